@@ -120,3 +120,13 @@ def test_a_class_name_stands_for_one_thing() -> None:
     found = homes({str(path): ast.parse(path.read_text()) for path in modules})
     assert {name for name, paths in found.items() if len(paths) > 1} == SHARED_NAMES
     assert homes({"a": ast.parse("class A: pass"), "b": ast.parse("class A: pass")}) == {"A": ["a", "b"]}
+
+
+def test_one_function_makes_the_request_of_a_run() -> None:
+    made = [
+        path.relative_to(SERVER).as_posix()
+        for path in SERVER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RunRequest"
+    ]
+    assert made == ["runs/request/request.py"]

@@ -35,8 +35,16 @@ from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..runs import search
 from ..runs.fit import run_request
-from ..runs.request.options import choose_options
-from ..runs.request.request import Architecture, RunRequest, read_architecture, read_rows, require_room, say_tensorboard
+from ..runs.request.request import (
+    Architecture,
+    AskedRun,
+    Configurations,
+    PlannedRun,
+    read_architecture,
+    read_rows,
+    request_of,
+    say_tensorboard,
+)
 from . import model_tables, selection
 from .automl_tables import AutoML
 from .fit_multiple import table_or_none
@@ -79,10 +87,43 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     objects = custom_functions.require_table(db, given.object_table)
     ids = selection.model_ids(db, arch, given.model_id_list)
-    keys = [partition["key"] for partition in source.layout["partitions"]]
-    asked = {} if given.random_state is None else {"seed": given.random_state}
-    chosen = choose_options(db, json.dumps(asked), keys, bool(given.use_gpus), tables=(source, validation))
-    require_room(db, source, chosen)
+    asked = AskedRun(
+        source=source,
+        validation=validation,
+        output=output,
+        epochs=method.iterations,
+        use_gpus=given.use_gpus,
+        options=None if given.random_state is None else json.dumps({"seed": given.random_state}),
+        name=given.name,
+        description=given.description,
+    )
+
+    def plan(chosen: RunOptions) -> PlannedRun:
+        chosen = replace(chosen, evaluate_training=True)
+        if validation is None:
+            # Measured after an iteration, as MADlib does.
+            chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
+        known = custom_functions.known_as_madlib(db, objects)
+        planned = configurations(db, given, method, ids, chosen.seed, known)
+        if planned is not None:
+            architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
+            say_tensorboard(db, [row[2] for row in planned])
+            rows = [read_row(place, row, architectures, known) for place, row in enumerate(planned)]
+        else:
+            assert given.compile_params_grid is not None
+            space = grid_space.space(ids, given.compile_params_grid, given.fit_params_grid)
+            say_tensorboard(db, grid_space.callbacks(given.fit_params_grid))
+            segments = len(source.layout["partitions"])
+            architectures, chosen = proposed(db, method, arch, space, chosen, known=known, segments=segments)
+            rows = []
+        if isinstance(method, MadlibHyperband):
+            measured = tuple(method.measured(given.metrics_compute_frequency))
+            chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
+        every = given.metrics_compute_frequency if isinstance(method, Hyperopt) else None
+        found = Configurations("madlib_keras_automl", rows, architectures, str(selected), arch.text)
+        return PlannedRun(found, chosen, every or method.iterations)
+
+    request = request_of(db, asked, plan)
     named = {
         "source_table": given.source_table,
         "validation_table": validation_table,
@@ -92,25 +133,6 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         "model_selection_table": given.model_selection_table,
         "object_table": objects,
     }
-    chosen = replace(chosen, evaluate_training=True)
-    if validation is None:
-        # Measured after an iteration, as MADlib does.
-        chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
-    known = custom_functions.known_as_madlib(db, objects)
-    planned = configurations(db, given, method, ids, chosen.seed, known)
-    if planned is not None:
-        architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
-        say_tensorboard(db, [row[2] for row in planned])
-        rows = [read_row(place, row, architectures, known) for place, row in enumerate(planned)]
-    else:
-        assert given.compile_params_grid is not None
-        space = grid_space.space(ids, given.compile_params_grid, given.fit_params_grid)
-        say_tensorboard(db, grid_space.callbacks(given.fit_params_grid))
-        architectures, chosen = proposed(db, method, arch, space, chosen, known=known, segments=len(keys))
-        rows = []
-    if isinstance(method, MadlibHyperband):
-        measured = tuple(method.measured(given.metrics_compute_frequency))
-        chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
     searched = AutoML(
         method=(given.automl_method or "").strip() or method.name,
         params=(given.automl_params or "").strip() or method.shown,
@@ -118,21 +140,6 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         random_state=given.random_state,
         use_gpus=bool(given.use_gpus),
         selection=str(selected),
-    )
-    hyperopt = isinstance(method, Hyperopt)
-    request = RunRequest(
-        source=source,
-        validation=validation,
-        output=output,
-        selection=str(selected),
-        arch_table=arch.text,
-        rows=rows,
-        architectures=architectures,
-        epochs=method.iterations,
-        evaluate_every=(given.metrics_compute_frequency if hyperopt else None) or method.iterations,
-        name=given.name,
-        description=given.description,
-        options=chosen,
     )
     run_request(db, model_tables.began(request, AUTOML, named, searched))
 

@@ -15,7 +15,7 @@ from cerebro_db.core.model_columns import MADLIB_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import SINGLE
+from cerebro_db.core.run_options import SINGLE, RunOptions
 
 from ..data import visibility, weights
 from ..database import relations
@@ -26,13 +26,14 @@ from ..runs import fit
 from ..runs.begin.new_run import put_on_record
 from ..runs.drive.execution import carry_out
 from ..runs.record.run import require_countable
-from ..runs.request.options import choose_options
 from ..runs.request.request import (
-    RunRequest,
+    AskedRun,
+    Configurations,
+    PlannedRun,
     read_architecture,
     read_rows,
+    request_of,
     require_epochs,
-    require_room,
     say_tensorboard,
 )
 from ..sessions import recorder
@@ -96,23 +97,24 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     keys = [partition["key"] for partition in source.layout["partitions"]]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average
-    chosen = choose_options(db, None, keys, bool(given.use_gpus), tables=(source, validation))
-    require_room(db, source, chosen)
     assert model_id is not None
-    request = RunRequest(
+    configurations = Configurations("madlib_keras_fit", [row], {model_id: architecture}, arch_table=arch.text)
+
+    def plan(chosen: RunOptions) -> PlannedRun:
+        # The weights stand for a warm start.
+        chosen = replace(chosen, evaluate_training=True, averaging=averaging)
+        return PlannedRun(configurations, chosen, frequency or iterations)
+
+    asked = AskedRun(
         source=source,
         validation=validation,
         output=output,
-        selection="",
-        arch_table=arch.text,
-        rows=[row],
-        architectures={model_id: architecture},
         epochs=iterations,
-        evaluate_every=frequency or iterations,
+        use_gpus=given.use_gpus,
         name=given.name,
         description=given.description,
-        options=replace(chosen, evaluate_training=True, averaging=averaging),  # the weights stand for a warm start
     )
+    request = request_of(db, asked, plan)
     names = {
         "source_table": given.source_table,
         "validation_table": validation_table,
@@ -121,7 +123,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
         "object_table": objects,
     }
     request = model_tables.began(request, SINGLE, names)
-    with recorder.opened(db, own=chosen.in_session) as session:
+    with recorder.opened(db, own=request.options.in_session) as session:
         run = carry_out(db, session, put_on_record(db, session, request))
         fit.hand_out(db, session, run, output, replace=bool(given.warm_start))
 

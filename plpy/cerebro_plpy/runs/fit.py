@@ -44,15 +44,15 @@ def run_request(
         run_id = put_on_record(db, session, request)
         on_record(run_id)
         run = carry_out(db, session, run_id)
-        hand_out(db, session, run, request.output, replace=request.options.warm_start)
+        hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
     return run_id
 
 
 def submit_request(db: Database, request: RunRequest) -> int:
     """Train without waiting: the run goes on in a session of its own."""
-    if request.output.schema == relations.TEMPORARY:
+    if request.asked.output.schema == relations.TEMPORARY:
         raise InvalidArgument(
-            f"'{request.output}' would be a temporary table of the session that drives the run.",
+            f"'{request.asked.output}' would be a temporary table of the session that drives the run.",
             hint="Give the name of an ordinary table.",
         )
     if request.options.in_session:

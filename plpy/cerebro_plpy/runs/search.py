@@ -12,9 +12,9 @@ from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.architecture.sources import Kind, Source
 from cerebro_db.core.errors import InvalidArgument, InvalidSyntax, WrongState
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_db.core.search import flat_space, methods, read_space
 from cerebro_db.core.search.budget import Budget
@@ -22,22 +22,22 @@ from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
 from cerebro_db.core.search.tpe import Trial
 
-from ..data.packed import Packed
 from ..database.access import Database
 from ..definitions import custom_functions
 from ..definitions.added import Named
 from .drive.suggestions import Suggestions
 from .record.log import RunLog
 from .request import cross_validation, past
-from .request.given import Given
-from .request.options import choose_options
 from .request.request import (
     Architecture,
+    AskedRun,
+    Configurations,
+    PlannedRun,
     RunRequest,
     objective_of,
+    request_of,
     require_epochs,
     require_measured,
-    require_room,
     require_same_work,
 )
 
@@ -48,76 +48,68 @@ AT_ONCE, AT_ONCE_INDEPENDENT, AT_ONCE_SMALL = 2, 4, 16
 SMALL_ROWS = 5000  # of a segment
 
 
-def request_of(
-    db: Database,
-    given: Given,
-    source: Packed,
-    validation: Packed | None,
-    output: Name,
-    *,
-    space: dict[str, Any],
-    named: dict[Any, Named],
-    spec: dict[str, Any],
-    epochs: int,
-    configurations: int | None,
-    options: dict[str, Any],
-) -> RunRequest:
-    """The request for a search in a flat space, with the arguments that ``given`` has besides."""
-    require_epochs(epochs, given.evaluate_every, ("epochs", "evaluate_every"))
-    keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, json.dumps(options), keys, bool(given.use_gpus), tables=(source, validation))
-    layout = Layout.from_json(source.layout)
-    document = flat_space.parted(space, {label: one.source for label, one in named.items()}, "space")
-    read = read_space.read(document, fitted(named, layout))
-    known = custom_functions.known(db)
-    read.check(known)
-    weighted = [label for label, one in named.items() if one.weights is not None]
-    if weighted:
-        db.warning(
-            f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
-        )
-    architectures = {
-        number: trained(label, one, chosen.precision) for number, (label, one) in enumerate(named.items(), 1)
-    }
-    chosen = objective_of_space(read, known, architectures, chosen, validation is not None)
-    cross_validation.require_possible(source, replace(chosen, search=spec))
-    optimised = chosen.optimised(validation is not None)
-    frequency = given.evaluate_every or (1 if validation is not None else epochs)
-    require_measured(spec, optimised.dataset, frequency)
-    at_once = models_at_once(spec, given.at_once, len(keys), None if chosen.budget else source.layout["rows"])
-    require_end(spec, configurations, chosen.budget)
-    plain = {
-        label: architectures[number].translated
-        for number, label in enumerate(named, 1)
-        if architectures[number].translated
-    }
-    trials: list[Trial] = []
-    if methods.needs_optuna(spec):
-        require_optuna(db, chosen.engine)
-    if given.start_from is not None:
-        require_past(given.start_from, spec)
-        trials = past.trials(db, source, read, plain, optimised)
-    # Raises what is wrong with the method in this space.
-    proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
-    methods.policy_of(spec, epochs, configurations, proposals)
-    require_room(db, source, chosen)
-    if chosen.replay is not None:
-        require_same_architectures(db, chosen.replay, architectures)
-        require_same_work(db, chosen.replay, source, [], {})
-    return RunRequest(
-        source=source,
-        validation=validation,
-        output=output,
-        selection="",
-        arch_table="",
-        rows=[],
-        architectures=architectures,
-        epochs=epochs,
-        evaluate_every=frequency,
-        name=given.run_name,
-        description=given.description,
-        options=replace(chosen, search=spec, space=RecordedSpace(document, configurations, at_once, tuple(trials))),
-    )
+@dataclass(frozen=True)
+class AskedSearch:
+    """A flat space, and how to search it."""
+
+    space: dict[str, Any]
+    named: dict[Any, Named]  # the architectures, by their labels
+    spec: dict[str, Any]  # the method
+    configurations: int | None  # at most
+    at_once: int | None = None
+    start_from: str | None = None
+
+
+def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest:
+    """The request for a search."""
+    source, spec, named = asked.source, searched.spec, searched.named
+    validated = asked.validation is not None
+    require_epochs(asked.epochs, asked.frequency, ("epochs", "evaluate_every"))
+
+    def plan(chosen: RunOptions) -> PlannedRun:
+        layout = Layout.from_json(source.layout)
+        document = flat_space.parted(searched.space, {label: one.source for label, one in named.items()}, "space")
+        read = read_space.read(document, fitted(named, layout))
+        known = custom_functions.known(db)
+        read.check(known)
+        weighted = [label for label, one in named.items() if one.weights is not None]
+        if weighted:
+            db.warning(
+                f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
+            )
+        architectures = {
+            number: trained(label, one, chosen.precision) for number, (label, one) in enumerate(named.items(), 1)
+        }
+        chosen = objective_of_space(read, known, architectures, chosen, validated)
+        cross_validation.require_possible(source, replace(chosen, search=spec))
+        optimised = chosen.optimised(validated)
+        frequency = asked.frequency or (1 if validated else asked.epochs)
+        require_measured(spec, optimised.dataset, frequency)
+        rows = None if chosen.budget else source.layout["rows"]
+        at_once = models_at_once(spec, searched.at_once, len(source.layout["partitions"]), rows)
+        require_end(spec, searched.configurations, chosen.budget)
+        plain = {
+            label: architectures[number].translated
+            for number, label in enumerate(named, 1)
+            if architectures[number].translated
+        }
+        trials: list[Trial] = []
+        if methods.needs_optuna(spec):
+            require_optuna(db, chosen.engine)
+        if searched.start_from is not None:
+            require_past(searched.start_from, spec)
+            trials = past.trials(db, source, read, plain, optimised)
+        # Raises what is wrong with the method in this space.
+        proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
+        methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
+        if chosen.replay is not None:
+            require_same_architectures(db, chosen.replay, architectures)
+            require_same_work(db, chosen.replay, source, [], {})
+        space = RecordedSpace(document, searched.configurations, at_once, tuple(trials))
+        configurations = Configurations("the space", [], architectures)
+        return PlannedRun(configurations, replace(chosen, search=spec, space=space), frequency)
+
+    return request_of(db, asked, plan)
 
 
 def fitted(named: dict[Any, Named], layout: Layout | None) -> dict[Any, Source]:

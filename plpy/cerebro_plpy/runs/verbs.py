@@ -38,7 +38,15 @@ from .fit import run_request, submit_request
 from .request import budgets, configurations, cross_validation, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
-from .request.request import RunRequest, model_table, of_configurations, read_rows, read_selection, require_epochs
+from .request.request import (
+    AskedRun,
+    RunRequest,
+    model_table,
+    of_configurations,
+    read_rows,
+    read_selection,
+    require_epochs,
+)
 from .request.training_rows import MadeRows, Rows, other_session
 
 LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
@@ -275,13 +283,9 @@ def _searching(
             )
             db.notice(f"space: {training_plan.dimensions(space)}")
         return None
-    assert rows.table is not None
-    source, validation = _packed(db, given, rows, plan.epochs)
+    asked_run = _run(db, given, rows, output, plan.epochs, options)
     spec = methods.checked(plan.method, proposes=True)
-    return search.request_of(
-        db, given, source, validation, output, space=space, named=named, spec=spec, epochs=plan.epochs,
-        configurations=most, options=options,
-    )  # fmt: skip
+    return search.of_space(db, asked_run, search.AskedSearch(space, named, spec, most, given.at_once, given.start_from))
 
 
 def _fitting(
@@ -306,18 +310,26 @@ def _fitting(
             name = found.architectures[row["model_id"]].name or f"model_id {row['model_id']}"
             db.notice(f"{row['key']}: {name}, {row['compile_params']}, {row['fit_params']}")
         return None
-    assert rows.table is not None
-    source, validation = _packed(db, given, rows, epochs)
-    return of_configurations(
-        db, source, validation, output, read, epochs=epochs, use_gpus=given.use_gpus, frequency=given.evaluate_every,
-        warm_start=given.warm_start, name=given.run_name, description=given.description, options=json.dumps(options),
-    )  # fmt: skip
+    return of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
 
 
-def _packed(db: Database, given: Given, rows: Rows, epochs: int) -> Any:
+def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, options: dict[str, Any]) -> AskedRun:
     assert rows.table is not None
     others = rows.validation.quoted if rows.validation is not None else None
-    return read_rows(db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, folds=True)
+    source, validation = read_rows(
+        db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, folds=True
+    )
+    return AskedRun(
+        source=source,
+        validation=validation,
+        output=output,
+        epochs=epochs,
+        frequency=given.evaluate_every,
+        use_gpus=given.use_gpus,
+        options=json.dumps(options),
+        name=given.run_name,
+        description=given.description,
+    )
 
 
 # -- the end -----------------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ def of_request(db: Database, request: RunRequest) -> dict[int, Start]:
         return _from_model_tables(db, request)
     return {
         row["key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
-        for row in request.rows
-        if (given := request.architectures[row["model_id"]].weights) is not None
+        for row in request.configurations.rows
+        if (given := request.configurations.architectures[row["model_id"]].weights) is not None
     }
 
 
@@ -62,21 +62,21 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
             finished=literal(RunStatus.FINISHED),
         ),
         ("text",),
-        str(request.output),
+        str(request.asked.output),
     )
-    table, chunked = (relations.find(db, request.output.suffixed(ending)) for ending in ("", "_weights"))
+    table, chunked = (relations.find(db, request.asked.output.suffixed(ending)) for ending in ("", "_weights"))
     named = model_columns.of(relations.columns(db, table)) if table is not None else None
     assert named is not None  # the tables are those of a fit: see request/output.py
     found: dict[int, Start] = {}
     weights_only = []
-    for row in request.rows:
+    for row in request.configurations.rows:
         key = row["key"]
         model = db.one(
             sql(
                 "SELECT encode(sha256({weights}), 'hex') AS sha256, {weights} IS NULL AS large"
                 " FROM {output} WHERE {number} = $1",
                 weights=identifier(named.weights),
-                output=request.output.sql,
+                output=request.asked.output.sql,
                 number=named.key,
             ),
             ("integer",),
@@ -86,13 +86,13 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
             continue  # a new configuration starts from random weights
         chunks = chunked.sql if model["large"] and chunked is not None else None
         if model["large"] and chunks is None:
-            raise WrongState(f"model {key} of '{request.output}' has no weights to go on from")
-        architecture = request.architectures[row["model_id"]].translated
+            raise WrongState(f"model {key} of '{request.asked.output}' has no weights to go on from")
+        architecture = request.configurations.architectures[row["model_id"]].translated
         given = GivenWeights(chunks, model["sha256"], named)
         start = _whole_state(db, run, row, architecture, given) if run else None
         if start is None:
             weights_only.append(key)
-            pieces = partial(weights.pieces, db, request.output.sql, chunks, key, named)
+            pieces = partial(weights.pieces, db, request.asked.output.sql, chunks, key, named)
             start = Start(Initial.WEIGHTS, pieces=pieces)
         found[key] = start
     if weights_only:

@@ -27,13 +27,13 @@ LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     """Write down what is to be done; returns the run's number."""
     if not recorder.own:
-        visibility.require_committed(db, recorder, filter(None, (request.source, request.validation)))
-    for argument, text in (("name", request.name), ("description", request.description)):
+        visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
+    for argument, text in (("name", request.asked.name), ("description", request.asked.description)):
         require_short(argument, text)
     starts = initial_states.of_request(db, request)
-    layout, seed = request.source.layout, request.options.seed
+    layout, seed = request.asked.source.layout, request.options.seed
     segments = len(layout["partitions"])
-    rows = request.source.dataset
+    rows = request.asked.source.dataset
     # The first model of a configuration trains on all rows.
     folds: list[dict[str, Any]] = [{}]
     folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
@@ -41,32 +41,32 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     log = RunLog.create(
         recorder,
         {
-            "name": request.name,
-            "description": request.description,
-            "source_table": str(request.source.relation.name),
-            "validation_table": str(request.validation.relation.name) if request.validation else None,
-            "model_table": str(request.output),
-            "selection_table": request.selection,
-            "arch_table": request.arch_table,
-            "epochs": request.epochs,
+            "name": request.asked.name,
+            "description": request.asked.description,
+            "source_table": str(request.asked.source.relation.name),
+            "validation_table": str(request.asked.validation.relation.name) if request.asked.validation else None,
+            "model_table": str(request.asked.output),
+            "selection_table": request.configurations.selection,
+            "arch_table": request.configurations.arch_table,
+            "epochs": request.asked.epochs,
             "evaluate_every": request.evaluate_every,
             "seed": seed,
             "segments": segments,
             "dist_keys": [partition["key"] for partition in layout["partitions"]],
-            "configurations": len(request.rows),
+            "configurations": len(request.configurations.rows),
             "rows_per_epoch": rows_of(layout),
             "storage": f"run_{token()}",
             "options": request.options.to_json(),
             "layout": layout,
-            "validation_layout": request.validation.layout if request.validation else None,
-            "validation_rows": rows_of(request.validation.layout) if request.validation else None,
-            "source_summary": request.source.summary.to_json(),
+            "validation_layout": request.asked.validation.layout if request.asked.validation else None,
+            "validation_rows": rows_of(request.asked.validation.layout) if request.asked.validation else None,
+            "source_summary": request.asked.source.summary.to_json(),
             "version": __version__,
         },
         [
             # An architecture with parameters is only given, and not trained as it is.
             {"model_id": model_id, "name": one.name, "given": one.given, "architecture": json.dumps(one.translated)}
-            for model_id, one in request.architectures.items()
+            for model_id, one in request.configurations.architectures.items()
         ],
         [
             {
@@ -78,7 +78,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
                 "compile": row["compile"],
                 "fit": row["fit"],
             }
-            for place, row in enumerate(request.rows)
+            for place, row in enumerate(request.configurations.rows)
         ],
         [
             {
@@ -90,14 +90,14 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
                 "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
                 **fold,
             }
-            for place, row in enumerate(request.rows)
+            for place, row in enumerate(request.configurations.rows)
             for number, fold in enumerate(folds)
         ],
     )
     initial_states.store(recorder, log, starts, platform.of(db))
     recorder.run_statement(COMMIT)
     db.notice(
-        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.source.relation.text};"
+        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.asked.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
@@ -118,13 +118,13 @@ def rows_of(layout: dict[str, Any]) -> int:
 
 
 def size(request: RunRequest) -> str:
-    segments = counted(len(request.source.layout["partitions"]), "segment")
-    epochs = counted(request.epochs, "epoch")
-    folds = request.source.dataset.folds
+    segments = counted(len(request.asked.source.layout["partitions"]), "segment")
+    epochs = counted(request.asked.epochs, "epoch")
+    folds = request.asked.source.dataset.folds
     folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
     space = request.options.space
     if space is None:
-        return f"{counted(len(request.rows), 'configuration')} x {segments} x {epochs}{folded}"
+        return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"
     # The configurations of a search come while it goes on.
     most = space.configurations
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"

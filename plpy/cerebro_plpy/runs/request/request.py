@@ -34,24 +34,6 @@ from .options import choose_options
 
 
 @dataclass
-class RunRequest:
-    """The checked arguments of a fit, and the contents of the tables that they name."""
-
-    source: Packed
-    validation: Packed | None
-    output: Name
-    selection: str  # the model selection table as it was named; empty: the run has none
-    arch_table: str  # the table of architectures as it was named; empty: the run has none
-    rows: list[dict[str, Any]]  # of the model selection table, or configurations, with parsed parameters
-    architectures: dict[int, Architecture]
-    epochs: int
-    evaluate_every: int
-    name: str | None
-    description: str | None
-    options: RunOptions
-
-
-@dataclass
 class Architecture:
     """An architecture of a run: what a model selection table or a configuration names."""
 
@@ -70,6 +52,49 @@ class Configurations:
     architectures: dict[int, Architecture]
     selection: str = ""
     arch_table: str = ""
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """What any call that begins a run names: packed rows, a table for the models, and how long to train."""
+
+    source: Packed
+    validation: Packed | None
+    output: Name
+    epochs: int
+    frequency: int | None = None  # epochs between two evaluations; None: as the run needs
+    use_gpus: bool | None = None
+    options: str | None = None
+    name: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """What a run will train, and how: this may depend on its options."""
+
+    configurations: Configurations
+    options: RunOptions
+    evaluate_every: int
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that can begin: its arguments are checked, and the tables that they name are read."""
+
+    asked: AskedRun
+    configurations: Configurations
+    options: RunOptions
+    evaluate_every: int
+
+
+def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], PlannedRun]) -> RunRequest:
+    """The request of a run.  ``plan`` says what it trains, when its options are known."""
+    keys = [partition["key"] for partition in asked.source.layout["partitions"]]
+    tables = asked.source, asked.validation
+    planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
+    require_room(db, asked.source, planned.options)
+    return RunRequest(asked, planned.configurations, planned.options, planned.evaluate_every)
 
 
 @dataclass(frozen=True)
@@ -97,12 +122,22 @@ def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) ->
     require_epochs(epochs, frequency)
     source, validation = read_rows(db, given.source_table, given.validation_table, epochs, folds=not madlib)
     selection = selection_of(db, given.model_selection_table)
-    output = model_table(db, given.model_output_table, given.warm_start, "model_output_table")
-    return of_configurations(
-        db, source, validation, output, lambda known, _: read_selection(db, selection, known, madlib), epochs=epochs,
-        use_gpus=given.use_gpus, frequency=frequency, warm_start=given.warm_start, name=given.name,
-        description=given.description, options=given.options, madlib=madlib,
-    )  # fmt: skip
+    asked = AskedRun(
+        source=source,
+        validation=validation,
+        output=model_table(db, given.model_output_table, given.warm_start, "model_output_table"),
+        epochs=epochs,
+        frequency=frequency,
+        use_gpus=given.use_gpus,
+        options=given.options,
+        name=given.name,
+        description=given.description,
+    )
+
+    def listed(known: Known, _: str | None) -> Configurations:
+        return read_selection(db, selection, known, madlib)
+
+    return of_configurations(db, asked, listed, warm_start=given.warm_start, madlib=madlib)
 
 
 def selection_of(db: Database, selection_table: str) -> Relation:
@@ -127,62 +162,44 @@ def model_table(db: Database, text: str | None, warm_start: bool | None, argumen
 
 def of_configurations(
     db: Database,
-    source: Packed,
-    validation: Packed | None,
-    output: Name,
+    asked: AskedRun,
     listed: Callable[[Known, str | None], Configurations],
     *,
-    epochs: int,
-    use_gpus: bool | None,
-    frequency: int | None,
     warm_start: bool | None,
-    name: str | None,
-    description: str | None,
-    options: str | None,
     madlib: bool = False,
 ) -> RunRequest:
     """The request for a fit of the configurations that ``listed`` reads when the objective is known."""
-    keys = [partition["key"] for partition in source.layout["partitions"]]
-    chosen = choose_options(db, options, keys, bool(use_gpus), tables=(source, validation))
-    # A replay names the versions of custom functions that the earlier run had.
-    pinned = RunLog.of_caller(db, chosen.replay).known.compile_texts() if chosen.replay is not None else ""
-    found = listed(custom_functions.known(db, pinned=pinned), chosen.objective)
-    rows, architectures = found.rows, found.architectures
-    if chosen.precision is not None:
-        for architecture in architectures.values():
-            architecture.translated = computed_in(architecture.translated, chosen.precision)
-    for row in rows:
-        row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
-    chosen = objective_of(chosen, rows, architectures, validation is not None)
-    cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
-    if chosen.replay is not None:
-        require_same_work(db, chosen.replay, source, rows, architectures)
-    most = chosen.budget.configurations if chosen.budget is not None else None
-    if most is not None and most < len(rows):
-        raise InvalidArgument(
-            f"option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
-            hint="Raise the limit, or fit fewer configurations.",
-        )
-    # An objective that is measured on the validation table needs all epochs, and so does a search by it.
-    validated = validation is not None and chosen.search is not None
-    dataset = chosen.optimised(validated).dataset
-    every = frequency or (1 if dataset else epochs)
-    require_measured(chosen.search or {}, dataset, every)
-    require_room(db, source, chosen)
-    return RunRequest(
-        source=source,
-        validation=validation,
-        output=output,
-        selection=found.selection,
-        arch_table=found.arch_table,
-        rows=rows,
-        architectures=architectures,
-        epochs=epochs,
-        evaluate_every=every,
-        name=name,
-        description=description,
-        options=replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib),
-    )
+    source, validation = asked.source, asked.validation
+
+    def plan(chosen: RunOptions) -> PlannedRun:
+        # A replay names the versions of custom functions that the earlier run had.
+        pinned = RunLog.of_caller(db, chosen.replay).known.compile_texts() if chosen.replay is not None else ""
+        found = listed(custom_functions.known(db, pinned=pinned), chosen.objective)
+        rows, architectures = found.rows, found.architectures
+        if chosen.precision is not None:
+            for architecture in architectures.values():
+                architecture.translated = computed_in(architecture.translated, chosen.precision)
+        for row in rows:
+            row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
+        chosen = objective_of(chosen, rows, architectures, validation is not None)
+        cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
+        if chosen.replay is not None:
+            require_same_work(db, chosen.replay, source, rows, architectures)
+        most = chosen.budget.configurations if chosen.budget is not None else None
+        if most is not None and most < len(rows):
+            raise InvalidArgument(
+                f"option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
+                hint="Raise the limit, or fit fewer configurations.",
+            )
+        # An objective that is measured on the validation table needs all epochs, and so does a search by it.
+        validated = validation is not None and chosen.search is not None
+        dataset = chosen.optimised(validated).dataset
+        every = asked.frequency or (1 if dataset else asked.epochs)
+        require_measured(chosen.search or {}, dataset, every)
+        chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib)
+        return PlannedRun(found, chosen, every)
+
+    return request_of(db, asked, plan)
 
 
 def require_epochs(
