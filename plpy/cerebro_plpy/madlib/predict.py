@@ -73,7 +73,6 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from . import byom
 
-        output = relations.new(db, given.output_table)
         present = relations.columns(db, test)
         identity = table_rows.id_column(given.id_col, present, test)
         columns = table_rows.input_columns(given.independent_varname, present, test)
@@ -82,6 +81,7 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
         model = byom.read_model(
             db, given.model_arch_table, given.model_id, inputs, given.class_values, given.dependent_count
         )
+        output = relations.new(db, given.output_table)  # MADlib looks at it last
         rows = table_rows.rows_by_column(test, present, inputs, identity)
         write = table_rows.predicted(db, predict, model, rows, wanted)
     write(output)
@@ -91,8 +91,8 @@ def prediction_type(value: str | int | float | None) -> tuple[str, float]:
     """('prob' | 'response' | 'top' | 'above', number)"""
     if value is None:
         return "prob", 0
-    if isinstance(value, str) and value.strip().lower() in ("prob", "response"):
-        return value.strip().lower(), 0
+    if isinstance(value, str) and value in ("prob", "response"):
+        return value, 0
     if isinstance(value, int) and value > 0:
         return "top", value
     if isinstance(value, float) and 0.0 <= value < 1.0:

@@ -399,10 +399,12 @@ def test_a_model_of_ones_own(iris: Lab) -> None:
         ("x", ", 'prob', NULL, ARRAY['a', 'b']", None, "number of class values do not match"),
         ("x", ", 'prob', NULL, NULL, 0", None, "constant has to be greater than 0"),
         ("x", ", 0", None, "Invalid value for pred_type"),
+        ("x", ", 'Prob'", None, "Invalid value for pred_type"),
         ("x", "", 99, "Invalid model architecture ID"),
         ("x", "", 2, "should not be NULL"),
         ("x", ", 'prob', NULL, NULL, NULL, 2", None, "dependent_count is 2"),
         ("own_two", "", None, "already exists"),
+        ("own_two", ", 'prob', NULL, ARRAY['a', 'b']", None, "number of class values do not match"),  # the table last
     ):
         with pytest.raises(errors.Error, match=why):
             own(iris, table, more, number)
