@@ -127,6 +127,6 @@ def test_one_function_makes_the_request_of_a_run() -> None:
         path.relative_to(SERVER).as_posix()
         for path in SERVER.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RunRequest"
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "RunRequest"
     ]
     assert made == ["runs/request/request.py"]

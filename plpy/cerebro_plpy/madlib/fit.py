@@ -93,7 +93,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     }
     say_tensorboard(db, [given.fit_params])
     if given.warm_start:
-        architecture.weights = b"".join(_weights(db, output))
+        architecture = replace(architecture, weights=b"".join(_weights(db, output)))
     keys = [partition["key"] for partition in source.layout["partitions"]]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average

@@ -33,7 +33,7 @@ from . import cross_validation, output
 from .options import choose_options
 
 
-@dataclass
+@dataclass(frozen=True)
 class Architecture:
     """An architecture of a run: what a model selection table or a configuration names."""
 
@@ -174,13 +174,8 @@ def of_configurations(
     def plan(chosen: RunOptions) -> PlannedRun:
         # A replay names the versions of custom functions that the earlier run had.
         pinned = RunLog.of_caller(db, chosen.replay).known.compile_texts() if chosen.replay is not None else ""
-        found = listed(custom_functions.known(db, pinned=pinned), chosen.objective)
+        found = as_trained(listed(custom_functions.known(db, pinned=pinned), chosen.objective), chosen.precision)
         rows, architectures = found.rows, found.architectures
-        if chosen.precision is not None:
-            for architecture in architectures.values():
-                architecture.translated = computed_in(architecture.translated, chosen.precision)
-        for row in rows:
-            row["compile"] = reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)
         chosen = objective_of(chosen, rows, architectures, validation is not None)
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
         if chosen.replay is not None:
@@ -200,6 +195,21 @@ def of_configurations(
         return PlannedRun(found, chosen, every)
 
     return request_of(db, asked, plan)
+
+
+def as_trained(found: Configurations, precision: str | None) -> Configurations:
+    """The configurations with their architectures in this precision, and with metrics for each output."""
+    architectures = found.architectures
+    if precision is not None:
+        architectures = {
+            model_id: replace(one, translated=computed_in(one.translated, precision))
+            for model_id, one in architectures.items()
+        }
+    rows = [
+        {**row, "compile": reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)}
+        for row in found.rows
+    ]
+    return replace(found, rows=rows, architectures=architectures)
 
 
 def require_epochs(
