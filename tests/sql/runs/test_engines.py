@@ -299,7 +299,7 @@ def test_a_trial_takes_a_batch_size_near_the_typical_one(sizes: list[int], first
     """The time of its batch stands for the batches of all models."""
     from cerebro_plpy.runs.preflight.preflight import engine_trials
 
-    alike: list[Any] = [SimpleNamespace(batch_size=size) for size in sizes]
+    alike: list[Any] = [SimpleNamespace(asked=SimpleNamespace(batch_size=size)) for size in sizes]
     ordered = [engine_trials.typical_first(alike, rank) for rank in range(3)]
     assert [first.asked.batch_size for first, *_ in ordered] == firsts
     assert all(sorted(map(id, one)) == sorted(map(id, alike)) for one in ordered)
@@ -310,7 +310,8 @@ def test_a_trainer_that_crashes_refuses_nothing() -> None:
 
     options = RunOptions(among=("tensorflow", "jax"))
     run: Any = SimpleNamespace(options=options, epochs=1, segments=1, rows_of=lambda one: 64)
-    forms: Any = {"form": [SimpleNamespace(earlier=None, batch_size=32)]}
+    one = SimpleNamespace(asked=SimpleNamespace(batch_size=32), build=SimpleNamespace(earlier=None))
+    forms: Any = {"form": [one]}
     figures = EngineTried(1, 1, [], [], [None], program="alike", build=1.0, compile=1.0, batch=1.0)
     crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
 

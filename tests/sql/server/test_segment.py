@@ -140,9 +140,9 @@ def test_states_in_memory_leave_room_for_others(tmp_path: Path, monkeypatch: Any
 def test_what_passes_is_not_remembered_against_an_engine() -> None:
     program = engine_trials.TrialProgram("p")
     answers = {"jax": DiskFull("no room"), "torch": TrainerFailed("died"), "tensorflow": ConfigurationFailed("never")}
-    program.add("kind", [SimpleNamespace(earlier=None)], answers)  # type: ignore[list-item]
+    program.add("kind", [SimpleNamespace(build=SimpleNamespace(earlier=None))], answers)  # type: ignore[list-item]
     assert program.crashes == {"jax": "no room", "torch": "died"} and program.refusals == {"tensorflow": "never"}
-    program.add("other", [SimpleNamespace(earlier=None)], {"jax": GpuMissing("none")})  # type: ignore[list-item]
+    program.add("other", [SimpleNamespace(build=SimpleNamespace(earlier=None))], {"jax": GpuMissing("none")})  # type: ignore[list-item]
     assert program.crashes["jax"] == "none" and "jax" not in program.refusals, "its builds for GPUs may come later"
 
 
