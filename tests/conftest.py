@@ -103,7 +103,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     folders = {name: place for place, name in enumerate(("sql", "client", "nn", "embedded", "core"))}
     here = Path(__file__).parent
-    items.sort(key=lambda item: (item.path not in slow, folders.get(item.path.relative_to(here).parts[0], 0)))
+    items.sort(
+        key=lambda item: (item.path not in slow, folders.get(item.path.relative_to(here).parts[0], 0), item.path.name)
+    )
     known: dict[str, bool] = {}
     for item in items:
         for need, (there, reason) in NEEDS.items():
