@@ -27,14 +27,14 @@ from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.preparation import AsIs, Real
 from cerebro_db.core.protocol import codec
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
+from cerebro_db.core.scheduling.ring import derived_seed, visit_order
+from cerebro_db.core.search.policy import NewModel
 from cerebro_db.core.sql import shown
 from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
 from cerebro_plpy.runs.drive import attention, driver, execution
 from cerebro_plpy.runs.record import state_tables
 from cerebro_plpy.runs.record.log.drivers import Drivers
-from cerebro_plpy.sessions.trainer_options import TrainerOptions
 
 RUN, STORAGE = 7, "run_x"
 TABLE = "s.packed"
@@ -83,7 +83,7 @@ class DriverHistory:
             seed=chance.getrandbits(31),
             threads=2,
             read_ahead=chance.choice((None, False, True, True)),
-            fuse=chance.random() < 0.4,
+            fuse=chance.choice((None, True, False, False)),
             evaluate_training=chance.random() < 0.3,
             averaging=self.averages,
             **self._objective(),
@@ -97,7 +97,6 @@ class DriverHistory:
         )
         self.server.merges = chance.random() < 0.3
         self.seeds = {model: 1000 + model for model in self.models}
-        self.positions = ring_positions(dict.fromkeys(self.models, chance.randint(1, 3)))
         self.counts: Counter[str] = Counter()
 
     def _objective(self) -> dict[str, Any]:
@@ -124,22 +123,18 @@ class DriverHistory:
         alike = self.chance.random() < 0.5
         for place, model in enumerate(self.models):
             seed = self.seeds[model]
-            compiled = json.dumps({"optimizer": {"class_name": "SGD"}, "seed": seed})
+            group = "g" if alike or model % 2 else None
+            compiled = json.dumps({"optimizer": {"class_name": "SGD"}, "seed": seed, "group": group})
             log["configuration"].append(
                 {"configuration": model, "place": place, "model_id": 1, "compile_params": "", "fit_params": "",
                  "compile": compiled, "fit": json.dumps({"batch_size": 32, "epochs": 1}), "chosen": None}
             )  # fmt: skip
-            visits = self.visits(model)
             log["model"].append(
                 {"model": model, "configuration": model, "seed": seed, "initial": "random", "initial_sha256": None,
-                 "visits": visits if self.averages else None, "parent": None, "fold": None}
+                 "visits": self.visits(model) if self.averages else None, "parent": None, "fold": None}
             )  # fmt: skip
-            built = {"state_bytes": self.server.state_bytes, "engine": "tensorflow", "position": self.positions[model]}
-            self.server.note("built", model, built)
-            if self.options.fuse and (alike or model % 2):
-                self.server.note("fused", model, {"group": "g"})
         for model in self.models:
-            fate, last = self.chance.random(), self.epochs * len(self.visits(model))
+            fate, last = self.chance.random(), self.epochs * self.segments
             if self.averages:
                 continue  # what fails within an epoch of replicas leaves any of them
             if fate < 0.06:
@@ -155,7 +150,18 @@ class DriverHistory:
         """The segments of an epoch's hops, in their order."""
         if self.averages:
             return [*range(self.segments), 0]
-        return visit_order(self.options.seed, self.positions[model], self.segments)
+        built = (row for row in self.server.log["event"] if (row["event"], row["model"]) == ("built", model))
+        return visit_order(self.options.seed, json.loads(next(built)["detail"])["position"], self.segments)
+
+    def last_epoch(self, model: int) -> int:
+        """The epoch after which a model stops, by the decisions on record."""
+        last = self.epochs
+        for row in self.server.log["decision"]:
+            if row["model"] == model and row["decision"] == "stop":
+                last = row["epoch"]
+            elif row["model"] == model and row["decision"] == "go on":
+                last = self.epochs
+        return last
 
     # -- its lives ---------------------------------------------------------------------------------------------
 
@@ -163,6 +169,7 @@ class DriverHistory:
         self.record()
         most = self.epochs * self.segments * len(self.models)
         for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
+            self._let_people_ask(6 * most)
             fate = self.chance.random()
             self.faults.crash_at = self.faults.cancel_at = -1
             if fate < 0.4:
@@ -178,6 +185,17 @@ class DriverHistory:
             assert self._drive(), "a run without faults did not end"
         self.check()
         return self
+
+    def _let_people_ask(self, most: int) -> None:
+        """Requests of other sessions in the next life, some of them for models that there are not."""
+        for _ in range(self.chance.choice((0, 0, 0, 1, 3))):
+            model = self.chance.choice([*self.models, 2 * max(self.models)])
+            action = self.chance.choice(("stop", "stop", "go on", "add", "add"))
+            at = self.server.looks + int(self.chance.random() * most)
+            detail = {"new": NewModel(None, parent=model).to_json()} if action == "add" else {"model": model}
+            self.server.asked_at[at] = (action, detail)
+            if action == "stop" and self.chance.random() < 0.7:
+                self.server.asked_at[at + self.chance.randint(10, 100)] = ("go on", detail)
 
     def _drive(self) -> bool:
         """Whether the run came to its end."""
@@ -207,8 +225,9 @@ class DriverHistory:
 
     def _nothing_left(self, error: BaseException) -> bool:
         """Whether all models have failed for good: then so has the run."""
-        doomed = {*self.faults.broken, *self.faults.killers, *self.faults.diverging, *self.faults.unevaluable}
-        return set(self.seeds.values()) <= doomed and "every configuration failed" in str(error)
+        return "every configuration failed" in str(error) and all(
+            self.expected(row["model"]).failed for row in self.server.log["model"]
+        )
 
     # -- what it must come to ----------------------------------------------------------------------------------
 
@@ -217,9 +236,12 @@ class DriverHistory:
         return f'"s"."{table[2:]}"/{part}/{"ab" * 32}'
 
     def expected(self, model: int) -> Expected:
-        found, seed = Expected(), self.seeds[model]
+        found, (row,) = Expected(), [row for row in self.server.log["model"] if row["model"] == model]
+        seed, configured = row["seed"], self.seeds[row["configuration"]]
         state, hop = seeded(seed), 0
-        for epoch in range(1, self.epochs + 1):
+        if row["initial"] == "full":
+            state = self.expected(row["parent"]).states[row["parent_hop"]]
+        for epoch in range(1, self.last_epoch(model) + 1):
             parts: list[dict[str, list[float]]] = []
             base, replicas, visits = state, [], self.visits(model)
             for place, segment in enumerate(visits):
@@ -245,7 +267,7 @@ class DriverHistory:
                 found.means[hop] = added_up(parts[-1:] if kind == "train replica" else parts)
             every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0
             if every or epoch == self.epochs:
-                if seed in self.faults.unevaluable and any(self.parts.values()):
+                if configured in self.faults.unevaluable and any(self.parts.values()):
                     found.failed = True
                     return found
                 for dataset, count in self.parts.items():
@@ -268,7 +290,7 @@ class DriverHistory:
         for row in log["objective"]:
             objectives[row["model"]].append(row)
         failed = {row["model"] for row in log["event"] if row["event"] == "model failed"}
-        for model in self.models:
+        for model in [row["model"] for row in log["model"]]:
             wanted = self.expected(model)
             assert (model in failed) == wanted.failed, f"model {model}: {wanted.failed=}"
             mine = hops[model]
@@ -282,14 +304,13 @@ class DriverHistory:
             losses = {key: row["loss"] for key, row in evaluations[model].items()}
             assert losses.items() <= wanted.evaluations.items() if wanted.failed else losses == wanted.evaluations
             self._check_metrics(evaluations[model], wanted)
-            if not wanted.failed:
+            if wanted.states and not wanted.failed:
                 self._check_states(model, mine, wanted, objectives[model])
-        assert self.server.standing() == ("failed" if len(failed) == len(self.models) else "finished")
+        assert self.server.standing() == ("failed" if len(failed) == len(log["model"]) else "finished")
 
     def _check_metrics(self, evaluations: dict[tuple[int, str, int], Any], wanted: Expected) -> None:
-        """With the last part of a data set come the metrics of all parts, once."""
+        """With the last part of a data set come the metrics of all parts; with a part that is repeated, too."""
         told = [(key[:2], json.loads(row["metrics"])) for key, row in evaluations.items() if row["metrics"] != "{}"]
-        assert len({key for key, _ in told}) == len(told), "the metrics of a data set are on record twice"
         for key, metrics in told:
             assert abs(metrics["accuracy"] - wanted.whole[key]) < 1e-9
         if not wanted.failed:
@@ -307,13 +328,15 @@ class DriverHistory:
         of_evaluations = self.options.objective.startswith("val_")
         epochs = {epoch for epoch, dataset, _ in wanted.evaluations if dataset == "validation"}
         assert sorted(row["epoch"] for row in objectives) == (
-            sorted(epochs) if of_evaluations else list(range(1, self.epochs + 1))
+            sorted(epochs) if of_evaluations else list(range(1, self.last_epoch(model) + 1))
         )
         for row in objectives:
             better = best is None or row["value"] < best
             assert row["kept"] == better, "another epoch than the best is kept"
             if better:
                 best, at = row["value"], row["hop"]
+        if best is None:
+            return
         kept = [
             row[2]
             for row in self.server.states[shown(state_tables.best_table_name(STORAGE, model).sql)]
@@ -326,11 +349,11 @@ class DriverHistory:
 def on(server: Server) -> Iterator[None]:
     """Whatever drives a run meanwhile drives it on the server in memory: all that is replaced is what has other tests.
 
-    The claim of a run, the choice of its engines, and what trainers are asked before the first hop.
+    These are the claim of a run, and the opening of worker sessions.
     """
 
     def team_for(db: Any, keys: Sequence[int], options: Any, listen: Any, own: bool) -> Any:
-        team = MemoryTeam(server, keys, TrainerOptions(("tensorflow",), threads=1), listen)
+        team = MemoryTeam(server, keys, options, listen)
         team.open()
         return contextlib.closing(team)
 
@@ -338,11 +361,8 @@ def on(server: Server) -> Iterator[None]:
         (platform, "of", lambda db: server.platform),
         (execution.locks, "show", lambda *_: None),
         (Drivers, "claim", lambda *_: server.note("started")),
-        (execution.engine_choice, "choose", lambda *_: ("tensorflow",)),
         (execution.warm_up, "ahead", lambda *_: None),
         (execution.kept_teams, "team_for", team_for),
-        (execution.preflight, "build_models", lambda *_, **__: None),
-        (execution.fusion, "settle", lambda *_: None),
         (time, "monotonic", server.clock),
         (driver, "LISTEN_EVERY", 0.0),
         (driver, "HEARTBEAT_EVERY", 0.0),
@@ -362,6 +382,8 @@ def play(seeds: range) -> Counter[str]:
         except Exception as error:
             raise AssertionError(f"history {seed}: {error}") from error
         counts.update(history.counts + history.server.seen)
+        decided = [row["decision"] for row in history.server.log["decision"]]
+        counts.update(f"decisions to {one}" for one in decided)
         counts["hops"] += len(history.server.log["hop"])
         counts["evaluations"] += len(history.server.log["evaluation"])
         counts["faults"] += history.faults.happened

@@ -150,10 +150,15 @@ class Trainer:
                 self.received.pop(name, None)
             return protocol.answers.Done()
         assert self.begun is None, "a trainer that computes was given another order"
+        if isinstance(order, protocol.Describe):
+            keys = [one["compile"]["group"] for one in (order.configuration, *order.others)]
+            return protocol.Described(order.configuration["compile"]["seed"] % 3, self.host.state_bytes, [], [], keys)
         if order.handle not in self.rows:
             raise RowsLost("the rows are gone")
         if self.host.faults.strikes(0.02, weight=2):
             self._die(keeps_rows=self.host.faults.chance.random() < 0.5)
+        if isinstance(order, protocol.RehearseFusion):
+            return protocol.FusionRehearsed(alone=1.0, fused=self.host.faults.chance.choice((0.5, 2.0)))
         return {
             protocol.Train: self._train,
             protocol.Average: self._average,

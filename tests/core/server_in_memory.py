@@ -56,6 +56,7 @@ class Server:
         self.files: dict[tuple[str, str], str] = {}
         self.hops: dict[str, int] = {}  # state -> how many hops have led to it
         self.sessions: list[MemorySession] = []
+        self.asked_at: dict[int, tuple[str, dict[str, Any]]] = {}  # at which look somebody asks for what
         self.answers = self.looks = 0
         self.seconds = 1000.0
         self.gone = False  # the driver
@@ -80,6 +81,8 @@ class Server:
 
     def listen(self) -> None:
         self.looks += 1
+        if self.looks in self.asked_at:
+            self.ask(*self.asked_at.pop(self.looks))
         assert self.looks < MOST_LOOKS, "the driver is stuck"
         if self.looks == self.faults.cancel_at:
             self.faults.happened += 1
@@ -173,6 +176,12 @@ class Server:
         row = {"event": event, "model": model, "detail": json.dumps(detail or {}), "at": len(self.log["order"])}
         self.log["order"].append(row)
         self.log["event"].append(row)
+
+    def ask(self, action: str, detail: dict[str, Any]) -> None:
+        """Put a request on record, as another session would."""
+        number = len(self.log["request"]) + 1
+        row = {"request_id": number, "action": action, "detail": json.dumps(detail), "reason": None}
+        self.log["request"].append(row)
 
     def standing(self) -> str | None:
         """How the run stands."""
@@ -372,7 +381,15 @@ class Server:
         return [(rows[-1]["event"] == "cancel requested",)] if rows else []
 
     def limits(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        return [("run_seconds", None, 0)]
+        return [("run_seconds", None, 0), ("state_bytes", None, 0)]
+
+    def initial_state(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        return [(row["initial_sha256"],) for row in self.log["model"] if row["model"] == values[1]]
+
+    def state_after(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        return [
+            (row["state_sha256"], row["segment"]) for row in self.log["hop"] if [row["model"], row["hop"]] == values[1:]
+        ]
 
     def nothing(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return []
@@ -416,6 +433,9 @@ HANDLERS = (
     (r"SELECT model, epoch, value, kept", "objectives"),
     (r"SELECT DISTINCT ON \(model\) model, event", "failed"),
     (r"SELECT decision_id", "decisions"),
+    (r"SELECT initial_sha256 FROM", "initial_state"),
+    (r"SELECT state_sha256, segment FROM", "state_after"),
+    (r"SELECT name, version, kind FROM", "nothing"),  # custom functions
     (r"SELECT request_id", "requests"),
     (r"SELECT event = 'cancel requested'", "cancel_requested"),
     (r"SELECT name::pg_catalog\.text AS name, allowed", "limits"),
@@ -446,9 +466,9 @@ class MemorySession(Session):
     # -- the wire ----------------------------------------------------------------------------------------------
 
     def _send(self, statement: Statement) -> None:
+        self._kept_back = None
         if self.server.gone:
             raise Crash
-        self._kept_back = None
         if self._lost:
             raise Ended("connection already closed")
         assert self._sent is None, "a session was sent a statement while it ran another one"

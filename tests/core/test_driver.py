@@ -23,12 +23,17 @@ SHARES = 8
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_model_is_trained_as_it_would_be_alone(share: int) -> None:
-    """Whatever happens on the way: sessions, trainers, rows, states and commits that are lost, kills and cancels."""
+    """Whatever happens on the way: sessions, trainers, rows, states and commits that are lost, kills and cancels.
+
+    And whatever people ask for meanwhile: models stop, go on, and get copies that start from their last states.
+    """
     counts = play(range(share, HISTORIES, SHARES))
     number = HISTORIES / SHARES  # all this did happen
     assert min(counts["files taken over"], counts["orders that share the session"]) > number
     assert min(counts["resident states"], counts["fused visits"], counts["states that are gone"]) > number / 4
     assert min(counts["crashes"], counts["Cancelled"], counts["sessions lost"], counts["trainers lost"]) > number / 8
+    assert min(counts["decisions to add"], counts["decisions to stop"]) > number / 10
+    assert counts["decisions to refuse"] > number / 10 and counts["decisions to go on"] > number / 50
     assert min(counts["orders of several groups"], counts["commits that nobody heard of"]) > number / 25
 
 
