@@ -106,7 +106,7 @@ def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
         return
     message = progress.message
     if progress.status == "finished":
-        cerebro.status_within(number, TABLES_WITHIN)  # a submitted run makes its model tables now
+        cerebro.status_within(number, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
         message = cerebro.run(number).message
     if message or progress.status != "finished":
         console.print(lines(message or ""), soft_wrap=True)
@@ -153,4 +153,4 @@ def resume(
 ) -> None:
     """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
-        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, Terminal(), TOP)
+        _follow(cerebro, cerebro.resume(run, epochs, retry_failed, wait=False).run, Terminal(), TOP)

@@ -26,7 +26,7 @@ class RunCalls(Protocol):
 
 
 class RunHandle:
-    """What ``train``, ``search``, ``submit`` and ``resume`` return.
+    """What ``train``, ``search``, ``fit`` and ``resume`` return.
 
     A handle holds the run's number and nothing else. The run continues without it, and ``Cerebro.handle(run)``
     returns a new one in any process.

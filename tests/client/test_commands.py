@@ -138,8 +138,8 @@ def test_show_on_a_terminal(trained: Trained) -> None:
 
 @pytest.fixture
 def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]:
-    handle = trained.cerebro.submit(
-        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1
+    handle = trained.cerebro.fit(
+        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1, wait=False
     )
     for progress in handle.follow():
         if progress.rows_per_second:

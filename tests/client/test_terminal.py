@@ -170,7 +170,7 @@ def hostile_run(trained: Trained) -> Iterator[int]:
         run_name=LINES,
         description=LINES,
         options={"seed": 1},
-    )
+    ).run
     client.extend(run, 2, reason=LINES)  # waits, because the run has ended
     client.rows(
         "INSERT INTO cerebro.decision (run, model, epoch, decision, policy, reason) VALUES (%s, 2, 1, 'stop', %s, %s)",

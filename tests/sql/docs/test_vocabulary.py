@@ -140,7 +140,7 @@ def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> No
     assert wrong == {} and checked >= 15
     for name, listed in (("train", TrainArguments), ("search", SearchArguments), ("fit", FitArguments)):
         own = inspect.signature(getattr(Cerebro, name)).parameters.keys() | listed.__annotations__.keys()
-        assert arguments[name].keys() - own <= {"wait", "dry_run"}, name
+        assert arguments[name].keys() - own <= {"dry_run"}, name
         assert listed.__annotations__.keys() <= arguments[name].keys(), name
 
 
