@@ -162,7 +162,7 @@ class Cerebro(Steering, Serving):
     def run(self, run: AnyRun, owner: str | None = None) -> Run:
         return self._one(Run, run, owner)
 
-    def progress(self, run: AnyRun) -> RunProgress:
+    def run_progress(self, run: AnyRun) -> RunProgress:
         found = self._one(RunProgress, run)
         # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
         return self._one(RunProgress, run) if found.status == "interrupted" else found
@@ -170,7 +170,7 @@ class Cerebro(Steering, Serving):
     def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
         """The progress every so many seconds, until the run has ended. The last row says how it ended."""
         while True:
-            progress = self.progress(run)
+            progress = self.run_progress(run)
             yield progress
             if progress.ended:
                 return
@@ -210,14 +210,14 @@ class Cerebro(Steering, Serving):
         """What people asked of a run, in order, and what became of it."""
         return self._of_run(select(Request).order_by(Request.request_id), Request, run)
 
-    def timeline(self, run: AnyRun) -> list[SegmentActivity]:
+    def hop_timeline(self, run: AnyRun) -> list[SegmentActivity]:
         """The hops and evaluations of all segments, in order of time."""
         activity = SegmentActivity
         return self._of_run(select(activity).order_by(activity.started_at, activity.segment), activity, run)
 
     def run_time(self, run: AnyRun) -> list[RunTime]:
         """The segments' time by activity."""
-        return self._of_run(select(RunTime).order_by(RunTime.place), RunTime, run)
+        return self._of_run(select(RunTime).order_by(RunTime.position), RunTime, run)
 
     def segments_now(self, run: AnyRun) -> list[SegmentNow]:
         """The last hop that each segment has begun, and whether it is done."""

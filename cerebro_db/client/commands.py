@@ -66,7 +66,7 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         several = len({run.owner for run in known}) > 1
         table = boards.plain_table()
         sizes = ("epochs",) if console.width < boards.NARROW else ("confs", "segs", "epochs")
-        for name in ("run", "status", "name", "model table", *sizes, "created", "took"):
+        for name in ("run", "status", "run name", "model table", *sizes, "created", "took"):
             right = name in ("run", *sizes, "took")
             whole = right or name in ("status", "created")
             table.add_column(name, justify="right" if right else "left", no_wrap=whole, overflow="fold")
@@ -75,7 +75,7 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         for run in shown:
             until = datetime.now(timezone.utc) if run.status == "running" else run.ended_at
             took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
-            cells = (str(run.run), boards.state(run.status), named(run.name), named(run.model_table))
+            cells = (str(run.run), boards.state(run.status), named(run.run_name), named(run.model_table))
             counts = (str(run.configurations or "search"), str(run.segments), str(run.epochs))[-len(sizes) :]
             created = f"{run.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(*cells, *counts, created, drawing.seconds(took), *([named(run.owner)] if several else []))

@@ -116,7 +116,7 @@ def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
 
 
 def title(run: Run, progress: RunProgress) -> Text:
-    name = f" {named(run.name)}" if run.name else ""
+    name = f" {named(run.run_name)}" if run.run_name else ""
     # The configurations of a search come while it goes on.
     tried = counted(run.configurations, "configuration") if run.configurations else "search"
     shape = f"{tried} × {counted(run.segments, 'segment')} × {counted(run.epochs, 'epoch')}"

@@ -21,7 +21,7 @@
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table,
+SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, r.created_at, r.source_table, r.validation_table,
        r.model_table, r.selection_table, r.arch_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE(extended.epochs, r.epochs) AS epochs,
@@ -43,7 +43,7 @@ COMMENT ON VIEW cerebro.run_plan IS
 'What each run was asked to do, including later extensions.';
 COMMENT ON COLUMN cerebro.run_plan.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.run_plan.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.run_plan.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.run_plan.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.description IS 'Description that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run trains on.';
@@ -132,7 +132,7 @@ WITH told AS (
 )
 SELECT k.run,
        k.owner,
-       k.name,
+       k.name AS run_name,
        CASE WHEN k.word NOT IN ('created', 'started') THEN k.word
             WHEN driver.pid IS NULL THEN 'interrupted'
             WHEN k.word = 'created' THEN 'created'
@@ -185,14 +185,14 @@ COMMENT ON VIEW cerebro._runs IS
 'cannot.';
 
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, name, status, source_table, model_table, configurations, segments, epochs,
+SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, model_table, configurations, segments, epochs,
        created_at, started_at, ended_at, message, driver_pid, description, ended, reason
   FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
 COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.runs.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.runs.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
 'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to '
 'begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';

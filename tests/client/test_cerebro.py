@@ -103,7 +103,7 @@ def test_connecting_by_a_number_is_refused() -> None:
 
 def test_a_finished_run(trained: Trained) -> None:
     cerebro, run = trained.cerebro, trained.run
-    assert (cerebro.run(run).name, cerebro.run(run).status) == (NAME, "finished")
+    assert (cerebro.run(run).run_name, cerebro.run(run).status) == (NAME, "finished")
     assert run in [one.run for one in cerebro.runs()]
     assert [progress.percent for progress in cerebro.follow(run)] == [100.0]
     board = cerebro.leaderboard(run)
@@ -121,7 +121,7 @@ def test_a_finished_run(trained: Trained) -> None:
         == next(p for p in curve if (p.configuration, p.epoch) == (1, 2)).training_loss
     )
     assert {name for *_, name in metrics} == {"loss", "accuracy"}
-    timeline = cerebro.timeline(run)
+    timeline = cerebro.hop_timeline(run)
     assert sum(one.activity == "train" for one in timeline) == 3 * 2 * 2
     assert [one.started_at for one in timeline] == sorted(one.started_at for one in timeline)
     assert cerebro.run_time(run)[0].activity == "training"
@@ -129,7 +129,7 @@ def test_a_finished_run(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["run", "progress", "leaderboard", "learning_curve", "metrics", "timeline", "run_time"]
+    "method", ["run", "run_progress", "leaderboard", "learning_curve", "metrics", "hop_timeline", "run_time"]
 )
 def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
     with pytest.raises(client.NoSuchRun, match="There is no run 987654 of yours"):
@@ -138,7 +138,7 @@ def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
 
 def test_a_run_is_not_a_name(trained: Trained) -> None:
     with pytest.raises(TypeError, match="by its number"):
-        trained.cerebro.progress("iris")  # type: ignore[arg-type]
+        trained.cerebro.run_progress("iris")  # type: ignore[arg-type]
 
 
 def test_arguments_that_are_not_there(trained: Trained) -> None:
@@ -289,11 +289,11 @@ def test_runs_of_one_number_of_several_users(trained: Trained, fresh_output: Cal
             mallory(PLANTED.format(number))
         (me,) = root("SELECT current_user::text")
         # Without an owner a number means one's own run.
-        assert mine.run(trained.run).owner == mine.progress(trained.run).owner == me
+        assert mine.run(trained.run).owner == mine.run_progress(trained.run).owner == me
         assert len(mine.leaderboard(trained.run)) == 3
         assert mine.run(trained.run, mallory.name).model_table == "m"
         with connect(admin.dsn) as theirs:
-            for act in (theirs.run, theirs.cancel, theirs.forget, theirs.progress):
+            for act in (theirs.run, theirs.cancel, theirs.forget, theirs.run_progress):
                 with pytest.raises(client.ClientError, match="everal users have a run"):
                     act(trained.run)
             assert {run.owner for run in theirs.runs() if run.run == trained.run} == {me, mallory.name}

@@ -259,5 +259,5 @@ def require_countable(epochs: int, segments: int) -> None:
 def no_such_run(run_id: int | None) -> UndefinedObject:
     return UndefinedObject(
         f"there is no run {'NULL' if run_id is None else run_id} of yours",
-        hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        hint="SELECT run, run_name, status FROM cerebro.runs lists your runs.",
     )
