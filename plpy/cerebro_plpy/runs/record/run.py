@@ -251,8 +251,8 @@ def averaging_visits(segments: int) -> tuple[int, ...]:
 def require_countable(epochs: int, segments: int) -> None:
     if epochs * segments > MOST_HOPS:
         raise InvalidArgument(
-            f"{epochs:,} iterations over {segments} segments are more hops than can be counted",
-            hint=f"At most {MOST_HOPS // segments:,} iterations.",
+            f"{epochs:,} epochs over {segments} segments are more hops than can be counted.",
+            hint=f"At most {MOST_HOPS // segments:,} epochs.",
         )
 
 
