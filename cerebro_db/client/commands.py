@@ -76,7 +76,7 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
             until = datetime.now(timezone.utc) if run.status == "running" else run.ended_at
             took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
             cells = (str(run.run), boards.state(run.status), named(run.run_name), named(run.model_table))
-            counts = (str(run.configurations or "search"), str(run.segments), str(run.epochs))[-len(sizes) :]
+            counts = (str(run.configurations), str(run.segments), str(run.epochs))[-len(sizes) :]
             created = f"{run.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(*cells, *counts, created, drawing.seconds(took), *([named(run.owner)] if several else []))
         console.print(table)

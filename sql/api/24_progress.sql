@@ -152,7 +152,8 @@ COMMENT ON COLUMN cerebro.run_progress.hops_total IS
 COMMENT ON COLUMN cerebro.run_progress.configurations_finished IS
 'Number of models that need no more training: finished or stopped.';
 COMMENT ON COLUMN cerebro.run_progress.configurations_failed IS 'Number of models that failed.';
-COMMENT ON COLUMN cerebro.run_progress.configurations IS 'Number of configurations of the run.';
+COMMENT ON COLUMN cerebro.run_progress.configurations IS
+'Number of configurations of the run so far: a search and users add some while it trains.';
 COMMENT ON COLUMN cerebro.run_progress.rows_per_second IS
 'Rows trained per second over the last 30 seconds, all segments together; NULL unless the run is running.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_left IS
