@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..errors import InvalidArgument
+from ..documents import Fields
+from ..errors import CerebroError, InvalidArgument
 from ..records import dataclass, field
-from . import writing
+from . import custom, params, writing
+from .calls import read_call
+from .custom import Known
 from .params import COMPILE_KEYS, FIT_KEYS
 from .vocabulary import OPTIMIZERS
 
@@ -21,6 +24,7 @@ ARCHITECTURE, PASSES = "architecture", "passes"
 ARCH_PARAMS, COMPILE, FIT = "arch_params", "compile", "fit"
 OF_FIT = {PASSES if name == "epochs" else name: name for name in FIT_KEYS}  # here -> in Keras
 OF_OPTIMIZERS = ({one for entry in OPTIMIZERS.entries.values() for one in entry.arguments} | {"lr", "decay"}) - {"name"}
+IN_KERAS = {name: key for key, name in OF_FIT.items()}  # in Keras -> here
 RESERVED = {ARCHITECTURE, "epochs", *COMPILE_KEYS, *OF_FIT, *OF_OPTIMIZERS}
 EXAMPLE = 'For instance {"architecture": "mlp", "units": 64, "learning_rate": 0.01, "batch_size": 32}.'
 
@@ -40,6 +44,64 @@ class Parts:
     @property
     def fit_text(self) -> str:
         return writing.fit_text(self.fit)
+
+    def canonical(self, known: Known = custom.NONE) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The canonical compile and fit parameters."""
+        compiled = dict(self.compile)
+        if "optimizer" in compiled:
+            name, own = read_call(compiled["optimizer"], "optimizer")
+            shared = {key: compiled.pop(key) for key in [*compiled] if key not in COMPILE_KEYS}
+            compiled["optimizer"] = {"class_name": name, "config": {**own, **shared}}
+        return params.canonical_compile(compiled, known), params.canonical_fit(dict(self.fit))
+
+
+def flatten(arch_params: Mapping[str, Any], compile: Mapping[str, Any], fit: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat parameters of a configuration, without its architecture: what ``recorded`` takes apart again.
+
+    ``compile`` and ``fit`` are canonical.  Parameters of fit that have their default are left out, but for batch_size
+    and passes.  Empty for a configuration that could not be trained, but for the parameters of its architecture.
+    """
+    flat = dict(arch_params)
+    if compile:
+        optimizer = compile["optimizer"]
+        own = dict(optimizer["config"])
+        # The name of an optimizer has no key of its own.
+        named = {"name": own.pop("name")} if "name" in own else {}
+        # Without metrics, the canonical list is empty.
+        given = {key: value for key, value in compile.items() if value is not None and (key, value) != ("metrics", [])}
+        flat.update((key, value) for key, value in given.items() if key != "optimizer")
+        kind = optimizer["class_name"]
+        flat["optimizer"] = {"class_name": kind, "config": named} if named else kind
+        flat.update((name, _shorter(value)) for name, value in own.items())
+    defaults = params.fit_params(None)
+    for name, value in fit.items():
+        if value != defaults.get(name) or name in ("batch_size", "epochs"):
+            flat[IN_KERAS.get(name, name)] = value
+    return flat
+
+
+def _shorter(value: Any) -> Any:
+    """A learning-rate schedule without its module, which follows from its class."""
+    if isinstance(value, Mapping) and "class_name" in value:
+        return {"class_name": value["class_name"], "config": value["config"]}
+    return value
+
+
+def of_architecture(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the architecture among flat parameters: no other parameter can have their names."""
+    return {name: value for name, value in parameters.items() if name not in RESERVED}
+
+
+def recorded(parameters: object, where: str, known: Known = custom.NONE) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The canonical compile and fit parameters in what ``flatten`` made; an error if it made no such value."""
+    fields = Fields(parameters, where)
+    given: dict[str, Any] = fields.document
+    try:
+        return parts(given, of_architecture(given), where).canonical(known)
+    except CerebroError as error:
+        if not error.message.startswith(where):
+            error.message = f"{where}: {error.message}"
+        raise
 
 
 def parts(given: Mapping[str, Any], parameters: Collection[str], where: str) -> Parts:

@@ -24,7 +24,11 @@ FIT_KEYS = ("batch_size", "epochs", "verbose", "shuffle", "class_weight", "initi
 
 def compile_params(text: str | None, known: Known = custom.NONE) -> dict[str, Any]:
     """The canonical compile parameters of a configuration.  ``known`` are the custom functions that it may name."""
-    given = read(text, "compile_params")
+    return canonical_compile(read(text, "compile_params"), known)
+
+
+def canonical_compile(given: dict[str, Any], known: Known = custom.NONE) -> dict[str, Any]:
+    """The same of parameters that are read already."""
     if not given:
         raise InvalidArgument("Compile parameters cannot be empty or NULL.", hint="Give at least optimizer= and loss=.")
     _refuse_unknown_keys(given, COMPILE_KEYS)
@@ -75,6 +79,11 @@ def fit_params(text: str | None, tensorboard: bool = False) -> dict[str, Any]:
             hint="Leave callbacks out. Losses and metrics of every epoch are recorded without them, and a "
             "learning-rate schedule can be given to the optimizer.",
         )
+    return canonical_fit(given)
+
+
+def canonical_fit(given: dict[str, Any]) -> dict[str, Any]:
+    """The same of parameters that are read already."""
     _refuse_unknown_keys(given, FIT_KEYS)
     epochs = checked("epochs", given.get("epochs"), "count", 1)
     initial_epoch = checked("initial_epoch", given.get("initial_epoch"), "index", 0)
