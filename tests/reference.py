@@ -51,7 +51,6 @@ FUNCTIONS = {
     ],
     "Architectures and configurations": [
         "architecture",
-        "default_compile_params",
         "add_architecture",
         "drop_architecture",
     ],

@@ -1,24 +1,20 @@
-"""Describes each configuration of a run by the parameters that differ: ``cnn, Adam(lr=0.01), batch_size=32``."""
+"""Describes each configuration of a run by the parameters that differ: ``mlp, units=64, learning_rate=0.01``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
-
-from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.parameters import grammar
 
 DIGITS = 5  # significant digits of a number that a search has drawn
 LONG_NUMBER = re.compile(r"\d+\.\d+(?:[eE][-+]?\d+)?")
+ALONE = ("architecture", "optimizer")  # their values need no name
 
 
 class Configuration(Protocol):
     configuration: Any
-    model_id: Any
-    model_name: Any
-    compile_params: Any
-    fit_params: Any
+    architecture: Any
+    parameters: Any
 
 
 def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
@@ -26,8 +22,7 @@ def differences(configurations: Sequence[Configuration]) -> dict[int, str]:
 
     Numbers are rounded, if no two configurations read the same then.
     """
-    models = _models(configurations)
-    described = {one.configuration: _described(one, models[one.model_id]) for one in configurations}
+    described = {one.configuration: _described(one) for one in configurations}
     names = list(dict.fromkeys(name for parts in described.values() for name in parts))
     if len(described) > 1:
         names = [name for name in names if len({parts.get(name) for parts in described.values()}) > 1]
@@ -41,22 +36,18 @@ def _rounded(number: re.Match[str]) -> str:
     return f"{float(number[0]):.{DIGITS}g}" if digits > DIGITS else number[0]
 
 
-def _models(configurations: Sequence[Configuration]) -> dict[int, str]:
-    """model_id -> the architecture's name, or its number if it has no name or shares it with another."""
-    names = {one.model_id: one.model_name for one in configurations}
-    shared = [name for name in names.values() if name]
-    return {number: name if shared.count(name) == 1 else f"model {number}" for number, name in names.items()}
+def _described(one: Configuration) -> dict[str, str]:
+    told = {name: _told(value) for name, value in {"architecture": one.architecture, **one.parameters}.items()}
+    return {name: value if name in ALONE else f"{name}={value}" for name, value in told.items()}
 
 
-def _described(one: Configuration, model: str) -> dict[str, str]:
-    parts = {"model": model}
-    for text in (one.compile_params, one.fit_params):
-        try:
-            found = grammar.assignments(text or "", "parameters")
-        except CerebroError:
-            found = {text: text}
-        for name, value in found.items():
-            # A blank after each comma, so that lines can be broken in narrow columns.
-            told = ", ".join(str(value).split(","))
-            parts[name] = told if name in ("optimizer", text) else f"{name}={told}"
-    return parts
+def _told(value: Any) -> str:
+    """``0.1``, ``mae, auc``, ``ExponentialDecay(initial_learning_rate=0.1, decay_rate=0.5)``"""
+    if isinstance(value, Mapping) and "class_name" in value:
+        config = value.get("config") or {}
+        return f"{value['class_name']}({', '.join(f'{name}={_told(one)}' for name, one in config.items())})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_told(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_told, value)) + "]"
+    return str(value)

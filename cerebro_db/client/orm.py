@@ -88,8 +88,6 @@ class RunPlan(View):
     source_table: Mapped[str]
     validation_table: Mapped[str | None]
     model_table: Mapped[str]
-    selection_table: Mapped[str]
-    arch_table: Mapped[str]
     epochs: Mapped[int] = mapped_column(Integer)
     evaluate_every: Mapped[int] = mapped_column(Integer)
     seed: Mapped[int]
@@ -113,10 +111,8 @@ class LeaderboardEntry(View):
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int] = mapped_column(Integer)
     configuration: Mapped[int] = mapped_column(Integer)
-    model_id: Mapped[int] = mapped_column(Integer)
-    model_name: Mapped[str | None]
-    compile_params: Mapped[str]
-    fit_params: Mapped[str]
+    architecture: Mapped[str]
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSONB)
     status: Mapped[str]
     epochs_done: Mapped[int]
     training_loss: Mapped[float | None]
@@ -166,10 +162,8 @@ class CrossValidation(View):
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int] = mapped_column(Integer)
     configuration: Mapped[int] = mapped_column(Integer, primary_key=True)
-    model_id: Mapped[int] = mapped_column(Integer)
-    model_name: Mapped[str | None]
-    compile_params: Mapped[str]
-    fit_params: Mapped[str]
+    architecture: Mapped[str]
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSONB)
     objective: Mapped[str]
     mean: Mapped[float | None]
     spread: Mapped[float | None]

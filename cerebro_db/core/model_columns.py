@@ -14,8 +14,8 @@ Types = Mapping[str, tuple[str, ...]]
 LISTS = tuple(f"{one}[]" for one in TEXTS)
 DOCUMENTS = ("json", "jsonb", *TEXTS)
 SHARED: Types = {
-    **dict.fromkeys(("model_id", "start", "epoch"), INTEGERS),
-    **dict.fromkeys(("compile_params", "fit_params", "direction"), TEXTS),
+    **dict.fromkeys(("start", "epoch"), INTEGERS),
+    "direction": TEXTS,
     "functions": LISTS,
     "objective_value": REALS,
     "payload": ("bytea",),
@@ -25,6 +25,7 @@ OF_MODELS: Types = {
     "configuration": INTEGERS,
     "weights": ("bytea",),
     "architecture": DOCUMENTS,
+    "parameters": DOCUMENTS,
     "loss_name": TEXTS,
     "metric_names": LISTS,
     **dict.fromkeys(("validation_loss", "training_loss"), REALS),
@@ -32,8 +33,8 @@ OF_MODELS: Types = {
 # Model tables as MADlib has them, tables of architectures, and model selection tables.
 OF_MADLIB: Types = {
     **SHARED,
-    "mst_key": INTEGERS,
-    **dict.fromkeys(("loss_type", "name", "model_arch_table"), TEXTS),
+    **dict.fromkeys(("mst_key", "model_id"), INTEGERS),
+    **dict.fromkeys(("compile_params", "fit_params", "loss_type", "name", "model_arch_table"), TEXTS),
     "metrics_type": LISTS,
     **dict.fromkeys(("validation_loss_final", "training_loss_final"), REALS),
     "model_weights": ("bytea",),
@@ -48,7 +49,8 @@ class ModelColumns:
     configuration: str  # of the model table, _info and _weights: the number of a configuration
     weights: str  # of the model table
     architecture: str
-    loss_name: str  # of _info
+    parameters: tuple[str, ...]  # of _info: those of compile and fit
+    loss_name: str
     metric_names: str
     training_loss: str
     validation_loss: str
@@ -76,16 +78,16 @@ class ModelColumns:
     @property
     def of_info(self) -> tuple[str, ...]:
         """The columns of _info that predicting and evaluating need."""
-        return ("compile_params", "fit_params", self.loss_name, self.metric_names)
+        return (*self.parameters, self.loss_name, self.metric_names)
 
 
 PLAIN = ModelColumns(
-    "configuration", "weights", "architecture", "loss_name", "metric_names", "training_loss", "validation_loss",
-    "bytes", 1, "model_table", OF_MODELS,
+    "configuration", "weights", "architecture", ("parameters",), "loss_name", "metric_names", "training_loss",
+    "validation_loss", "bytes", 1, "model_table", OF_MODELS,
 )  # fmt: skip
 MADLIB = ModelColumns(
-    "mst_key", "model_weights", "model_arch", "loss_type", "metrics_type", "training_loss_final",
-    "validation_loss_final", "model_size", 1024, "model", OF_MADLIB,
+    "mst_key", "model_weights", "model_arch", ("compile_params", "fit_params"), "loss_type", "metrics_type",
+    "training_loss_final", "validation_loss_final", "model_size", 1024, "model", OF_MADLIB,
 )  # fmt: skip
 # What madlib_keras_fit leaves: _summary has what _info has of several models.
 MADLIB_SINGLE = replace(MADLIB, has_key=False)

@@ -13,7 +13,7 @@ from typing import Any
 from .runs.tables import faces
 
 FUNCTIONS = {
-    "data.architecture": ("architecture", "default_compile_params"),
+    "data.architecture": ("architecture",),
     "data.kept_rows": ("packed_rows",),
     "data.pack": ("pack",),
     "data.pack_plain": ("pack_like", "pack_plain"),

@@ -22,7 +22,7 @@
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, r.created_at, r.source_table, r.validation_table,
-       r.model_table, r.selection_table, r.arch_table,
+       r.model_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE(extended.epochs, r.epochs) AS epochs,
        r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
@@ -50,8 +50,6 @@ COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run tr
 COMMENT ON COLUMN cerebro.run_plan.validation_table IS
 'Packed table that the run evaluates on; NULL: none. If the rows have folds, the table that it trains on.';
 COMMENT ON COLUMN cerebro.run_plan.model_table IS 'Table that receives the trained models.';
-COMMENT ON COLUMN cerebro.run_plan.selection_table IS 'Model selection table that listed the configurations; empty: they were listed in another way, or proposed.';
-COMMENT ON COLUMN cerebro.run_plan.arch_table IS 'Table of architectures that the selection table refers to; empty: there is none.';
 COMMENT ON COLUMN cerebro.run_plan.epochs IS
 'Planned number of epochs per model. cerebro.resume(run, epochs => N) raises it.';
 COMMENT ON COLUMN cerebro.run_plan.evaluate_every IS

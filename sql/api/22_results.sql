@@ -146,29 +146,29 @@ WITH fact AS (
     HAVING max(configuration) IS NOT NULL  -- users can write rows about models that do not exist
 ), configured AS (
     -- The configurations, each with its architecture's name and what its run was asked to do.
-    SELECT run, owner, configuration, model_id, compile_params, fit_params, chosen,
-           max(model_name) OVER (PARTITION BY run, owner, model_id) AS model_name,
+    SELECT run, owner, configuration, model_id, parameters, chosen,
+           COALESCE(max(architecture) OVER (PARTITION BY run, owner, model_id), 'architecture ' || model_id) AS architecture,
            max(epochs) OVER of_run AS epochs, max(segments) OVER of_run AS segments,
            max(source_table) OVER of_run AS source_table, max(validation_table) OVER of_run AS validation_table,
            max(model_table) OVER of_run AS model_table, max(run_name) OVER of_run AS run_name,
            max(objective) OVER of_run AS objective, max(direction) OVER of_run AS direction, max(keep) OVER of_run AS keep
-      FROM (SELECT run, owner, configuration, model_id, compile_params, fit_params, chosen,
-                   NULL::text AS model_name, NULL::integer AS epochs, NULL::integer AS segments,
+      FROM (SELECT run, owner, configuration, model_id, parameters, chosen,
+                   NULL::text AS architecture, NULL::integer AS epochs, NULL::integer AS segments,
                    NULL::text AS source_table, NULL::text AS validation_table, NULL::text AS model_table,
                    NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep
               FROM cerebro._visible_configuration
              UNION ALL
-            SELECT run, owner, NULL, model_id, NULL, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            SELECT run, owner, NULL, model_id, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
               FROM cerebro._visible_architecture
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, epochs, segments, source_table, validation_table,
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, epochs, segments, source_table, validation_table,
                    model_table, name, objective, direction, keep
               FROM cerebro._plan) u
     WINDOW of_run AS (PARTITION BY run, owner)
 ), told AS (
     SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
            m.weights, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
-           c.model_id, c.model_name, c.compile_params, c.fit_params, c.chosen,
+           c.architecture, c.parameters, c.chosen,
            c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
            owner = (SELECT quote_ident(current_user)::regrole) AS own,
            c.objective AS asked,
@@ -221,10 +221,8 @@ SELECT t.run,
                                    ELSE t.sign * t.value
                               END NULLS LAST))::integer AS rank,
        t.configuration,
-       t.model_id,
-       t.model_name,
-       t.compile_params,
-       t.fit_params,
+       t.architecture,
+       t.parameters,
        CASE WHEN t.has_failed THEN 'failed'
             WHEN t.stop IS NOT NULL THEN 'stopped'
             WHEN t.hops >= t.epochs::bigint * COALESCE(t.visits, t.segments) THEN 'finished'
@@ -263,8 +261,8 @@ COMMENT ON VIEW cerebro._leaderboard IS
 'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
-SELECT run, rank, configuration, model_id, model_name, compile_params, fit_params, status, epochs_done, training_loss,
-       training_metric, validation_loss, validation_metric, metric_name, weights, reason, source_table, model_table,
+SELECT run, rank, configuration, architecture, parameters, status, epochs_done, training_loss, training_metric, validation_loss,
+       validation_metric, metric_name, weights, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
        stopped_by, rung, chosen, fold, spread
   FROM cerebro._leaderboard;
@@ -276,12 +274,11 @@ COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
-COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
-COMMENT ON COLUMN cerebro.leaderboard.model_name IS 'Name of the architecture.';
-COMMENT ON COLUMN cerebro.leaderboard.compile_params IS
-'Compile parameters of the configuration, as in the model selection table.';
-COMMENT ON COLUMN cerebro.leaderboard.fit_params IS
-'Fit parameters of the configuration, as in the model selection table.';
+COMMENT ON COLUMN cerebro.leaderboard.architecture IS
+'Name of the architecture: its kind or the name that it was added by. An architecture without a name has its number.';
+COMMENT ON COLUMN cerebro.leaderboard.parameters IS
+'All other parameters of the configuration with the keys of cerebro.fit (JSON): those of the architecture that were given, '
+'and those of training, with the defaults that were filled in.';
 COMMENT ON COLUMN cerebro.leaderboard.status IS
 'waiting (no visit committed yet), training, finished (all epochs done), stopped (a decision ended it early; it may go on)'
 ' or failed.';
@@ -319,7 +316,7 @@ COMMENT ON COLUMN cerebro.leaderboard.parent IS
 COMMENT ON COLUMN cerebro.leaderboard.rung IS
 'Last rung that the model has reached, from 1, in a search with rungs (asha, halving, hyperband); NULL: none.';
 COMMENT ON COLUMN cerebro.leaderboard.chosen IS
-'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
+'Point of the search space that the configuration was made from (JSON); NULL: the configuration was listed.';
 COMMENT ON COLUMN cerebro.leaderboard.fold IS
 'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.spread IS
@@ -331,10 +328,8 @@ CREATE OR REPLACE VIEW cerebro.cross_validation WITH (security_barrier) AS
 SELECT b.run,
        min(b.rank) AS rank,
        b.configuration,
-       b.model_id,
-       b.model_name,
-       b.compile_params,
-       b.fit_params,
+       b.architecture,
+       b.parameters,
        b.objective,
        min(b.objective_value) FILTER (WHERE b.fold IS NULL) AS mean,
        min(b.spread) AS spread,
@@ -348,7 +343,7 @@ SELECT b.run,
        b.owner
   FROM cerebro.leaderboard b
  WHERE b.parent IS NULL
- GROUP BY b.run, b.owner, b.configuration, b.model_id, b.model_name, b.compile_params, b.fit_params, b.objective, b.chosen
+ GROUP BY b.run, b.owner, b.configuration, b.architecture, b.parameters, b.objective, b.chosen
 HAVING count(b.fold) > 0;
 COMMENT ON VIEW cerebro.cross_validation IS
 'The configurations of runs with folds: how good each is over the folds. Rank 1 is the best configuration.';
@@ -356,12 +351,11 @@ COMMENT ON COLUMN cerebro.cross_validation.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.cross_validation.rank IS
 'Rank within the run by mean. Configurations without a mean come last.';
 COMMENT ON COLUMN cerebro.cross_validation.configuration IS 'Number of the configuration in its run.';
-COMMENT ON COLUMN cerebro.cross_validation.model_id IS 'Architecture: key of its row in the table of architectures.';
-COMMENT ON COLUMN cerebro.cross_validation.model_name IS 'Name of the architecture.';
-COMMENT ON COLUMN cerebro.cross_validation.compile_params IS
-'Compile parameters of the configuration, as in the model selection table.';
-COMMENT ON COLUMN cerebro.cross_validation.fit_params IS
-'Fit parameters of the configuration, as in the model selection table.';
+COMMENT ON COLUMN cerebro.cross_validation.architecture IS
+'Name of the architecture: its kind or the name that it was added by. An architecture without a name has its number.';
+COMMENT ON COLUMN cerebro.cross_validation.parameters IS
+'All other parameters of the configuration with the keys of cerebro.fit (JSON): those of the architecture that were given, '
+'and those of training, with the defaults that were filled in.';
 COMMENT ON COLUMN cerebro.cross_validation.objective IS
 'Name of the metric that says which configuration is best: the option objective, else val_loss.';
 COMMENT ON COLUMN cerebro.cross_validation.mean IS
@@ -377,7 +371,7 @@ COMMENT ON COLUMN cerebro.cross_validation.epochs_done IS 'Number of epochs that
 COMMENT ON COLUMN cerebro.cross_validation.model IS
 'Number of the model of the configuration that is trained on all rows.';
 COMMENT ON COLUMN cerebro.cross_validation.chosen IS
-'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
+'Point of the search space that the configuration was made from (JSON); NULL: the configuration was listed.';
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS

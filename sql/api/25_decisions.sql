@@ -56,8 +56,7 @@ SELECT run, r.request_id, r.at, r.by,
        CASE WHEN r.action = 'add' AND r.detail #>> '{new,parent}' IS NOT NULL THEN 'clone' ELSE r.action END AS action,
        CASE WHEN num_nonnulls(m.configuration) = 1 THEN model END AS model, m.configuration,
        CASE r.action
-            WHEN 'add' THEN concat_ws('; ', NULLIF(r.detail #>> '{new,configuration,compile_params}', ''),
-                                      NULLIF(r.detail #>> '{new,configuration,fit_params}', ''))
+            WHEN 'add' THEN r.detail ->> 'parameters'
             WHEN 'extend' THEN (r.detail ->> 'epochs') || ' epochs'
             WHEN 'budget' THEN r.detail::text
        END AS parameters,
@@ -98,7 +97,8 @@ COMMENT ON COLUMN cerebro.requests.model IS
 'The model that is to stop, to go on or to be cloned; NULL for other requests.';
 COMMENT ON COLUMN cerebro.requests.configuration IS 'Configuration of that model.';
 COMMENT ON COLUMN cerebro.requests.parameters IS
-'The parameters of the new configuration, the new number of epochs, or the new budget.';
+'As the user gave them: the parameters of the new configuration (of a clone, those that change), the new number of epochs, or '
+'the new budget.';
 COMMENT ON COLUMN cerebro.requests.reason IS 'The reason that the user gave.';
 COMMENT ON COLUMN cerebro.requests.status IS
 'waiting, done or refused. A request about a model in training waits for the end of its epoch. Requests about a run '

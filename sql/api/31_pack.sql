@@ -118,16 +118,6 @@ cerebro.add_architecture. docs/tables.md says what is in it.
 - parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/tables.md lists. A text such as
   "$units" is left in its place, to be filled in later; layers, blocks, linear and embedding must be numbers.';
 
-CREATE OR REPLACE FUNCTION cerebro.default_compile_params(packed_table text, optimizer text DEFAULT NULL) RETURNS text
-LANGUAGE plpython3u STABLE AS $py$
-@cerebro@
-return api.default_compile_params(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro.default_compile_params(text, text) IS
-'Returns compile parameters for a model selection table: the loss and the metric that suit the target of a packed table.
-
-- optimizer: for instance SGD(learning_rate=0.01). NULL: AdamW(learning_rate=0.001, weight_decay=0.0001).';
-
 -- A function, not a part of the query: PostgreSQL runs no query with a subquery over a row's words on several processors.
 CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

@@ -92,9 +92,11 @@ CREATE TABLE cerebro.configuration (
     fit_params     text    NOT NULL,
     compile        jsonb   NOT NULL,
     fit            jsonb   NOT NULL,
+    parameters     jsonb   NOT NULL,  -- the same flat, with those of the architecture (core/parameters/flat.py)
     chosen         jsonb,  -- the point of the search space; NULL: a row of the model selection table
     CHECK (octet_length(compile_params) <= 3e5 AND octet_length(fit_params) <= 3e5),
     CHECK (octet_length(compile::text) <= 1e7 AND octet_length(fit::text) <= 1e7),
+    CHECK (jsonb_typeof(parameters) = 'object' AND octet_length(parameters::text) <= 1e7),
     CHECK (jsonb_typeof(chosen) = 'object' AND octet_length(chosen::text) <= 1e7),
     PRIMARY KEY (run, owner, configuration)
 );

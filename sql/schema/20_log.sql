@@ -164,8 +164,7 @@ CREATE TABLE cerebro.request (
     -- An architecture is shown to nobody.
     CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e8),
     CHECK (action <> 'budget' OR octet_length(detail::text) <= 1e4),
-    CHECK (octet_length(detail #>> '{new,configuration,compile_params}') <= 3e5
-           AND octet_length(detail #>> '{new,configuration,fit_params}') <= 3e5),
+    CHECK (octet_length(detail ->> 'parameters') <= 1e6),
     CHECK (COALESCE((detail ->> 'model')::integer, 1) > 0 AND COALESCE((detail #>> '{new,parent}')::integer, 1) > 0
            AND COALESCE((detail ->> 'epochs')::integer, 1) > 0),
     PRIMARY KEY (run, owner, request_id)

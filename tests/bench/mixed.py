@@ -99,7 +99,7 @@ def make_model(stage: Stage) -> None:
     lab("SELECT pack('mixed_source', 'mixed_packed', 'price', seed => 1, segments => 2)")
     architecture = lab.value("SELECT architecture('mlp', 'mixed_packed')")
     model = lab.architecture(architecture, table="mixed_arch")
-    compiled = lab.value("SELECT default_compile_params('mixed_packed')")
+    compiled = lab.compiled("mixed_packed", "AdamW(learning_rate=0.001, weight_decay=0.0001)")
     lab.selection("mixed_mst", [(model, compiled, "batch_size=256")], arch="mixed_arch")
     lab.fit("mixed_packed", MODEL, "mixed_mst", 1)
     columns = lab(

@@ -221,7 +221,7 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
     assert done(asked("budget", run, "3 days")) == "done"
     assert client.run(run).epochs == 100_007
     models = {entry.model: entry for entry in client.leaderboard(run)}
-    assert len(models) == 5 and models[4].fit_params == "batch_size=16"
+    assert len(models) == 5 and models[4].parameters["batch_size"] == 16
     shown = cerebro(trained, "show", run, columns=200).output
     for line in (
         "model 2 (configuration 2), epoch",

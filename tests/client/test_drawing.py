@@ -74,7 +74,7 @@ def test_a_state_stored_behind_takes_none_of_the_next_ones_time() -> None:
 
 
 def entry(model: int, status: str, reason: str | None, objective: str | None = None) -> Any:
-    made = configuration(10 * model, 1, "loss='mse'", f"batch_size={model}")
+    made = configuration(10 * model, loss="mse", batch_size=model)
     for name, value in {
         "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
         "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
@@ -152,43 +152,49 @@ def test_numbers(value: float | None, told: str) -> None:
     assert drawing.number(value) == told
 
 
-def configuration(key: int, model: int, compiled: str, fitted: str, name: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        configuration=key, model_id=model, model_name=name, compile_params=compiled, fit_params=fitted
-    )
+def configuration(key: int, architecture: str = "mlp", **parameters: Any) -> SimpleNamespace:
+    return SimpleNamespace(configuration=key, architecture=architecture, parameters=parameters)
 
 
 def test_only_what_differs_is_told() -> None:
     told = differences(
         [
-            configuration(1, 1, "optimizer='Adam(lr=0.1)',loss='mse',metrics=['mae']", "batch_size=8,epochs=1"),
-            configuration(2, 1, "optimizer='SGD(lr=0.1,momentum=0.9)',loss='mse',metrics=['mae']", "batch_size=16"),
+            configuration(1, loss="mse", metrics=["mae"], optimizer="Adam", learning_rate=0.1, batch_size=8, passes=2),
+            configuration(
+                2, loss="mse", metrics=["mae"], optimizer="SGD", momentum=0.9, learning_rate=0.1, batch_size=8
+            ),
         ]
     )
-    assert told == {1: "Adam(lr=0.1), batch_size=8, epochs=1", 2: "SGD(lr=0.1, momentum=0.9), batch_size=16"}
+    assert told == {1: "Adam, passes=2", 2: "SGD, momentum=0.9"}
 
 
 def test_long_numbers_are_rounded_unless_configurations_would_read_the_same() -> None:
-    def told(*rates: str) -> list[str]:
-        each = [configuration(key, 1, f"optimizer='SGD(lr={rate})'", "") for key, rate in enumerate(rates)]
+    def told(*rates: float) -> list[str]:
+        each = [configuration(key, optimizer="SGD", learning_rate=rate) for key, rate in enumerate(rates)]
         return list(differences(each).values())
 
-    assert told("0.012345678901234567", "3.4567890123e-05", "0.001", "1.0") == [
-        "SGD(lr=0.012346)", "SGD(lr=3.4568e-05)", "SGD(lr=0.001)", "SGD(lr=1.0)"
+    assert told(0.012345678901234567, 3.4567890123e-05, 0.001, 1.0) == [
+        "learning_rate=0.012346", "learning_rate=3.4568e-05", "learning_rate=0.001", "learning_rate=1.0"
     ]  # fmt: skip
-    assert told("0.01234567891", "0.01234567892") == ["SGD(lr=0.01234567891)", "SGD(lr=0.01234567892)"]
+    assert told(0.01234567891, 0.01234567892) == ["learning_rate=0.01234567891", "learning_rate=0.01234567892"]
 
 
-def test_models_are_told_by_a_name_of_their_own() -> None:
-    same = ("loss='mse'", "epochs=1")
-    named = [configuration(key, key, *same, name) for key, name in enumerate(["mlp", "cnn", "cnn", None], 1)]
-    assert differences(named) == {1: "mlp", 2: "model 2", 3: "model 3", 4: "model 4"}
+def test_architectures_are_told_by_their_names() -> None:
+    named = [configuration(key, name, loss="mse") for key, name in enumerate(["mlp", "cnn", "architecture 3"], 1)]
+    assert differences(named) == {1: "mlp", 2: "cnn", 3: "architecture 3"}
 
 
 def test_a_single_configuration_is_told_whole() -> None:
-    told = differences([configuration(5, 2, "optimizer='Adam()', loss='mse'", "batch_size=8")])
-    assert told == {5: "model 2, Adam(), loss=mse, batch_size=8"}
-
-
-def test_parameters_that_cannot_be_read_are_told_as_they_are() -> None:
-    assert "what=[" in differences([configuration(1, 1, "what=[", "")])[1]
+    rate = {"class_name": "CosineDecay", "config": {"initial_learning_rate": 0.1, "decay_steps": 50}}
+    told = differences(
+        [
+            configuration(
+                5, units=8, loss="mse", metrics=["mae", {"class_name": "AUC", "config": {}}], optimizer="Adam",
+                learning_rate=rate, class_weight={"0": 1.0},
+            )
+        ]
+    )  # fmt: skip
+    assert told == {
+        5: "mlp, units=8, loss=mse, metrics=[mae, AUC()], Adam, learning_rate=CosineDecay(initial_learning_rate=0.1,"
+        " decay_steps=50), class_weight={0: 1.0}"
+    }

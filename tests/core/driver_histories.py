@@ -127,7 +127,8 @@ class DriverHistory:
             compiled = json.dumps({"optimizer": {"class_name": "SGD"}, "seed": seed, "group": group})
             log["configuration"].append(
                 {"configuration": model, "place": place, "model_id": 1, "compile_params": "", "fit_params": "",
-                 "compile": compiled, "fit": json.dumps({"batch_size": 32, "epochs": 1}), "chosen": None}
+                 "compile": compiled, "fit": json.dumps({"batch_size": 32, "epochs": 1}), "parameters": "{}",
+                 "chosen": None}
             )  # fmt: skip
             log["model"].append(
                 {"model": model, "configuration": model, "seed": seed, "initial": "random", "initial_sha256": None,

@@ -283,7 +283,7 @@ class Server:
             own = ("seed", "initial", "initial_sha256", "visits", "parent")
             rows.append(
                 (row["model"], row["configuration"], *(of[name] for name in names), *(row[name] for name in own),
-                 of["chosen"], row["fold"])
+                 of["chosen"], row["fold"], of["parameters"])
             )  # fmt: skip
         return rows
 

@@ -12,7 +12,6 @@ from cerebro_db.core.architecture import building, reading
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.parameters import params
 from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real, Words
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
@@ -101,16 +100,6 @@ def test_names_stay_to_be_filled_in(kind: str) -> None:
     free = [name for name in building.PARAMETERS[kind] if name not in building.STRUCTURE]
     built = building.architecture(kind, layout(EVERY, KIND), {name: f"${name}" for name in free}, "test")
     assert all(f'"${name}"' in json.dumps(built) for name in free)
-
-
-def test_the_text_for_a_model_selection_table() -> None:
-    text = building.compile_params(layout([NUMBERS], KIND), building.OPTIMIZER)
-    read = params.compile_params(text)
-    assert (read["loss"], read["metrics"]) == ("categorical_crossentropy", ["accuracy"])
-    assert read["optimizer"]["config"]["weight_decay"] == 0.0001
-    several = params.compile_params(building.compile_params(ALL, "SGD()"))
-    assert several["loss"] == ["categorical_crossentropy", "mse", "mse"]
-    assert several["metrics"] == [["accuracy"], ["mae"], ["mae"]]
 
 
 def test_inner_layers_have_names_of_their_own() -> None:

@@ -23,7 +23,7 @@ from cerebro_db.core.events import Action, Verdict
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import Layout, Partition, Variable
 from cerebro_db.core.packed_summary import PackedSummary
-from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import (
     AsIs,
     Categories,
@@ -123,6 +123,12 @@ COMPILE = {
     "loss_weights": [1.0],
 }  # fmt: skip
 FIT = {"batch_size": 8, "epochs": 2, "shuffle": True, "class_weight": {"0": 1.0}, "steps_per_epoch": 5}
+RECORDED = {
+    "units": 8, "loss": ["mse", "mae"], "metrics": [["mae"], [{"class_name": "AUC", "config": {"curve": "PR"}}]],
+    "optimizer": {"class_name": "SGD", "config": {"name": "x"}}, "momentum": 0.5, "batch_size": 8, "passes": 2,
+    "learning_rate": {"class_name": "CosineDecay", "config": {"initial_learning_rate": 0.1, "decay_steps": 5}},
+    "class_weight": {"0": 1.0}, "loss_weights": [1.0, 2.0],
+}  # fmt: skip
 OPTIONS = {
     "seed": 1, "engine": "jax", "precision": "mixed_bfloat16", "threads": 2, "stop_when": "SELECT 1", "budget": {},
     "search": {"name": "asha"}, "objective": "val_loss", "keep": "best", "replay": 3, "fuse": True,
@@ -169,6 +175,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "architecture with parameters": (WITH_PARAMETERS, lambda d: placeholders.filled(d, {"units": 3})),
     "compile parameters": (COMPILE, lambda d: params.compile_params(json.dumps(d))),
     "fit parameters": (FIT, lambda d: params.fit_params(json.dumps(d))),
+    "parameters on record": (RECORDED, lambda d: flat.recorded(d, "the parameters")),
     "options": (OPTIONS, options.check),
     "budget": ({"seconds": 5, "hops": 3}, checked_budget),
     "method": ({"name": "asha", "reduction": 3, "sampler": {"name": "tpe", "startup": 3}},

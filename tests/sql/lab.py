@@ -16,6 +16,8 @@ from psycopg2.extras import execute_values
 from sklearn.datasets import load_digits, load_iris
 
 from cerebro_db.core import model_columns
+from cerebro_db.core.architecture import building
+from cerebro_db.core.layout import Layout
 
 Json = dict[str, Any]
 Row = tuple[Any, ...]
@@ -166,6 +168,13 @@ class Lab:
     def architecture(self, model: Json, weights: bytes | None = None, table: str = "arch") -> int:
         self(f"SELECT load_keras_model('{table}', %s, %s)", json.dumps(model), weights)
         return self.value(f"SELECT max(model_id) FROM {table}")
+
+    def compiled(self, packed_table: str, optimizer: str = "AdamW(learning_rate=0.001)") -> str:
+        """Compile parameters with the losses and metrics that suit the targets of a packed table."""
+        outputs = Layout.from_json(self.value(f"SELECT layout FROM {packed_table}_summary")).outputs
+        losses, metrics = [building.loss(one) for one in outputs], [[building.metric(one)] for one in outputs]
+        loss, metric = (losses[0], metrics[0]) if len(outputs) == 1 else (losses, metrics)
+        return f"optimizer={optimizer!r}, loss={loss!r}, metrics={metric!r}"
 
     def selection(self, name: str, rows: Sequence[tuple[int, str, str]], arch: str = "arch") -> str:
         """Create a model selection table of (model_id, compile_params, fit_params) with mst_key from 1."""

@@ -22,8 +22,6 @@ NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 
-OPTIMIZER = "AdamW(learning_rate=0.001, weight_decay=0.0001)"
-
 # kind -> parameter -> (default, lowest, highest)
 EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
 LINEAR = (1, 0, 1)
@@ -64,15 +62,6 @@ def loss(variable: Variable) -> str:
 
 def metric(variable: Variable) -> str:
     return "mae" if variable.target == "real" else "accuracy"
-
-
-def compile_params(layout: Layout, optimizer: str) -> str:
-    """The parameters, as a model selection table holds them."""
-    losses = [loss(variable) for variable in layout.outputs]
-    metrics = [metric(variable) for variable in layout.outputs]
-    if len(losses) == 1:
-        return f"optimizer={optimizer!r}, loss={losses[0]!r}, metrics={metrics!r}"
-    return f"optimizer={optimizer!r}, loss={losses!r}, metrics={[[one] for one in metrics]!r}"
 
 
 def _compiled(losses: Sequence[tuple[str, str]]) -> Json:

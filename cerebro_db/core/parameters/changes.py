@@ -16,8 +16,10 @@ KEPT = (
 )
 
 
-def changed(compile_text: str, fit_text: str, changes: object, known: Known = custom.NONE) -> tuple[str, str]:
-    """The texts of the compile and fit parameters after the changes, which are checked.
+def changed(
+    compiled: dict[str, Any], fitted: dict[str, Any], changes: object, known: Known = custom.NONE
+) -> tuple[str, str]:
+    """The texts of the canonical compile and fit parameters after the changes, which are checked.
 
     The changes have the keys of a flat configuration.
     """
@@ -34,7 +36,6 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
     for name in changes:
         if name not in flat.RESERVED:
             raise flat.unknown(name, (), "changes", KEPT)
-    compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text, tensorboard=True)
     point = {name: value for name, value in compiled.items() if value}
     optimizer = canonical_optimizer(changes["optimizer"]) if "optimizer" in changes else compiled["optimizer"]
     point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
@@ -46,14 +47,14 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
         if name != "optimizer":
             point["learning_rate" if name == "lr" else name] = value
     texts = writing.compile_text(point), writing.fit_text(fit)
-    require_same_optimizer(compile_text, texts[0], known)
+    _require_same_optimizer(compiled, params.compile_params(texts[0], known))
     params.fit_params(texts[1])
     return texts
 
 
-def require_same_optimizer(parent: str, child: str, known: Known = custom.NONE) -> None:
+def _require_same_optimizer(parent: dict[str, Any], child: dict[str, Any]) -> None:
     """Refuse compile parameters of a clone whose optimizer has another class: the parent's state would not fit it."""
-    before, after = (params.compile_params(text, known)["optimizer"]["class_name"] for text in (parent, child))
+    before, after = (one["optimizer"]["class_name"] for one in (parent, child))
     if before != after:
         raise Unsupported(
             f"a clone cannot change its optimizer from {before} to {after}: it takes over the optimizer's state.",

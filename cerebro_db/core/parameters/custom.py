@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InvalidArgument, InvalidName, InvalidSyntax
@@ -55,6 +55,12 @@ def split(text: str) -> tuple[str, int] | None:
     """The name and the version in a reference, or None: ``focal@3`` -> ``('focal', 3)``."""
     match = _REFERENCE.fullmatch(text)
     return (match.group(1), int(match.group(2))) if match else None
+
+
+def with_references(known: Known, compiled: Iterable[Any]) -> Known:
+    """The functions, and those versions of them that canonical compile parameters name."""
+    named = {one: one for its in compiled for one in references(its)}
+    return {kind: {**named, **known.get(kind, {})} for kind in KINDS}
 
 
 def references(compile_params: Any) -> set[str]:

@@ -12,6 +12,7 @@ from .budget import Budget
 
 LARGEST = 2**31 - 1  # of a number in the log
 MOST_VISITS = 100_000  # of an epoch
+LONGEST_NAME = 1000  # characters, of an architecture
 MOST_ADDED = 1_000_000  # models of one decision
 ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  # a decision without a model
 
@@ -30,13 +31,15 @@ class NewConfiguration:
     model_id: int | None = None
     architecture: str | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)  # the point of the search space, as JSON
+    name: str | None = None  # of the new architecture
+    arch_params: Mapping[str, Any] = field(default_factory=dict)  # what the new architecture was made with
 
     def __post_init__(self) -> None:
         if self.model_id is not None and self.architecture is not None:
             raise ValueError("a new configuration has the number of an architecture or a whole one, not both")
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "chosen": dict(self.chosen)}
+        return {**vars(self), "chosen": dict(self.chosen), "arch_params": dict(self.arch_params)}
 
     @classmethod
     def from_json(cls, document: Any, where: str = "the configuration") -> NewConfiguration:
@@ -50,6 +53,8 @@ class NewConfiguration:
             model_id=_number(fields, "model_id"),
             architecture=None if fields.value("architecture", None) is None else fields.text("architecture"),
             chosen={} if fields.value("chosen", None) is None else fields.object("chosen").document,
+            name=None if fields.value("name", None) is None else fields.text("name", LONGEST_NAME),
+            arch_params={} if fields.value("arch_params", None) is None else fields.object("arch_params").document,
         )
 
 

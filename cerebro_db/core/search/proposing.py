@@ -81,7 +81,9 @@ def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:
     for point in points:
         drawn = space.configuration(point)
         model_id = drawn.model_id if drawn.architecture is None else None
-        own = NewConfiguration(drawn.compile_params, drawn.fit_params, model_id, drawn.architecture, point)
+        own = NewConfiguration(
+            drawn.compile_params, drawn.fit_params, model_id, drawn.architecture, point, drawn.name, drawn.arch_params
+        )
         made.append(NewModel(configuration=own))
     return made
 

@@ -65,6 +65,8 @@ class Drawn:
     architecture: str | None  # the JSON, if the architecture of model_id has parameters
     compile_params: str
     fit_params: str
+    name: str | None  # of the architecture
+    arch_params: Mapping[str, Any]  # what the architecture is made with
 
 
 @dataclass(frozen=True)
@@ -179,24 +181,24 @@ class Space:
         """The configuration of a point."""
         label = point.get(ARCHITECTURE, next(iter(self.templates)))
         compiled, fit = self._built("compile", point), self._built("fit", point)
+        template, values = self.templates.get(label), self._arch_params(label, point)
         return Drawn(
             self.model_id(label),
-            self._architecture(label, point),
+            None if template is None else json.dumps(sources.made(template, values)),
             writing.compile_text(compiled),
             writing.fit_text(fit),
+            label if isinstance(label, str) else None,
+            values,
         )
 
     def model_id(self, label: Label) -> int:
         """The number of an architecture.  Those that have names are numbered in their order."""
         return label if isinstance(label, int) else list(self.templates).index(label) + 1
 
-    def _architecture(self, label: Label, point: Point) -> str | None:
+    def _arch_params(self, label: Label, point: Point) -> dict[str, Any]:
         template = self.templates.get(label)
-        if template is None:
-            return None
-        known = sources.parameters(template)
-        values = {name: value for name, value in self._built("arch_params", point).items() if name in known}
-        return json.dumps(sources.made(template, values))
+        known = sources.parameters(template) if template is not None else set()
+        return {name: value for name, value in self._built("arch_params", point).items() if name in known}
 
     def _built(self, part: str, point: Point) -> dict[str, Any]:
         made: dict[str, Any] = _built(self.trees[part], point)

@@ -26,9 +26,7 @@ class Standing:
     model: int
     key: int
     status: str
-    model_id: int
-    compile_params: str
-    fit_params: str
+    parameters: str  # of its configuration, as a JSON text
 
     def __str__(self) -> str:
         return f"model {self.model} (configuration {self.key})"

@@ -1,4 +1,4 @@
-"""``cerebro.architecture`` and ``cerebro.default_compile_params``: a model that fits a packed table."""
+"""``cerebro.architecture``: a model that fits a packed table."""
 
 from __future__ import annotations
 
@@ -21,9 +21,3 @@ def architecture(db: Database, kind: str | None, packed_table: str | None, param
         raise InvalidArgument(f"kind cannot be {shown}.", hint=f"Kinds: {', '.join(building.PARAMETERS)}.")
     given = documents.argument(parameters, "parameters")
     return json.dumps(building.architecture(kind, read_layout(db, packed_table), given, "parameters"))
-
-
-@entry
-def default_compile_params(db: Database, packed_table: str | None, optimizer: str | None) -> str:
-    """The optimizer, the losses and the metrics, as a model selection table has them."""
-    return building.compile_params(read_layout(db, packed_table), optimizer or building.OPTIMIZER)

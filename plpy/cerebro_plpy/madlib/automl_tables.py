@@ -15,11 +15,11 @@ from cerebro_db.core.sql import identifier, joined, sql
 from .. import platform
 from ..database import relations
 from ..database.access import Database
+from ..runs.record.log import SELECTION_ROWS, RunLog
 from ..runs.tables.model_tables import set_key
 
 SELECTION = "mst_key, model_id, compile_params, fit_params"
 SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
-ON_LEADERBOARD = sql("configuration AS {selected}", selected=SELECTED)
 NOT_THERE = ("num_iterations", "warm_start", "metrics_iters")  # in the summary
 
 Column = tuple[str, str, Any]  # name, type and value
@@ -99,9 +99,9 @@ def make_selection(
     run_id = run["run"]
     best = db.one(
         sql(
-            "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user"
-            " ORDER BY rank, configuration LIMIT 1",
-            selection=ON_LEADERBOARD,
+            "SELECT s.* FROM ({rows}) s JOIN cerebro.leaderboard b ON b.configuration = s.mst_key"
+            " WHERE b.run = $1 AND b.owner = current_user ORDER BY b.rank, s.mst_key LIMIT 1",
+            rows=SELECTION_ROWS,
         ),
         ("bigint",),
         run_id,
@@ -118,8 +118,8 @@ def make_selection(
         db.warning(
             f"the best configuration is mst_key {best['mst_key']};"
             f" it is not written to {taken[0]}, because that table exists",
-            hint=f"SELECT configuration AS {SELECTION} FROM cerebro.leaderboard"
-            f" WHERE run = {run_id} ORDER BY rank LIMIT 1;",
+            hint=f"SELECT {SELECTION} FROM {Name.parse(run['model_table']).suffixed('_info')}"
+            f" WHERE mst_key = {best['mst_key']};",
         )
         return
     here = platform.of(db)
@@ -143,7 +143,7 @@ def make_selection(
             distributed_by=here.distributed_by("model_arch_table"),
         ),
         ("text", "text"),
-        run["arch_table"],
+        RunLog.of_caller(db, run_id).known.tables_of_configurations()[1],
         object_table,
     )
 
@@ -154,12 +154,4 @@ def _is_ours(db: Database, run_id: int, name: Name) -> bool:
     if table is None or not set(SELECTION.split(", ")) <= set(relations.columns(db, table)):
         return False
     rows = db.rows(sql("SELECT {selection} FROM {table} LIMIT 2", selection=SELECTED, table=table.sql))
-    own = db.rows(
-        sql(
-            "SELECT {selection} FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user",
-            selection=ON_LEADERBOARD,
-        ),
-        ("bigint",),
-        run_id,
-    )
-    return len(rows) == 1 and rows[0] in own
+    return len(rows) == 1 and rows[0] in db.rows(SELECTION_ROWS, ("bigint",), run_id)

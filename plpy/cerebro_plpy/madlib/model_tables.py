@@ -17,7 +17,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
 from ..database.access import Database
-from ..runs.record.log import EVALUATED, RunLog
+from ..runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
 from ..runs.request.request import RunRequest
 from ..runs.tables.model_tables import MadeTables, Values, class_values, create_info, create_row, set_key
 from . import automl_tables, single_table
@@ -193,7 +193,7 @@ WITH evaluated AS MATERIALIZED (
              WHERE c.run = $1 AND c.owner = current_user) l
      GROUP BY l.model
 )
-SELECT p.configuration AS mst_key, p.model_id, p.compile_params, p.fit_params, 'madlib_keras' AS model_type,
+SELECT p.configuration AS mst_key, c.model_id, c.compile_params, c.fit_params, 'madlib_keras' AS model_type,
        p.bytes / 1024.0 AS model_size, l.elapsed AS metrics_elapsed_time, n.metrics AS metrics_type,
        n.loss AS loss_type, COALESCE(l.metric, p.training_metric) AS training_metrics_final,
        COALESCE(l.loss, p.training_loss) AS training_loss_final,
@@ -203,11 +203,13 @@ SELECT p.configuration AS mst_key, p.model_id, p.compile_params, p.fit_params, '
        CASE WHEN l.is_validated THEN l.validation_loss END AS validation_loss,
        l.iterations AS metrics_iters, n.s, n.i, p.status, p.reason, p.which, p.epoch, p.objective_value, p.functions
   FROM {plain} p
+  JOIN ({selected}) c ON c.mst_key = p.configuration
   LEFT JOIN listed l ON l.model = p.model
   LEFT JOIN named n ON n.configuration = p.configuration
 """,
         evaluated=EVALUATED,
         plain=plain.sql,
+        selected=SELECTION_ROWS,
     )
 
 
@@ -216,6 +218,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
     # The summary of a packed table counts the classes of labels only, as MADlib's.
     vectors = [one.shape[-1] for one in made.layout.outputs if one.target == "encoded" and one.shape]
     optimised = run["options"].optimised(run["validation_table"] is not None)
+    selection_table, arch_table = RunLog.of_caller(db, run["run"]).known.tables_of_configurations()
     epochs = run["epochs"]
     every = run["evaluate_every"] or epochs
     # Of a run that is planned for more epochs than anybody lists, only the last one.
@@ -227,8 +230,8 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("model_info", "text", str(name.suffixed("_info"))),
         ("dependent_varname", "text[]", _listed(summary.dependent_varname)),
         ("independent_varname", "text[]", _listed(summary.independent_varname)),
-        ("model_arch_table", "text", run["arch_table"]),
-        ("model_selection_table", "text", run["selection_table"]),
+        ("model_arch_table", "text", arch_table),
+        ("model_selection_table", "text", selection_table),
         ("object_table", "text", None),
         ("num_iterations", "integer", run["epochs"]),
         ("metrics_compute_frequency", "integer", run["evaluate_every"]),

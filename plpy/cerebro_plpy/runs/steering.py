@@ -83,14 +83,16 @@ def clone_model(db: Database, *arguments: Any) -> int:
     given = CloneArguments(*arguments)
     steered = Steered(db, given.run, given.owner)
     parent = steered.meant(given.configuration, given.model, steering.CLONED)
-    configuration = None
+    configuration, more = None, {}
     if given.changes is not None:
         changed = documents.argument(given.changes, "changes")
-        known = custom_functions.known(db)
-        texts = changes.changed(parent.compile_params, parent.fit_params, changed, known)
-        configuration = NewConfiguration(*texts, chosen=changed)
+        known = custom_functions.known(db, pinned=parent.parameters)
+        where = f"the parameters of {parent}"
+        of_parent = flat.recorded(documents.decoded(parent.parameters, where), where, known)
+        configuration = NewConfiguration(*changes.changed(*of_parent, changed, known), chosen=changed)
+        more["parameters"] = changed
     new = NewModel(parent=parent.model, configuration=configuration)
-    return steered.ask(Action.ADD, given.reason, new=new.to_json())
+    return steered.ask(Action.ADD, given.reason, new=new.to_json(), **more)
 
 
 @entry
@@ -102,10 +104,15 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
     layout, segments, objective = steered.log.known.rows_and_objective(steered.owner)
     listed = configurations.checked(db, given, "parameters", {})
     known = custom_functions.known(db)
-    made, compiled, fit, parsed, _ = configurations.built(listed, layout, segments, objective, known)
-    reading.for_outputs(parsed, reading.architecture(json.dumps(made)))
-    new = NewModel(configuration=NewConfiguration(compiled, fit, None, json.dumps(made)))
-    return steered.ask(Action.ADD, reason, new=new.to_json())
+    made = configurations.built(listed, layout, segments, objective, known)
+    text, label = json.dumps(made.architecture), listed.architecture.label
+    reading.for_outputs(made.compile, reading.architecture(text))
+    own = NewConfiguration(
+        made.parts.compile_text, made.parts.fit_text, None, text, name=label, arch_params=made.parts.arch_params
+    )
+    # Nobody is shown a whole architecture.
+    shown = {**listed.given, flat.ARCHITECTURE: label}
+    return steered.ask(Action.ADD, reason, new=NewModel(configuration=own).to_json(), parameters=shown)
 
 
 @entry

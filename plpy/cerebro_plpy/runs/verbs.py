@@ -307,8 +307,9 @@ def _fitting(
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         for row in found.rows[:MOST_SHOWN]:
-            name = found.architectures[row["model_id"]].name or f"model_id {row['model_id']}"
-            db.notice(f"{row['key']}: {name}, {row['compile_params']}, {row['fit_params']}")
+            name = found.architectures[row["model_id"]].name or f"architecture {row['model_id']}"
+            parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
+            db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
         return None
     return of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
 

@@ -87,7 +87,7 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
         keys, architecture, rows[keys[0]]["place"],
     )  # fmt: skip
     about = output.suffixed("_info")
-    copied = ["compile_params", "fit_params", named.loss_name, named.metric_names, "status"]
+    copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
     copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
     more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(

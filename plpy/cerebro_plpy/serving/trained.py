@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cerebro_db.core import model_columns
+from cerebro_db.core import documents, model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
-from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -25,6 +25,7 @@ from ..database.relations import Column, Relation
 from ..definitions import custom_functions
 
 COMPANIONS = ("_info", "_summary", "_weights")
+LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
 
 
 @dataclass
@@ -187,7 +188,7 @@ def _read_single(
             else f"'{table.text}' has one model without a number, and configuration is {key}.",
             hint=f"Leave {'mst_key' if db.madlib else 'configuration'} out.",
         )
-    relations.require_columns(db, summary, ["compile_params", "fit_params", "layout"])
+    relations.require_columns(db, summary, [*named.parameters, "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)
     of_summary = [name for name in (*named.of_info, "functions") if name in present]
     relations.require_readable(db, summary, [present[name] for name in of_summary])
@@ -214,9 +215,10 @@ def _selected(named: ModelColumns, present: dict[str, Column]) -> Sql:
     ``pinned`` names the versions of custom functions that it was trained with; older tables have no column for them.
     """
     return sql(
-        "SELECT t.compile_params, t.fit_params, t.{loss} AS loss_name, t.{metrics} AS metric_names,"
+        "SELECT {parameters}, t.{loss} AS loss_name, t.{metrics} AS metric_names,"
         " concat_ws(' ', t.{loss}, t.{metrics}::text, {functions}) AS pinned,"
         " m.{architecture}::text AS arch, m.{weights} IS NULL AS large",
+        parameters=joined(", ", (sql("t.{one}::text", one=identifier(one)) for one in named.parameters)),
         loss=identifier(named.loss_name),
         metrics=identifier(named.metric_names),
         functions=sql("t.functions::text") if "functions" in present else sql("NULL"),
@@ -235,19 +237,21 @@ def _model(
     *,
     chunked: Relation | None,
 ) -> TrainedModel:
-    definition, trained_on = _definition(db, row), _layout(db, table, summary)
+    where = f"the parameters of configuration {key} of '{table.text}'"
+    definition, trained_on = _definition(db, row, where), _layout(db, table, summary)
     return TrainedModel(table, key, definition, trained_on, chunked, named, row["loss_name"], row["metric_names"])
 
 
-def _definition(db: Database, row: dict[str, Any]) -> dict[str, Any]:
+def _definition(db: Database, row: dict[str, Any], where: str) -> dict[str, Any]:
     architecture = reading.architecture(row["arch"])
     known = custom_functions.known(db, pinned=row["pinned"])  # in the versions that the model was trained with
-    compiled = reading.for_outputs(params.compile_params(row["compile_params"], known), architecture)
-    return {
-        "architecture": architecture,
-        "compile": compiled,
-        "fit": params.fit_params(row["fit_params"], tensorboard=True),
-    }
+    if "parameters" in row:
+        decoded = documents.decoded(row["parameters"], where, most=LONGEST_PARAMETERS)
+        compiled, fit = flat.recorded(decoded, where, known)
+    else:
+        compiled = params.compile_params(row["compile_params"], known)
+        fit = params.fit_params(row["fit_params"], tensorboard=True)
+    return {"architecture": architecture, "compile": reading.for_outputs(compiled, architecture), "fit": fit}
 
 
 def _layout(db: Database, table: Relation, summary: Relation) -> Layout:

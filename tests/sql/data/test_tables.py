@@ -706,7 +706,7 @@ def trained(houses: Lab) -> Lab:
         assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "note", "sensors"]
         units = '{"units": 64}'
         houses(f"SELECT load_keras_model('{target}_arch', architecture('{kind}', '{target}_packed', '{units}'))")
-        compiled = houses.value(f"SELECT default_compile_params('{target}_packed', 'Adam(learning_rate=0.003)')")
+        compiled = houses.compiled(f"{target}_packed", "Adam(learning_rate=0.003)")
         houses.selection(f"{target}_mst", [(1, compiled, "batch_size=32")], arch=f"{target}_arch")
         others = f"{target}_packed_validation"
         houses.fit(
@@ -782,7 +782,7 @@ def test_a_class_and_a_number_are_predicted_at_once(place: Lab) -> None:
     wishes = {"odd": {"not_finite": "null"}}
     packed(place, "mixed_packed", "answer, price", inputs="age, height, city, odd", prepare=wishes, seed=1)
     model = place.architecture(place.value("SELECT architecture('mlp', 'mixed_packed')"), table="mixed_arch")
-    compiled = place.value("SELECT default_compile_params('mixed_packed')")
+    compiled = place.compiled("mixed_packed")
     place.selection("mixed_mst", [(model, compiled, "batch_size=64")], arch="mixed_arch")
     place.fit("mixed_packed", "mixed_models", "mixed_mst", 1)
     rows = place(
@@ -878,7 +878,7 @@ def test_a_function_for_more_columns_than_a_function_can_have(houses: Lab) -> No
     houses(f"CREATE TABLE broad AS SELECT i % 3 AS y, {columns} FROM generate_series(1, 90) i")
     packed(houses, "broad_packed", "y", "broad", validation=0, segments=1, prepare={"real": "number"})
     houses("SELECT load_keras_model('broad_arch', architecture('mlp', 'broad_packed', '{\"units\": 2}'))")
-    compiled = houses.value("SELECT default_compile_params('broad_packed')")
+    compiled = houses.compiled("broad_packed")
     houses.selection("broad_mst", [(1, compiled, "batch_size=32")], arch="broad_arch")
     houses.fit("broad_packed", "broad_models", "broad_mst", 1)
     with pytest.raises(psycopg2.Error, match="has 100 input columns; a function takes at most 99") as error:

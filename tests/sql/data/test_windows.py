@@ -202,7 +202,7 @@ def trained(moves: Lab) -> Lab:
             f"SELECT load_keras_model('posture_arch', architecture('{kind}', 'posture_packed', %s))",
             json.dumps(SMALL[kind]),
         )
-    compiled = moves.value("SELECT default_compile_params('posture_packed', 'Adam(learning_rate=0.005)')")
+    compiled = moves.compiled("posture_packed", "Adam(learning_rate=0.005)")
     rows = [(place, compiled, "batch_size=32") for place in range(1, len(KINDS) + 1)]
     moves.selection("posture_mst", rows, arch="posture_arch")
     moves.fit(
@@ -273,7 +273,7 @@ def test_images_and_series_beside_other_columns(moves: Lab) -> None:
         name = f"{kind}_pictures"
         packed(moves, name, "shape", "pictures", inputs=inputs, seed=1, segments=1)
         moves(f"SELECT load_keras_model('{kind}_arch', architecture('{kind}', '{name}'))")
-        compiled = moves.value("SELECT default_compile_params(%s, 'Adam(learning_rate=0.003)')", name)
+        compiled = moves.compiled(name, "Adam(learning_rate=0.003)")
         moves.selection(f"{kind}_mst", [(1, compiled, "batch_size=32")], arch=f"{kind}_arch")
         moves.fit(name, f"{kind}_models", f"{kind}_mst", 8, validation_table=f"{name}_validation",
                   options={"deterministic": True, "seed": 1})  # fmt: skip

@@ -28,7 +28,9 @@ OF_MADLIB = {"convert_madlib_table", "madlib_fit_multiple_model"}
 GIVEN_UP = {
     "mst_key": "configuration", "best_mst_key": "best_configuration", "num_iterations": "epochs",
     "metrics_compute_frequency": "evaluate_every", "model_selection_table": "configurations",
-    "model_output_table": "model_table",
+    "model_output_table": "model_table", "selection_table": "configurations", "arch_table": "architecture",
+    "model_id": "architecture", "model_name": "architecture", "compile_params": "parameters",
+    "fit_params": "parameters",
     "keras_model_arch_table": "architecture", "model_arch_table": "architecture", "id_col": "key",
     "independent_varname": "inputs", "dependent_varname": "target", "random_state": "seed", "test_table": "query",
     "function": "function_name", "output": "output_table", "changed": "changes", "max_configs": "max_configurations",
@@ -149,10 +151,12 @@ def test_a_column_is_what_the_argument_of_its_name_is(
     assert wrong == {}
 
 
-def test_no_word_was_given_up(arguments: dict[str, dict[str, str]], columns: dict[str, dict[str, str]]) -> None:
+def test_no_word_was_given_up(
+    arguments: dict[str, dict[str, str]], columns: dict[str, dict[str, str]], results: dict[str, dict[str, str]]
+) -> None:
     found = {
         f"{who}: {word}, but {GIVEN_UP[word]} is meant"
-        for who, words in {**arguments, **columns}.items()
+        for who, words in [*arguments.items(), *columns.items(), *results.items()]
         for word in words
         if word in GIVEN_UP
     }

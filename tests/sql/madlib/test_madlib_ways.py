@@ -378,7 +378,7 @@ def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) 
     madlib("SELECT cerebro.pack('mixed', 'mixed_packed', 'label', 'color, size', validation => 0)")
     madlib("SELECT madlib.validation_preprocessor_dl('mixed', 'mixed_val', 'label', NULL, 'mixed_packed')")
     madlib("SELECT madlib.load_keras_model('arch_p', cerebro.architecture('mlp', 'mixed_packed'))")
-    params = madlib.value("SELECT cerebro.default_compile_params('mixed_packed')")
+    params = madlib.compiled("mixed_packed")
     madlib("SELECT madlib.madlib_keras_fit('mixed_packed', 'one_p', 'arch_p', 1, %s, 'batch_size=8', 1, FALSE,"
            " 'mixed_val')", params)  # fmt: skip
     madlib("SELECT madlib.madlib_keras_predict('one_p', 'mixed', 'id', NULL, 'said_p', 'response')")

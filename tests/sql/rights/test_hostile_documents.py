@@ -76,7 +76,8 @@ def stage(server: str) -> Iterator[Stage]:
         mallory("SELECT madlib.load_keras_model('arch', cerebro.architecture('mlp', 'mixed'))")
         mallory(
             "SELECT madlib.load_model_selection_table('arch', 'chosen', ARRAY[2],"
-            " ARRAY[cerebro.default_compile_params('mixed')], ARRAY[$$batch_size=8,epochs=1$$])"
+            " ARRAY[$$optimizer='AdamW()', loss='categorical_crossentropy', metrics=['accuracy']$$],"
+            " ARRAY[$$batch_size=8,epochs=1$$])"
         )
         mallory("SELECT cerebro.fit('mixed', 'guesses', 'chosen', epochs => 1)")
         # Not Greenplum's cache of 20 values for each session: each call counts.
@@ -297,6 +298,37 @@ def test_no_column_of_a_summary_breaks_python(stage: Stage, victim: Any, column:
             stage.mallory(f"UPDATE packed_summary SET {column} = %s::{kind}", value)
             for what in ("validation", "fit"):
                 stage.tried(victim, statements(stage)[what])
+
+
+def test_no_parameter_on_record_runs_anything_or_breaks_python(stage: Stage, victim: Any) -> None:
+    """Those of the table _info: a model is trained and evaluated with them."""
+    (sound,) = stage.mallory("SELECT parameters FROM guesses_info")
+    assert {"loss", "optimizer", "batch_size", "passes"} <= sound.keys()
+    write, predict = "UPDATE guesses_info SET parameters = %s::{}", statements(stage)["predict"]
+    refused = 0
+    try:
+        for _, changed in documents.changes(sound, VALUES):
+            text = documents.as_jsonb(changed)
+            if text is not None:
+                stage.mallory(write.format("jsonb"), text)
+                error = stage.tried(victim, predict)
+                refused += error is not None
+                named = f"parameters of configuration 1 of '{stage.schema}.guesses'"
+                assert error is None or named in str(error), error
+        assert refused > 50
+        deep = "[" * documents.DEEP + "]" * documents.DEEP
+        for kind, values in {
+            "text": [deep, "{", "NaN", "1" * 5000, '{"learning_rate": 1e999}', '"\\ud800"', "x" * 10_000_001],
+            "json": [deep, "1" * 5000, '{"learning_rate": 1e400}'], "integer": ["7"], "text[]": ["{a}"],
+        }.items():  # fmt: skip
+            stage.mallory(f"ALTER TABLE guesses_info DROP parameters; ALTER TABLE guesses_info ADD parameters {kind}")
+            for value in values:
+                stage.mallory(write.format(kind), value)
+                error = stage.tried(victim, predict)
+                assert error is not None and "parameters" in str(error), (kind, value[:40], error)
+    finally:
+        stage.mallory("ALTER TABLE guesses_info DROP parameters; ALTER TABLE guesses_info ADD parameters jsonb")
+        stage.mallory(write.format("jsonb"), json.dumps(sound))
 
 
 # -- after the victim has copied the tables --------------------------------------------------------------------

@@ -35,7 +35,7 @@ PLAIN = {
 JSON = {
     "run": ["options", "layout", "validation_layout", "source_summary"],
     "architecture": ["given", "architecture"],
-    "configuration": ["compile", "fit", "chosen"],
+    "configuration": ["compile", "fit", "parameters", "chosen"],
     "event": ["detail"],
     "hop": ["metrics", "seconds"],
     "evaluation": ["metrics", "seconds"],
@@ -188,6 +188,8 @@ REQUESTS = [
     ("add", '{"new": {"key": {"compile_params": 1, "fit_params": 2, "model_id": 1}}}'),
     ("add", '{"new": {"key": {"compile_params": "x", "fit_params": "y", "model_id": 1}}}'),
     ("add", '{"new": {"key": {"compile_params": "x", "fit_params": "y", "architecture": "[[[["}}}'),
+    ("add", '{"new": {"configuration": {"compile_params": "x", "fit_params": "y", "model_id": 1, "name": 7}}}'),
+    ("add", '{"new": {"configuration": {"compile_params": "x", "fit_params": "y", "model_id": 1, "arch_params": 7}}}'),
     ("add", '{"new": {"key": 99}}'), ("add", '{"new": {"key": 1e400}}'), ("extend", '{"epochs": 2.5}'),
     ("budget", '{"seconds": 1e400}'), ("budget", '{"x": 1}'), ("budget", "[]"), ("extend", '"x"'),
     ("stop", "[" * documents.DEEP + "]" * documents.DEEP),

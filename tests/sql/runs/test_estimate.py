@@ -83,7 +83,7 @@ def put_on_record(lab: Lab, run: int, visits: list[Visit], at: float, now: datet
     )  # fmt: skip
     lab("INSERT INTO cerebro.architecture VALUES (%s, DEFAULT, 1, 'a', '{}', '{}')", run)
     for model in range(1, models + 1):
-        lab("INSERT INTO cerebro.configuration VALUES (%s, DEFAULT, %s, 1, 1, '', '', '{}', '{}')", run, model)
+        lab("INSERT INTO cerebro.configuration VALUES (%s, DEFAULT, %s, 1, 1, '', '', '{}', '{}', '{}')", run, model)
         lab("INSERT INTO cerebro.model (run, model, configuration, seed, initial) VALUES (%s, %s, %s, 1, 'random')",
             run, model, model)  # fmt: skip
     # This session stands for the driver: the run counts as running.

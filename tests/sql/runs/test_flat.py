@@ -45,7 +45,11 @@ def test_each_form_gives_the_bits_of_madlibs_tables(flowers: Lab, oracle: dict[i
     listed = [{**FLOWER, "learning_rate": rate} for rate in RATES]
     run = fit(flowers, "by_json", listed)
     assert flowers.weights("by_json") == oracle and len(set(oracle.values())) == 2
-    assert flowers("SELECT arch_table, selection_table FROM run_plan WHERE run = %s", run) == [("", "")]
+    trained = {**FLOWER, "loss": "categorical_crossentropy", "metrics": ["accuracy"]}
+    assert flowers("SELECT architecture, parameters FROM leaderboard WHERE run = %s ORDER BY configuration", run) == [
+        ("model", {**{key: one for key, one in trained.items() if key != "architecture"}, "learning_rate": rate})
+        for rate in RATES
+    ]
 
     flowers("SELECT add_architecture('flower', %s)", json.dumps(flower_model()))
     query = ("SELECT 'flower' AS architecture, 'SGD' AS optimizer, 16 AS batch_size, 1 AS passes, rate AS learning_rate"
@@ -55,8 +59,10 @@ def test_each_form_gives_the_bits_of_madlibs_tables(flowers: Lab, oracle: dict[i
 
     flowers(f"CREATE TABLE tried AS {query.partition('--')[0]}; ALTER TABLE tried ADD momentum real")
     again = fit(flowers, "by_table", "tried")
-    rates = flowers("SELECT compile_params FROM leaderboard WHERE run = %s ORDER BY configuration", again)
-    assert ["0.01" in text for (text,) in rates] == [True, False], "a table's rows are ordered"
+    rates = flowers(
+        "SELECT parameters -> 'learning_rate' FROM leaderboard WHERE run = %s ORDER BY configuration", again
+    )
+    assert rates == [(0.01,), (0.1,)], "a table's rows are ordered"
     fit(flowers, "by_selection", "mst")
     assert flowers.weights("by_selection") == oracle
     fit(flowers, "by_replay", listed, options={"replay": run})
@@ -65,9 +71,11 @@ def test_each_form_gives_the_bits_of_madlibs_tables(flowers: Lab, oracle: dict[i
 
 def test_what_is_left_out_follows_from_the_rows(flowers: Lab) -> None:
     run = fit(flowers, "small", {}, 1)
-    ((compiled, fitted),) = flowers("SELECT compile_params, fit_params FROM leaderboard WHERE run = %s", run)
-    assert "AdamW(weight_decay=0.0001)" in compiled and CROSS.replace(", ", ",") in compiled
-    assert "batch_size=16" in fitted and "epochs=4" in fitted  # 120 rows
+    ((name, parameters),) = flowers("SELECT architecture, parameters FROM leaderboard WHERE run = %s", run)
+    assert name == "mlp" and parameters == {
+        "loss": "categorical_crossentropy", "metrics": ["accuracy"], "optimizer": "AdamW", "weight_decay": 0.0001,
+        "batch_size": 16, "passes": 4,  # 120 rows
+    }  # fmt: skip
     architecture = flowers.value("SELECT architecture::text FROM architecture WHERE run = %s", run)
     kind = flowers.value("SELECT cerebro.architecture('mlp', 'train')")
     assert [one["class_name"] for one in json.loads(architecture)["config"]["layers"]] == [
@@ -110,8 +118,17 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
     flowers("SELECT resume(%s)", run)
     board = flowers("SELECT status, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run)
     assert board == [("finished", 13)]
-    clone = flowers("SELECT compile_params, fit_params FROM leaderboard WHERE run = %s AND parent IS NOT NULL", run)
-    assert "learning_rate=0.5" in clone[0][0] and "epochs=2" in clone[0][1]
+    told = "SELECT architecture, parameters FROM leaderboard WHERE run = %s AND configuration = %s"
+    ((_, first),) = flowers(told, run, 1)
+    assert {"layers", "units"} <= first.keys(), "a search's configurations have the parameters of their architectures"
+    key = flowers.value("SELECT configuration FROM leaderboard WHERE run = %s AND parent IS NOT NULL", run)
+    assert flowers(told, run, key) == [("mlp", {**first, "learning_rate": 0.5, "passes": 2})]
+    names = dict(flowers("SELECT architecture, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run))
+    assert names == {"mlp": 6, "tower": 5, "model": 2}
+    added = flowers("SELECT architecture, parameters FROM leaderboard WHERE run = %s AND chosen IS NULL", run)
+    assert {name: set(its) & {"units", "width", "depth"} for name, its in added} == {
+        "mlp": {"units"}, "tower": {"width", "depth"}
+    }  # fmt: skip
 
 
 def test_added_architectures(flowers: Lab) -> None:

@@ -50,8 +50,9 @@ SELECT n, 'rows', 'models', 'mst', 'arch', {epochs}, 1, 1, {segments}, '{{0,1}}'
   FROM generate_series(1, {runs}) n;
 INSERT INTO cerebro.architecture (run, model_id, name, given, architecture)
 SELECT n, 1, 'small', '{{}}', '{{}}' FROM generate_series(1, {runs}) n;
-INSERT INTO cerebro.configuration (run, configuration, place, model_id, compile_params, fit_params, compile, fit)
-SELECT n, m, m, 1, 'c', 'f', '{{"metrics": ["accuracy"]}}', '{{}}'
+INSERT INTO cerebro.configuration (run, configuration, place, model_id, compile_params, fit_params, compile, fit,
+                                   parameters)
+SELECT n, m, m, 1, 'c', 'f', '{{"metrics": ["accuracy"]}}', '{{}}', '{{}}'
   FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;
 INSERT INTO cerebro.model (run, model, configuration, seed, initial)
 SELECT n, m, m, 1, 'random' FROM generate_series(1, {runs}) n, generate_series(1, {models}) m;

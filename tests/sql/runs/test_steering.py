@@ -17,10 +17,9 @@ from tests.sql.users import equip, fit, town
 
 ADAM = f"optimizer='Adam(lr=0.01)', {CROSS}"
 SGD = f"optimizer='SGD(lr=0.1)', {CROSS}"
-# As flat configurations; the text of what is left out is that of the defaults.
+# As flat configurations.
 ADDED = {"architecture": flower_model(), "optimizer": "SGD", "learning_rate": 0.1, "batch_size": 32, "passes": 1}
-ADDED_TEXT = "optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']"
-ADDED_FIT = "epochs=1,batch_size=32"
+CHANGES = {"lr": 0.001, "batch_size": 8}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_what_cannot_be_asked(flowers: Lab, done: int, call: str, code: str, sai
 def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> None:
     flowers.told()
     asked = [
-        flowers.value("SELECT clone_model(%s, 1, %s, 'too fast')", done, json.dumps({"lr": 0.001, "batch_size": 8})),
+        flowers.value("SELECT clone_model(%s, 1, %s, 'too fast')", done, json.dumps(CHANGES)),
         flowers.value("SELECT add_configuration(%s, %s)", done, json.dumps(ADDED)),
         flowers.value("SELECT extend(run => %s, epochs => 4, reason => 'not done')", done),
         flowers.value("SELECT set_budget(%s, %s)", done, json.dumps({"hops": 500})),
@@ -104,10 +103,11 @@ def test_requests_before_a_resume_wait_and_say_so(flowers: Lab, done: int) -> No
         " FROM requests WHERE run = %s ORDER BY 1",
         done,
     )
-    clone = "optimizer='Adam(learning_rate=0.001)',loss='categorical_crossentropy',metrics=['accuracy']; batch_size=8"
-    assert [row[1:] for row in found] == [
-        ("clone", 1, 1, clone, "too fast", "waiting", True, None),
-        ("add", None, None, f"{ADDED_TEXT}; {ADDED_FIT}", None, "waiting", True, None),
+    told = [json.loads(row[4]) for row in found[:2]]
+    assert told == [CHANGES, {**ADDED, "architecture": "model"}]
+    assert [(*row[1:4], *row[5:]) if row in found[:2] else row[1:] for row in found] == [
+        ("clone", 1, 1, "too fast", "waiting", True, None),
+        ("add", None, None, None, "waiting", True, None),
         ("extend", None, None, "4 epochs", "not done", "waiting", True, None),
         ("budget", None, None, '{"hops": 500}', None, "waiting", True, None),
     ]
@@ -225,12 +225,12 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     why = dict(flowers("SELECT refusal, 1 FROM requests WHERE run = %s AND status = 'refused'", first))
     assert {"the run has no model 77", "the run is planned for 2 epochs already"} <= why.keys() and None not in why
     board = flowers(
-        "SELECT model, configuration, status, epochs_done, fit_params FROM leaderboard WHERE run = %s ORDER BY model",
+        "SELECT model, configuration, status, epochs_done, parameters -> 'batch_size' FROM leaderboard WHERE run = %s"
+        " ORDER BY model",
         first,
     )
     assert board == [
-        (1, 1, "finished", 4, "batch_size=16"), (2, 2, "finished", 4, "batch_size=16"),
-        (3, 3, "finished", 4, "batch_size=16"), (4, 4, "finished", 4, ADDED_FIT),
+        (1, 1, "finished", 4, 16), (2, 2, "finished", 4, 16), (3, 3, "finished", 4, 16), (4, 4, "finished", 4, 32),
     ]  # fmt: skip
     assert kept.keys() == {1, 2}
     with pytest.raises(psycopg2.Error, match="is finished"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg2
@@ -77,6 +78,8 @@ def test_a_dry_run_makes_nothing(flats: Lab, which: str) -> None:
     assert call(flats, which, "flats", "dry", target="rent", dry_run=True) is None
     told = "\n".join(flats.told())
     assert "1 configuration" in told and "batch_size" in told, told
+    if which == "fit":
+        assert re.search(r'1: {"architecture": "mlp", "units": 8, "loss": "mse", .*"passes": \d+}', told), told
     assert flats.tables() == before and flats.value("SELECT count(*) FROM run") == runs
 
 

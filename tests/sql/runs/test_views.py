@@ -60,8 +60,8 @@ class Log:
         for place in range(configurations):
             self(
                 "INSERT INTO cerebro.configuration"
-                " (run, configuration, place, model_id, compile_params, fit_params, compile, fit)"
-                """ VALUES (%s, %s, %s, 7, 'c', 'f', '{"metrics": ["accuracy"]}', '{}')""",
+                " (run, configuration, place, model_id, compile_params, fit_params, compile, fit, parameters)"
+                """ VALUES (%s, %s, %s, 7, 'c', 'f', '{"metrics": ["accuracy"]}', '{}', '{}')""",
                 run,
                 100 + place,
                 place,

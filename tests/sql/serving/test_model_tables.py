@@ -90,10 +90,10 @@ def test_plain_tables_have_the_documented_columns(place: Lab, plain: int) -> Non
 def test_plain_tables_say_what_the_views_say(place: Lab, plain: int) -> None:
     assert place(
         "SELECT configuration, model, status, reason, objective_value, validation_loss, validation_metric,"
-        " training_loss, training_metric, compile_params, fit_params, which, epoch FROM ours_info ORDER BY 1"
+        " training_loss, training_metric, architecture, parameters, which, epoch FROM ours_info ORDER BY 1"
     ) == place(
         "SELECT configuration, model, status, reason, NULL::float8, validation_loss, validation_metric, training_loss,"
-        " training_metric, compile_params, fit_params, 'last', 2 FROM leaderboard WHERE run = %s ORDER BY 1",
+        " training_metric, architecture, parameters, 'last', 2 FROM leaderboard WHERE run = %s ORDER BY 1",
         plain,
     )
     assert place("SELECT DISTINCT loss_name, metric_names, functions FROM ours_info") == [

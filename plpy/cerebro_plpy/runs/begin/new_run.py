@@ -9,6 +9,7 @@ from cerebro_db import __version__
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Initial
 from cerebro_db.core.names import token
+from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.texts import counted
 
@@ -77,6 +78,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
                 "fit_params": row["fit_params"] or "",
                 "compile": row["compile"],
                 "fit": row["fit"],
+                "parameters": flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"]),
             }
             for place, row in enumerate(request.configurations.rows)
         ],

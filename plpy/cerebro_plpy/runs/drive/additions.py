@@ -11,7 +11,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.events import Event, Initial, Verdict
-from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.optimizers import slots
 from cerebro_db.core.parameters.reported import reported
@@ -130,12 +130,15 @@ def _configured(
         new.model, new.key, place, number, own.compile_params, own.fit_params, NOTHING, seed=0, initial=Initial.RANDOM,
         adopts=parent is not None, chosen=dict(own.chosen),
     )  # fmt: skip
-    given = None
+    # A model that starts from another one's state has the same architecture.
+    arch_params = dict(own.arch_params) if parent is None else flat.of_architecture(parent.asked.parameters)
+    asked, given = replace(asked, parameters=arch_params), None
     try:
         definition, given = _definition(run, own.architecture, asked, architectures, known)
         for known_id, architecture in architectures.items():
             if given is not None and architecture == definition["architecture"]:
                 number, given = known_id, None
+        asked = replace(asked, parameters=flat.flatten(arch_params, definition["compile"], definition["fit"]))
         refused = _unlike(parent, definition)
     except CerebroError as error:
         definition, refused = NOTHING, error.message
@@ -250,7 +253,7 @@ def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
     model, made = one.model, []
     fold_rows = None if model.asked.fold is None else run.source.rows_of_fold(model.asked.fold)
     if one.new.configuration is not None:
-        made += log.events.add_configuration(model, one.given)
+        made += log.events.add_configuration(model, one.given, one.new.configuration.name)
     made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
     if model.asked.refused is not None:
         made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.asked.refused, refused=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import Action, Verdict
+from cerebro_db.core.parameters import custom
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
 from cerebro_db.core.search.budget import Used
@@ -56,7 +57,10 @@ class Decisions:
         """Commit decisions, with the models that they add, their configurations and their initial states."""
         self.recorder.finish()
         if self._known is None and any(decision.added for decision in decisions):
-            self._known = custom_functions.latest(self.recorder.run(custom_functions.LATEST))
+            self._known = custom.with_references(
+                custom_functions.latest(self.recorder.run(custom_functions.LATEST)),
+                (model.asked.definition["compile"] for model in self.run.models.values()),
+            )
         added = additions.commit(
             self.run, self.log, self.recorder, self.platform, decisions,
             policy=self.policy, known=self._known or {}, built=self.built,

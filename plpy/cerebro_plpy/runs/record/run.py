@@ -67,6 +67,7 @@ class AskedModel:
     visits: tuple[int, ...] | None = None  # the segments of an epoch's hops; None: each segment of the run once
     parent: int | None = None  # the model whose state it starts from
     adopts: bool = False  # it starts from the state of another configuration
+    parameters: dict[str, Any] = field(default_factory=dict)  # the configuration, flat and without the architecture
     chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
     refused: str | None = None  # why its configuration cannot be trained at all
     fold: int | None = None  # it trains on the rows of all other folds, and is evaluated on those of this one

@@ -99,10 +99,18 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
     return Listed(where, given, architecture)
 
 
-def built(
-    one: Listed, layout: Layout | None, segments: int, objective: str | None, known: Known
-) -> tuple[dict[str, Any], str, str, dict[str, Any], dict[str, Any]]:
-    """The architecture and the parameters of a configuration on these rows, the parameters as texts and parsed.
+@dataclass(frozen=True)
+class BuiltConfiguration:
+    """A configuration with its architecture, its parameters as they were given or filled in, and the canonical ones."""
+
+    architecture: dict[str, Any]
+    parts: flat.Parts
+    compile: dict[str, Any]
+    fit: dict[str, Any]
+
+
+def built(one: Listed, layout: Layout | None, segments: int, objective: str | None, known: Known) -> BuiltConfiguration:
+    """A configuration on these rows.
 
     ``layout``: None if the caller may not know it.
     """
@@ -116,8 +124,8 @@ def built(
     try:
         fitted = source.fitted(layout) if isinstance(source, Kind) and layout is not None else source
         made = sources.made(fitted, parts.arch_params)
-        compiled, fit = parts.compile_text, parts.fit_text
-        return made, compiled, fit, params.compile_params(compiled, known), params.fit_params(fit)
+        compiled, fit = params.compile_params(parts.compile_text, known), params.fit_params(parts.fit_text)
+        return BuiltConfiguration(made, parts, compiled, fit)
     except CerebroError as error:
         if not error.message.startswith(one.where):
             error.message = f"{one.where}: {error.message}"
@@ -139,8 +147,8 @@ def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str 
     architectures: dict[int, Architecture] = {}
     ids: dict[tuple[str, str], int] = {}
     for number, one in enumerate(listed, 1):
-        made, compile_text, fit_text, compiled, fit = built(one, layout, segments, objective, known)
-        text, weights = json.dumps(made), one.architecture.weights
+        made = built(one, layout, segments, objective, known)
+        text, weights = json.dumps(made.architecture), one.architecture.weights
         key = text, one.architecture.label if weights is not None else ""
         if key not in ids:
             ids[key] = len(ids) + 1
@@ -154,10 +162,11 @@ def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str 
             {
                 "key": number,
                 "model_id": ids[key],
-                "compile_params": compile_text,
-                "fit_params": fit_text,
-                "compile": compiled,
-                "fit": fit,
+                "arch_params": made.parts.arch_params,
+                "compile_params": made.parts.compile_text,
+                "fit_params": made.parts.fit_text,
+                "compile": made.compile,
+                "fit": made.fit,
             }
         )
     return Configurations("configurations", rows, architectures)

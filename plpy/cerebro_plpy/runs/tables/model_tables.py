@@ -46,10 +46,8 @@ INFO_COLUMNS = {
     "validation_metric": "double precision",
     "training_loss": "double precision",
     "training_metric": "double precision",
-    "model_id": "integer",
-    "model_name": "text",
-    "compile_params": "text",
-    "fit_params": "text",
+    "architecture": "text",  # its name
+    "parameters": "jsonb",  # all others, flat
     "loss_name": "text",
     "metric_names": "text[]",
     "functions": "text[]",  # the versions of custom functions that the model was trained with

@@ -22,13 +22,14 @@ from .known import Known
 from .past import earlier_configurations, earlier_runs
 from .plan import PlanLog
 from .states import EarlierModel, StateOnRecord, States
-from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO
+from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO, SELECTION_ROWS
 from .units import UnitLog
 
 __all__ = [
     "ARCHITECTURE",
     "EVALUATED",
     "MODEL_INFO",
+    "SELECTION_ROWS",
     "EarlierModel",
     "RunLog",
     "StateOnRecord",

@@ -190,12 +190,15 @@ class Events(Part):
             )
         ]
 
-    def add_configuration(self, model: Model, given: str | None) -> list[Statement]:
-        """Record the configuration of an added model.  ``given``: the text of an architecture that the run lacked."""
+    def add_configuration(self, model: Model, given: str | None, name: str | None) -> list[Statement]:
+        """Record the configuration of an added model.
+
+        ``given``: the text of an architecture that the run lacked; it gets the ``name``.
+        """
         made = []
         if given is not None:
             architecture = {"given": given, "architecture": json.dumps(model.asked.definition["architecture"])}
-            made.append(self._insert("architecture", {"model_id": model.asked.model_id, **architecture}))
+            made.append(self._insert("architecture", {"model_id": model.asked.model_id, "name": name, **architecture}))
         row = {
             "configuration": model.key,
             "place": model.asked.place,
@@ -204,6 +207,7 @@ class Events(Part):
             "fit_params": model.asked.fit_params,
             "compile": model.asked.definition["compile"],
             "fit": model.asked.definition["fit"],
+            "parameters": model.asked.parameters,
             "chosen": model.asked.chosen,
         }
         return [*made, self._insert("configuration", row)]

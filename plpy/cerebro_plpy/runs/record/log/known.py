@@ -22,7 +22,7 @@ class Known(Part):
         """The models of a run that the caller may see."""
         found = self._all(
             sql(
-                "SELECT model, configuration, status, model_id, compile_params, fit_params FROM cerebro.leaderboard"
+                "SELECT model, configuration, status, parameters::text AS parameters FROM cerebro.leaderboard"
                 " WHERE run = {} AND owner = {} ORDER BY model"
             ),
             owner,
@@ -75,6 +75,13 @@ class Known(Part):
                 )
             )
         }
+
+    def tables_of_configurations(self) -> tuple[str, str]:
+        """The model selection table and the table of architectures of MADlib that a run of the caller's was given."""
+        ((selection, architectures),) = self._all(
+            sql("SELECT selection_table, arch_table FROM cerebro.run WHERE {own}", own=OWN)
+        )
+        return selection, architectures
 
     def compile_params(self) -> dict[int, str]:
         """Number of the configuration -> the compile parameters as they were given."""

@@ -133,11 +133,12 @@ class PlanLog(Part):
             parent,
             chosen,
             fold,
+            parameters,
         ) in self._all(
             sql(
                 "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
                 " c.compile::text AS compile, c.fit::text AS fit, m.seed, m.initial, m.initial_sha256, m.visits,"
-                " m.parent, c.chosen::text AS chosen, m.fold"
+                " m.parent, c.chosen::text AS chosen, m.fold, c.parameters::text AS parameters"
                 " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, configuration) WHERE {own}"
                 " ORDER BY 1",
                 own=OWN,
@@ -153,6 +154,7 @@ class PlanLog(Part):
                 number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial),
                 visits=visits,
                 parent=parent,
+                parameters=self._json(parameters, configuration),
                 chosen=None if chosen is None else self._json(chosen, configuration),
                 refused=None if definition["compile"] else "its configuration cannot be trained",
                 fold=fold,

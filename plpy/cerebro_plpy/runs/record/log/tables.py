@@ -43,8 +43,7 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
        CASE WHEN n.which = 'best' THEN s.validation_metric ELSE b.validation_metric END AS validation_metric,
        CASE WHEN n.which = 'best' THEN s.training_loss ELSE b.training_loss END AS training_loss,
        CASE WHEN n.which = 'best' THEN s.training_metric ELSE b.training_metric END AS training_metric,
-       c.model_id, b.model_name, c.compile_params, c.fit_params, n.loss AS loss_name, n.metrics AS metric_names,
-       n.functions,
+       b.architecture, c.parameters, n.loss AS loss_name, n.metrics AS metric_names, n.functions,
        (SELECT h.weights_bytes FROM cerebro.hop h
          WHERE h.run = c.run AND h.owner = c.owner AND h.model = b.model ORDER BY h.hop DESC LIMIT 1) AS bytes
   FROM cerebro.configuration c
@@ -54,6 +53,12 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
   LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = n.epoch
  WHERE c.run = $1 AND c.owner = {me}
 """,
+    me=ME,
+)
+# The configurations as a model selection table of MADlib has them ($1: run).
+SELECTION_ROWS = sql(
+    "SELECT configuration AS mst_key, model_id, compile_params, fit_params FROM cerebro.configuration"
+    " WHERE run = $1 AND owner = {me}",
     me=ME,
 )
 # The loss and the metric on the training table after each epoch, once all parts are evaluated ($1: run).  Runs of
