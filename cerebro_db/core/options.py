@@ -240,7 +240,7 @@ _TABLE = (
         unset="no rule stops models",
     ),
     Option(
-        name="search",
+        name="method",
         type=str,
         object=True,
         what="""The method that stops unpromising models early, or an object with its name and parameters.
@@ -273,7 +273,7 @@ _TABLE = (
         bounds=(1, 2**63 - 1),
     ),
 )
-DECIDING = ("budget", "search", "stop_when")
+DECIDING = ("budget", "method", "stop_when")
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 
 

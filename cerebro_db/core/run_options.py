@@ -65,7 +65,7 @@ class RunOptions:
     objective: str | None = None
     direction: str | None = None  # of the objective
     keep: str = LAST
-    search: Mapping[str, Any] | None = None  # the method, with its parameters
+    method: Mapping[str, Any] | None = None  # with its parameters
     space: RecordedSpace | None = None  # of a search that proposes
     budget: Budget | None = None
     replay: int | None = None  # the run that is repeated
@@ -101,7 +101,7 @@ def read(document: Any, where: str) -> RunOptions:
     found: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         value = fields.value(name, None)
-        if value is None or name in ("search", "budget"):
+        if value is None or name in ("method", "budget"):
             continue
         if name == "threads":  # by default as many as there are processors
             found[name] = fields.whole(name, 1, MOST_PROCESSORS)
@@ -131,10 +131,10 @@ def read(document: Any, where: str) -> RunOptions:
             raise fields.wrong(str(error), "budget") from None
     if fields.value("space", None) is not None:
         found["space"] = _space(fields.object("space"))
-    if fields.value("search", None) is not None:
-        found["search"] = _search(fields, "space" in found)
+    if fields.value("method", None) is not None:
+        found["method"] = _method(fields, "space" in found)
     elif "space" in found:
-        raise fields.wrong("is missing", "search")
+        raise fields.wrong("is missing", "method")
     if fields.value(MADLIB, None) is not None:
         found[MADLIB] = _madlib(fields.object(MADLIB))
     return RunOptions(**found)
@@ -146,11 +146,11 @@ def _gpu(fields: Fields, value: Any) -> int | None:
     raise fields.wrong("must have the number of a GPU for each segment", "gpus")
 
 
-def _search(fields: Fields, proposes: bool) -> dict[str, Any]:
+def _method(fields: Fields, proposes: bool) -> dict[str, Any]:
     """A method with its parameters, as ``methods.checked`` gives it, or the brackets that AutoML has planned."""
-    given = fields.value("search")
+    given = fields.value("method")
     if isinstance(given, dict) and given.get("name") == methods.PLANNED:
-        planned = fields.object("search")
+        planned = fields.object("method")
         planned.choice("name", (methods.PLANNED,))
         brackets = []
         for place, bracket in enumerate(planned.list("brackets", 1, MOST_POINTS)):
@@ -164,7 +164,7 @@ def _search(fields: Fields, proposes: bool) -> dict[str, Any]:
     try:
         return methods.checked(given, proposes=proposes)
     except CerebroError as error:
-        raise fields.wrong(f"cannot be used: {error.message}", "search") from None
+        raise fields.wrong(f"cannot be used: {error.message}", "method") from None
 
 
 def _space(fields: Fields) -> RecordedSpace:

@@ -26,7 +26,7 @@ GOOD: dict[str, list[Any]] = {
     "keep": ["last", "best"],
     "execution": ["workers", "session"],
     "stop_when": ["SELECT model, 'why' FROM t WHERE run = $1"],
-    "search": ["asha", {"name": "asha", "reduction": 4}],
+    "method": ["asha", {"name": "asha", "reduction": 4}],
     "budget": [{}, {"seconds": 60.5, "hops": 7}],
     "replay": [1, 12],
 }
@@ -47,7 +47,7 @@ BAD: dict[str, list[Any]] = {
     "keep": ["all", True],
     "execution": ["here", True, None],
     "stop_when": [1, None, ["SELECT 1"]],
-    "search": [1, None, ["asha"]],
+    "method": [1, None, ["asha"]],
     "budget": [60, "60", [60], None],
     "replay": [0, "12", True, 2**63],
 }

@@ -131,7 +131,7 @@ RECORDED = {
 }  # fmt: skip
 OPTIONS = {
     "seed": 1, "engine": "jax", "precision": "mixed_bfloat16", "threads": 2, "stop_when": "SELECT 1", "budget": {},
-    "search": {"name": "asha"}, "objective": "val_loss", "keep": "best", "replay": 3, "fuse": True,
+    "method": {"name": "asha"}, "objective": "val_loss", "keep": "best", "replay": 3, "fuse": True,
 }  # fmt: skip
 SPACE = {
     "architecture": [1],

@@ -118,7 +118,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
             rows = []
         if isinstance(method, MadlibHyperband):
             measured = tuple(method.measured(given.metrics_compute_frequency))
-            chosen = replace(chosen, search=method.policy(), evaluate_after=measured)
+            chosen = replace(chosen, method=method.policy(), evaluate_after=measured)
         every = given.metrics_compute_frequency if isinstance(method, Hyperopt) else None
         found = Configurations("madlib_keras_automl", rows, architectures, str(selected), arch.text)
         return PlannedRun(found, chosen, every or method.iterations)
@@ -222,7 +222,7 @@ def proposed(
     search.require_optuna(db, chosen.engine)
     spec = methods.checked({"name": "tpe"}, proposes=True)
     proposes = RecordedSpace(space, method.configurations, search.models_at_once(spec, None, segments))
-    return architectures, replace(chosen, search=spec, space=proposes)
+    return architectures, replace(chosen, method=spec, space=proposes)
 
 
 def read_architectures(db: Database, arch: Relation, ids: list[int]) -> dict[int, dict[str, Any]]:

@@ -81,7 +81,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
             number: trained(label, one, chosen.precision) for number, (label, one) in enumerate(named.items(), 1)
         }
         chosen = objective_of_space(read, known, architectures, chosen, validated)
-        cross_validation.require_possible(source, replace(chosen, search=spec))
+        cross_validation.require_possible(source, replace(chosen, method=spec))
         optimised = chosen.optimised(validated)
         frequency = asked.frequency or (1 if validated else asked.epochs)
         require_measured(spec, optimised.dataset, frequency)
@@ -107,7 +107,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
             require_same_work(db, chosen.replay, source, [], {})
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials))
         configurations = Configurations("the space", [], architectures)
-        return PlannedRun(configurations, replace(chosen, search=spec, space=space), frequency)
+        return PlannedRun(configurations, replace(chosen, method=spec, space=space), frequency)
 
     return request_of(db, asked, plan)
 

@@ -141,8 +141,8 @@ def _asked(db: Database, given: Given) -> Asked:
 
 def _options(given: Given) -> dict[str, Any]:
     found = dict(known_options.check(documents.argument(given.options, "options", default={})))
-    if "search" in found and given.verb != FIT:
-        raise InvalidArgument(f"{given.verb}() has no option 'search'.", hint="The argument method says how to search.")
+    if "method" in found and given.verb != FIT:
+        raise InvalidArgument(f"{given.verb}() has no option 'method'.", hint="method is an argument.")
     if "replay" in found and given.verb == TRAIN:
         raise InvalidArgument("options has 'replay'.", hint="cerebro.search() takes it.")
     for name in ("objective", "direction", "stop_when"):

@@ -347,7 +347,7 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
         ("fit('folded', 'no', 'mst', epochs => 1, validation_table => 'folded')", "validation_table cannot be given"),
         ("fit('folded', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"keep\": \"best\"}')", "'keep' cannot be 'best'"),
-        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"search\": \"asha\"}')", "'asha' cannot be used"),
+        ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"method\": \"asha\"}')", "'asha' cannot be used"),
         ("fit('folded', 'no', 'mst', epochs => 1, options => '{\"stop_when\": \"SELECT 1, $1::text\"}')",
          "'stop_when' cannot"),
         ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS configuration, ''x'' AS why"

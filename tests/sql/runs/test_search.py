@@ -114,7 +114,7 @@ def test_a_search_is_replayed(flowers: Lab, halved: int) -> None:
 def test_the_option_search_stops_models_of_a_fit(flowers: Lab) -> None:
     tried = [{"architecture": "tower", "width": 4, "depth": 1, "optimizer": "SGD", "learning_rate": 0.5 * 10**-n}
              for n in range(6)]  # fmt: skip
-    options = {"search": {"name": "halving", "reduction": 2}, "seed": 1}
+    options = {"method": {"name": "halving", "reduction": 2}, "seed": 1}
     run = flowers.value(*verb("fit", "train", "kept", tried, epochs=4, options=options))
     found = dict(flowers("SELECT epochs_done, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run))
     assert found == {1: 3, 2: 2, 4: 1}
@@ -298,7 +298,7 @@ ACCURATE = {**RATE, "metrics": ["accuracy"], "architecture": FLAT}
         ({"options": {"engine": "abacus"}}, "cerebro.search: there is no engine 'abacus'"),
         ({"start_from": "future"}, "start_from is 'future'; it can only be 'past'"),
         ({"start_from": "past"}, "'asha' cannot start from the past"),
-        ({"options": {"search": "asha"}}, "has no option 'search'"),
+        ({"options": {"method": "asha"}}, "has no option 'method'"),
         ({"options": {"objective": "loss"}, "objective": "loss"}, "objective is given as an argument and as an option"),
         ({"options": {"replay": 987654321}}, "there is no run 987654321"),
     ],
@@ -323,7 +323,7 @@ def test_bad_input_is_refused_before_anything_is_on_record(flowers: Lab, more: d
 )
 def test_a_fit_refuses_what_only_a_search_can_do(flowers: Lab, option: Any, more: dict[str, Any], said: str) -> None:
     with pytest.raises(psycopg2.Error) as raised:
-        flowers(*verb("fit", "train", "refused", [{}], epochs=2, options={"search": option}, **more))
+        flowers(*verb("fit", "train", "refused", [{}], epochs=2, options={"method": option}, **more))
     assert said in str(raised.value)
 
 

@@ -398,7 +398,7 @@ def test_a_budget_that_is_spent_and_raised(flowers: Lab) -> None:
 
 def test_a_rule_beside_a_search_method_whose_session_is_ended(flowers: Lab) -> None:
     """The rule names a model that the run does not have.  Its session is opened again for the next epoch."""
-    options = {"search": "patience", "stop_when": waits(flowers, 0.5), "seed": 3}
+    options = {"method": "patience", "stop_when": waits(flowers, 0.5), "seed": 3}
     run = flowers.submit("train", "beside", "mst", 5, options=options)
     end_it = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

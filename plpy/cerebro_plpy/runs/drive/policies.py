@@ -22,7 +22,7 @@ from ..record.run import Run
 
 def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     """A replay repeats the decisions of the earlier run, and asks no policy."""
-    spec, search = run.options.search, run.options.space
+    spec, search = run.options.method, run.options.space
     if run.options.replay is not None:
         return NeverStop()
     policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()

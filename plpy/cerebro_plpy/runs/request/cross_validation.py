@@ -45,7 +45,7 @@ def require_possible(source: Packed, chosen: RunOptions, *, warm_start: bool = F
             " in the table may have been trained on the rows of all folds.",
             hint="Leave warm_start out.",
         )
-    require_options(chosen.keep, chosen.stop_when, chosen.search)
+    require_options(chosen.keep, chosen.stop_when, chosen.method)
 
 
 def require_options(keep: str | None, stop_when: str | None, method: Mapping[str, Any] | None) -> None:

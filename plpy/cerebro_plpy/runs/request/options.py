@@ -79,7 +79,7 @@ def choose_options(
         # Fused models have the numbers of single ones, but not their bits.
         fuse=False if deterministic else given.get("fuse"),
         synchronous_commit=commit_option(db, given.get("synchronous_commit")),
-        search=methods.checked(given["search"], proposes=False) if "search" in given else None,
+        method=methods.checked(given["method"], proposes=False) if "method" in given else None,
         budget=checked_budget(given["budget"]) if "budget" in given else None,
         **{name: given[name] for name in others if name in given},
     )

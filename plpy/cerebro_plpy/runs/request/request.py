@@ -187,10 +187,10 @@ def of_configurations(
                 hint="Raise the limit, or fit fewer configurations.",
             )
         # An objective that is measured on the validation table needs all epochs, and so does a search by it.
-        validated = validation is not None and chosen.search is not None
+        validated = validation is not None and chosen.method is not None
         dataset = chosen.optimised(validated).dataset
         every = asked.frequency or (1 if dataset else asked.epochs)
-        require_measured(chosen.search or {}, dataset, every)
+        require_measured(chosen.method or {}, dataset, every)
         chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib)
         return PlannedRun(found, chosen, every)
 
