@@ -261,8 +261,8 @@ COMMENT ON VIEW cerebro._leaderboard IS
 'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
-SELECT run, rank, configuration, architecture, parameters, status, epochs_done, training_loss, training_metric, validation_loss,
-       validation_metric, metric_name, weights, reason, source_table, model_table,
+SELECT run, rank, configuration, architecture, parameters, status, epochs_done, training_loss, training_metric,
+       validation_loss, validation_metric, metric_name, weights, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
        stopped_by, rung, chosen, fold, spread
   FROM cerebro._leaderboard;

@@ -97,8 +97,8 @@ COMMENT ON COLUMN cerebro.requests.model IS
 'The model that is to stop, to go on or to be cloned; NULL for other requests.';
 COMMENT ON COLUMN cerebro.requests.configuration IS 'Configuration of that model.';
 COMMENT ON COLUMN cerebro.requests.parameters IS
-'As the user gave them: the parameters of the new configuration (of a clone, those that change), the new number of epochs, or '
-'the new budget.';
+'As the user gave them: the parameters of the new configuration (of a clone, those that change), the new number of '
+'epochs, or the new budget.';
 COMMENT ON COLUMN cerebro.requests.reason IS 'The reason that the user gave.';
 COMMENT ON COLUMN cerebro.requests.status IS
 'waiting, done or refused. A request about a model in training waits for the end of its epoch. Requests about a run '
