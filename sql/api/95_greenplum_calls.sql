@@ -29,8 +29,12 @@ BEGIN
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro._begin_call(called text) RETURNS void LANGUAGE plpgsql AS $f$
         BEGIN
-            IF pg_catalog.current_setting('gp_role') = 'execute' THEN
-                RAISE EXCEPTION '%: the query calls it on the segments, for each row of a table. It cannot run there.', called
+            -- Open cursors keep segments busy, too, and do no harm.
+            IF pg_catalog.current_setting('gp_role') = 'execute'
+               OR cerebro_python._is_dispatching() AND NOT EXISTS (SELECT FROM pg_catalog.pg_cursors)
+            THEN
+                RAISE EXCEPTION '%: a query over a table or a view calls it, while the segments work on this query. It cannot run'
+                                ' statements there.', called
                     USING ERRCODE = 'feature_not_supported',
                           HINT = 'Give it one value, as in SELECT ' || called || '((SELECT …)); or call it in a loop: DO '
                                  '$$ DECLARE r record; BEGIN FOR r IN SELECT … LOOP PERFORM ' || called || '(r.…); END LOOP; '

@@ -129,17 +129,24 @@ def test_whatever_calls_a_function_the_session_goes_on(place: Lab, shape: str) -
         healthy(connection, finished, process)
 
 
-def test_a_query_that_the_segments_work_on_is_refused_in_plain_words(place: Lab) -> None:
-    for value, query in (SHAPES["for each row"], SHAPES["in WHERE"], SHAPES["in CREATE TABLE AS"]):
-        for name, rest in (("cancel", ""), ("fit", "::text, 'out', '[{}]'")):
-            called = f"cerebro.{name}({value}{rest})"
-            with pytest.raises(psycopg2.errors.FeatureNotSupported, match=f"{name}: the query calls it") as error:
-                place(query.format(call=called))
-            assert f"LOOP PERFORM cerebro.{name}(r.…)" in error.value.diag.message_hint
-    # A function that needs the caller's own session can do nothing beside a query over a table.
-    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="multiple segworker groups") as error:
-        place("SELECT cerebro.pack('rows', 'packed_' || max(i + 0), 'y') FROM numbers")
-    assert "_begin_call" in error.value.diag.context and "Traceback" not in error.value.diag.context
+@pytest.mark.parametrize("shape", ["for each row", "in WHERE", "in CREATE TABLE AS", "of an aggregate", "of a window"])
+def test_a_query_that_the_segments_work_on_is_refused_in_plain_words(place: Lab, shape: str) -> None:
+    value, query = SHAPES[shape]
+    says = "fit: a query over a table or a view calls it, while the segments work"
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match=says) as error:
+        place(query.format(call=f"cerebro.fit(({value})::text, 'out', '[{{}}]')"))
+    assert "LOOP PERFORM cerebro.fit(r.…)" in error.value.diag.message_hint
+    assert "Traceback" not in error.value.diag.context
+
+
+def test_an_open_cursor_does_no_harm(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as connection:
+        run(connection, "BEGIN; DECLARE c CURSOR FOR SELECT * FROM numbers; FETCH c")
+        run(connection, "SELECT cerebro.pack('rows', 'beside', 'y')")
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="multiple segworker groups"):
+            run(connection, "SELECT cerebro.pack('rows', 'beside_' || max(i + 0), 'y') FROM numbers")
+        run(connection, "ROLLBACK")
+        run(connection, "SELECT cerebro.pack('rows', 'afterwards', 'y')")
 
 
 @pytest.mark.parametrize(
