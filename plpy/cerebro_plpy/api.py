@@ -18,7 +18,7 @@ FUNCTIONS = {
     "data.pack": ("pack",),
     "data.pack_plain": ("pack_like", "pack_plain"),
     "data.prepared_columns": ("prepared_columns",),
-    "database.cancellation": ("hold", "is_dispatching"),
+    "database.cancellation": ("admit", "hold", "is_dispatching"),
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),
     "doctor.doctor": ("doctor",),

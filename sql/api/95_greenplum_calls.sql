@@ -10,7 +10,8 @@
 -- which bears the error. What steers a run works in any query on the coordinator: if the segments are at work,
 -- cerebro_python._elsewhere() has another session of the same user call it.
 --
--- What a worker session calls on its segment is not among them: those functions look themselves (database/entry.py).
+-- What a worker session calls on its segment is not among them. Those functions, and the bodies, look themselves whether
+-- they were called like that, and refuse it (database/entry.py).
 
 DO $greenplum$
 DECLARE
@@ -28,11 +29,16 @@ BEGIN
 
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro._begin_call(called text) RETURNS void LANGUAGE plpgsql AS $f$
+        DECLARE
+            busy    boolean := false;
+            refused boolean := true;  -- on a segment
         BEGIN
-            -- Open cursors keep segments busy, too, and do no harm.
-            IF pg_catalog.current_setting('gp_role') = 'execute'
-               OR cerebro_python._is_dispatching() AND NOT EXISTS (SELECT FROM pg_catalog.pg_cursors)
-            THEN
+            IF pg_catalog.current_setting('gp_role') = 'dispatch' THEN
+                busy := cerebro_python._is_dispatching();
+                -- Open cursors keep segments busy, too, and do no harm.
+                refused := busy AND NOT EXISTS (SELECT FROM pg_catalog.pg_cursors);
+            END IF;
+            IF refused THEN
                 RAISE EXCEPTION '%: a query over a table or a view calls it, while the segments work on this query. It cannot run'
                                 ' statements there.', called
                     USING ERRCODE = 'feature_not_supported',
@@ -47,6 +53,9 @@ BEGIN
                 WHEN division_by_zero THEN
                     NULL;
             END;
+            IF busy THEN
+                PERFORM cerebro_python._admit();
+            END IF;
         END
         $f$
     $sql$;
@@ -63,6 +72,12 @@ BEGIN
         CREATE FUNCTION cerebro_python._is_dispatching() RETURNS boolean LANGUAGE plpython3u AS $py$
         @cerebro@
         return api.is_dispatching(plpy)
+        $py$
+    $sql$;
+    EXECUTE $sql$
+        CREATE FUNCTION cerebro_python._admit() RETURNS void LANGUAGE plpython3u AS $py$
+        @cerebro@
+        return api.admit(plpy)
         $py$
     $sql$;
     EXECUTE $sql$
@@ -111,12 +126,19 @@ BEGIN
         EXECUTE pg_catalog.replace(made.definition, ' FUNCTION cerebro.', ' FUNCTION cerebro_python.');
         EXECUTE pg_catalog.format('COMMENT ON FUNCTION cerebro_python.%I(%s) IS %L', made.name, made.parameters,
                                   'The body of cerebro.' || made.name || '.');
+        -- Not RETURN QUERY in PL/pgSQL, which would take another place in a resource queue.
         EXECUTE pg_catalog.replace(
-            pg_catalog.replace(made.definition, ' LANGUAGE ' || made.language, ' LANGUAGE plpgsql'),
+            pg_catalog.replace(made.definition, ' LANGUAGE ' || made.language,
+                               CASE WHEN made.returns_rows THEN ' LANGUAGE sql' ELSE ' LANGUAGE plpgsql' END),
             made.body,
-            pg_catalog.concat(
+            CASE WHEN made.returns_rows THEN pg_catalog.format(
                 $t$
-#variable_conflict use_column
+    SELECT cerebro._begin_call(%L);
+    SELECT * FROM cerebro_python.%I(%s);
+$t$,
+                made.called, made.name, made.arguments)
+            ELSE pg_catalog.concat(
+                $t$
 BEGIN
 $t$,
                 CASE WHEN made.steers THEN pg_catalog.format(
@@ -133,11 +155,9 @@ $t$,
     %s cerebro_python.%I(%s);
 END
 $t$,
-                    made.called,
-                    CASE WHEN made.returns_rows THEN 'RETURN QUERY SELECT * FROM'
-                         WHEN made.result = 'void' THEN 'PERFORM'
-                         ELSE 'RETURN'
-                    END, made.name, made.arguments)));
+                    made.called, CASE made.result WHEN 'void' THEN 'PERFORM' ELSE 'RETURN' END, made.name,
+                    made.arguments))
+            END);
     END LOOP;
 
     -- Whoever may call a function may also call its body.
@@ -161,7 +181,7 @@ $t$,
          WHERE n.nspname = 'cerebro' AND a.privilege_type = 'USAGE' AND a.grantee <> n.nspowner
     LOOP
         EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA cerebro_python TO %s', granted.grantee);
-        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION cerebro_python._is_dispatching(),'
+        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION cerebro_python._is_dispatching(), cerebro_python._admit(),'
                                   ' cerebro_python._elsewhere(text, text[], jsonb), cerebro_python._caller(text),'
                                   ' cerebro._begin_call(text), cerebro._on_coordinator(bigint, bigint) TO %s',
                                   granted.grantee);

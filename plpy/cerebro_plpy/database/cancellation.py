@@ -34,6 +34,7 @@ Prepare = Callable[[str, tuple[str, ...]], Any]  # a statement and the types of 
 GREENPLUMS_FILE = "internal.auto.conf"  # in the data folder, our working directory
 
 _greenplum: bool | None = None  # not known yet
+_admitted = False
 _on_segment = False  # of Greenplum
 _scanning = False
 
@@ -70,6 +71,18 @@ def is_dispatching(_plpy: Any = None) -> bool:
         return False
     asked.restype = ctypes.c_bool
     return bool(asked())
+
+
+def admit(_plpy: Any = None) -> None:
+    """Let the next function run statements although processes of segments work: only a cursor is open."""
+    global _admitted
+    _admitted = True
+
+
+def was_admitted() -> bool:
+    global _admitted
+    admitted, _admitted = _admitted, False
+    return admitted
 
 
 def current_user_id() -> int:

@@ -24,12 +24,11 @@ def entry(
     *,
     called: str | None = None,
     longest: int = sizes.LONGEST,
-    on_segment: bool = False,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 
     Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
-    computes (``listening.py``).  ``on_segment``: Greenplum calls it on the segments; see ``_refuse_within_query``.
+    computes (``listening.py``).
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
     of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
@@ -37,14 +36,13 @@ def entry(
     """
 
     if function is None:
-        return lambda function: entry(function, called=called, longest=longest, on_segment=on_segment)
+        return lambda function: entry(function, called=called, longest=longest)
     body = function
     name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
-        if on_segment:
-            _refuse_within_query(plpy)
+        _refuse_within_query(plpy)
         db = Database(plpy, name)
 
         def action() -> Any:
@@ -59,10 +57,13 @@ def entry(
 def _refuse_within_query(plpy: Any) -> None:
     """Refuse to run on Greenplum's coordinator while segments work on the query that calls the function.
 
-    A statement would crash the server there.  PL/pgSQL guards all other functions (sql/api/95_greenplum_calls.sql).
+    A statement would crash the server there.  PL/pgSQL guards the functions that users call, and admits them where only
+    a cursor is open (sql/api/95_greenplum_calls.sql).
     """
-    if cancellation.is_dispatching():
-        raise _postgres_error(plpy, Unsupported("a query calls this on the coordinator. It runs on the segments only."))
+    if cancellation.is_dispatching() and not cancellation.was_admitted():
+        raise _postgres_error(
+            plpy, Unsupported("a query calls this on the coordinator, where it cannot run statements.")
+        )
 
 
 def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
@@ -75,6 +76,7 @@ def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Calla
     def decorate(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         @wraps(function)
         def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            _refuse_within_query(plpy)
             db = Database(plpy, called)
             rows = function(db, *args, **kwargs)
             end = object()

@@ -36,6 +36,7 @@ CALLS: dict[str, Sql] = {
 def elsewhere(plpy: Any, called: str, arguments: list[str | None], caller: str) -> str | None:
     """What the call returns, as text."""
     cancellation.expect_coordinator()
+    cancellation.admit()  # it runs no statement in this session
     return _elsewhere(plpy, called, arguments, caller)  # type: ignore[no-any-return]
 
 

@@ -18,7 +18,7 @@ def warm_up(db: Database, engine: str | None) -> None:
     everywhere(db, engine or DEFAULT)
 
 
-@entry(called=INTERNAL, on_segment=True)
+@entry(called=INTERNAL)
 def warm_up_here(db: Database, engine: str) -> None:
     """On the server of a segment."""
     require_engine(engine)

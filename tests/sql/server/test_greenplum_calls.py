@@ -143,6 +143,7 @@ def test_an_open_cursor_does_no_harm(place: Lab) -> None:
     with contextlib.closing(place.connect()) as connection:
         run(connection, "BEGIN; DECLARE c CURSOR FOR SELECT * FROM numbers; FETCH c")
         run(connection, "SELECT cerebro.pack('rows', 'beside', 'y')")
+        assert run(connection, "SELECT count(*) FROM beside_summary") == [(1,)]
         with pytest.raises(psycopg2.errors.FeatureNotSupported, match="multiple segworker groups"):
             run(connection, "SELECT cerebro.pack('rows', 'beside_' || max(i + 0), 'y') FROM numbers")
         run(connection, "ROLLBACK")
@@ -242,15 +243,18 @@ def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
     ]  # fmt: skip
     place("SELECT plpgsql_validator(oid) FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
           " AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql')")  # fmt: skip
-    # Those run on segments, and look themselves.
+    # Those run on segments, and look themselves, as the bodies of the others do.
     for name, arguments in (
         ("_worker_close", ""),
         ("_gpus", ""),
         ("_work", "max(i + 0)::text"),
         ("_warm_up", "max(i + 0)::text"),
     ):
-        with pytest.raises(psycopg2.Error, match="It runs on the segments only"):
+        with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
             place(f"SELECT cerebro.{name}({arguments}), max(i + 0) FROM numbers")
+    for body in ("cancel(max(i + 0), NULL)", "_predict_rows(max(t), 'x', NULL, NULL, 1)", "doctor(max(i + 0))"):
+        with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
+            place(f"SELECT cerebro_python.{body} FROM numbers")
     for _ in range(2):
         with pytest.raises(psycopg2.Error, match="there is no run -1"):
             place("SELECT cerebro.cancel(-1)")
