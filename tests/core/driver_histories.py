@@ -183,8 +183,11 @@ class DriverHistory:
                 break
         else:
             self.faults.crash_at = self.faults.cancel_at = -1
-            self.faults.left = 0
+            self.faults.left, self.faults.readers = 0, 0.0
+            began = self.server.standing()
             assert self._drive(), "a run without faults did not end"
+            if began != "finished":
+                self._check_that_the_rest_is_gone()
         self.check()
         return self
 
@@ -295,6 +298,7 @@ class DriverHistory:
         for model in [row["model"] for row in log["model"]]:
             wanted = self.expected(model)
             assert (model in failed) == wanted.failed, f"model {model}: {wanted.failed=}"
+            assert not any("was not received" in row["detail"] for row in log["event"]), "a state that moved is missed"
             mine = hops[model]
             assert mine.keys() == wanted.states.keys(), (
                 f"model {model}: hops {sorted(mine)}, not {sorted(wanted.states)}"
@@ -341,6 +345,16 @@ class DriverHistory:
             return
         stored = self._stored(state_tables.best_table_name(STORAGE, model), model, at)
         assert stored.get(self.keys[hops[at]["segment"]]) == wanted.states[at], "the best state is gone"
+
+    def _check_that_the_rest_is_gone(self) -> None:
+        """A finished run keeps the last state of each model, and the best."""
+        last = {row["model"]: 0 for row in self.server.log["model"]}
+        for row in self.server.log["hop"]:
+            last[row["model"]] = max(last[row["model"]], row["hop"])
+        kept = {row["model"]: row["hop"] for row in self.server.log["objective"] if row["kept"]}
+        for table in state_tables.shared(STORAGE):
+            for _, model, hop, _ in self.server.states[shown(table)]:
+                assert hop in (last[model], kept.get(model)) or self.averages, f"model {model}, hop {hop}: not freed"
 
     def _stored(self, own: Name, model: int, hop: int) -> dict[int | None, str]:
         """What tables have as the state after a hop, by the keys of segments."""

@@ -71,6 +71,7 @@ class Faults:
     crash_at: int = -1  # the number of the answer at which the driver is gone
     cancel_at: int = -1  # the number of the look for a cancel that finds one
     forgets: float = 0.0  # how often a trainer has a state no more, or a file is gone
+    readers: float = 0.1  # how often somebody reads a table that is to be emptied
     happened: int = 0
 
     def strikes(self, likely: float, weight: int = 1) -> bool:

@@ -211,7 +211,7 @@ class Server:
             assert other is session or not stores, (
                 f"a table is emptied while another session may append to it: {stores}"
             )
-        if self.faults.chance.random() < 0.1:
+        if self.faults.chance.random() < self.faults.readers:
             self.seen["tables that were not emptied"] += 1
             return
         self.seen["tables that were emptied"] += 1

@@ -64,8 +64,8 @@ def test_greenplum_copies_a_state_that_lies_elsewhere() -> None:
 def test_greenplum_stores_each_state_with_the_column_of_its_segment() -> None:
     first, second = GREENPLUM.states_made(5, LEFT, 3)
     assert first == sql(
-        "SELECT m.__dist_key__, 7 AS model, 4 AS hop, m.made FROM (SELECT __dist_key__, cerebro._state_out(5, 0) AS made"
-        " FROM cerebro.place WHERE __dist_key__ = 3) m"
+        "SELECT m.__dist_key__, 7 AS model, 4 AS hop, m.made FROM (SELECT __dist_key__,"
+        " cerebro._state_out(5, 0) AS made FROM cerebro.place WHERE __dist_key__ = 3) m"
     )
     assert "8 AS model, 6 AS hop" in shown(second) and "_state_out(5, 1)" in shown(second)
 

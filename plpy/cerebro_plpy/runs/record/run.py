@@ -198,6 +198,7 @@ class Run:
             model.asked.visits,
             None if self.averages else model.build.group,
             model.build.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
+            f"{model.asked.model_id} {sorted(model.asked.definition['fit'].items())}",
             model.asked.refused,
             self.averages,
             model.asked.fold,
