@@ -120,7 +120,7 @@ def test_the_disk_that_was_announced_is_enough(small: Lab) -> None:
         "SELECT sum(pg_relation_size(c.oid)) FROM pg_class c, run r WHERE r.run = %s"
         " AND relnamespace = 'cerebro_state'::regnamespace AND starts_with(relname, storage)"
     )
-    assert "up to 2 MB" in needs  # 1 MB, and 16 models with ten states of one page
+    assert "up to 2 MB" in needs  # 1 MB, and 16 models with six states of one page
     assert small.value(size, run_id) <= MODELS * state_tables.PAGE
     assert len(small.states(run_id)) == MODELS
 

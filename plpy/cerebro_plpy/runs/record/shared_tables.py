@@ -11,7 +11,7 @@ from cerebro_db.core.records import dataclass, field
 BOTH = (0, 1)
 # How much is appended to a table before the states that are still needed move to the other one: so many times what is
 # needed, since moving costs as much as storing, and so many bytes, since TRUNCATE waits for the disk.
-TIMES_NEEDED, FEWEST_APPENDED = 8, 1 << 20
+TIMES_NEEDED, FEWEST_APPENDED = 4, 1 << 20
 
 
 @dataclass
