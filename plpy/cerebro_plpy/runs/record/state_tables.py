@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.options import BEST
-from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
+from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
 
 from ...platform.base import Platform
 from ...sessions.session import Session
@@ -54,19 +54,40 @@ def is_small(state_bytes: int) -> bool:
 
 
 def create_shared_sql(platform: Platform, storage: str) -> Sql:
-    return joined("; ", [_create_shared_sql(platform, table) for table in shared(storage)])
+    return joined("; ", [_create_shared_sql(platform, name) for name in shared_names(storage)])
 
 
-def _create_shared_sql(platform: Platform, table: Sql) -> Sql:
+def _create_shared_sql(platform: Platform, name: Name) -> Sql:
+    table = name.sql
     return sql(
         "CREATE TABLE {table} (__dist_key__ integer NOT NULL, model integer NOT NULL, hop integer NOT NULL,"
         " start bigint NOT NULL, payload bytea NOT NULL) WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
         " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
-        " CREATE INDEX ON {table} (model, hop)",
+        " CREATE INDEX {index} ON {table} (model, hop)",
         table=table,
+        index=identifier(f"{name.table}_index"),
         whole_pages=WHOLE_PAGES,
         no_vacuum=NO_VACUUM,
         distributed_by=platform.distributed_by("__dist_key__"),
+    )
+
+
+def released_sql(storage: str) -> Sql:
+    """Changes nothing, but has all sessions close the files of the shared tables that they have read.
+
+    A session keeps the files of tables open that it has read, and each of its calls reads the tables of another run.
+    """
+    return joined(
+        "; ",
+        [
+            sql(
+                "ALTER TABLE {table} SET ({no_vacuum}); ALTER INDEX {index} SET (fillfactor = 90)",
+                table=name.sql,
+                no_vacuum=NO_VACUUM,
+                index=name.suffixed("_index").sql,
+            )
+            for name in shared_names(storage)
+        ],
     )
 
 
