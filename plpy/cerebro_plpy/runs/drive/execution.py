@@ -115,7 +115,8 @@ def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
     states = state_tables.needed(run, best)
     # Both tables may have states that nothing needs: the first move empties the one, and the second the other.
     for source in (run.shared.other, run.shared.current):
-        recorder.run(state_tables.moved_sql(run.storage, source, states))
+        if run.shared.filled[source]:
+            recorder.run(state_tables.moved_sql(run.storage, source, states))
     # A model that was stopped between its replicas' visits and their average may go on.
     models = [
         model for model in run.models.values() if not model.replicas and not state_tables.is_small(model.state_bytes)

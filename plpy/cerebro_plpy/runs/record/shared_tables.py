@@ -24,12 +24,14 @@ class SharedTables:
     leaving: bool = False  # the states in the other one have to move
     moving: bool = False  # a transaction that moves them is under way
     writers: list[int] = field(default_factory=lambda: [0, 0])  # transactions under way that append to each
+    filled: list[bool] = field(default_factory=lambda: [False, False])  # whether each may have rows
 
     @contextlib.contextmanager
     def appending(self, size: int) -> Iterator[int]:
         """Around a transaction that appends so many bytes: the number of the table."""
         table = self.current
         self.writers[table] += 1
+        self.filled[table] = True
         try:
             yield table
         finally:
@@ -56,7 +58,7 @@ class SharedTables:
     @contextlib.contextmanager
     def emptying(self) -> Iterator[None]:
         """Around the transaction that moves states out of the other table, and empties it."""
-        self.moving = True
+        self.moving = self.filled[self.current] = True
         try:
             yield
         finally:

@@ -77,17 +77,20 @@ def released_sql(storage: str) -> Sql:
 
     A session keeps the files of tables open that it has read, and each of its calls reads the tables of another run.
     """
-    return joined(
-        "; ",
-        [
-            sql(
-                "ALTER TABLE {table} SET ({no_vacuum}); ALTER INDEX {index} SET (fillfactor = 90)",
-                table=name.sql,
-                no_vacuum=NO_VACUUM,
-                index=name.suffixed("_index").sql,
-            )
-            for name in shared_names(storage)
-        ],
+    changes = [
+        sql(
+            "ALTER TABLE {table} SET ({no_vacuum}); ALTER INDEX {index} SET (fillfactor = 90);",
+            table=name.sql,
+            no_vacuum=NO_VACUUM,
+            index=name.suffixed("_index").sql,
+        )
+        for name in shared_names(storage)
+    ]
+    return sql(
+        "DO $release$BEGIN SET LOCAL lock_timeout = {wait_for_readers}; {changes}"
+        " EXCEPTION WHEN lock_not_available OR undefined_table OR undefined_object THEN NULL; END$release$",
+        wait_for_readers=WAIT_FOR_READERS,
+        changes=joined(" ", changes),
     )
 
 
@@ -232,6 +235,7 @@ def into_start(session: Session, platform: Platform, run: Run, model: Model, *, 
         session.run(create_sql(platform, own_table_of(run, model, 0)))
         return sql("INSERT INTO {table} (__dist_key__, {own})", table=own_table_of(run, model, 0), own=OF_OWN), sql("")
     table = shared(run.storage)[run.shared.current]
+    run.shared.filled[run.shared.current] = True
     lead = sql("{model}, ", model=model.number)
     return sql("INSERT INTO {table} (model, __dist_key__, {own})", table=table, own=OF_OWN), lead
 

@@ -251,6 +251,8 @@ class PlanLog(Part):
                 model.replicas[hop] = Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
                 model.state_bytes = state_bytes
         self._load_large_starts(run)
+        begun = any(one.hops or one.replicas or one.asked.initial != Initial.RANDOM for one in run.models.values())
+        run.shared.filled = [begun, begun]
 
     def _load_large_starts(self, run: Run) -> None:
         """Which given initial states are too large for the tables that all models share: they have one of their own."""
