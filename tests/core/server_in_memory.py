@@ -204,6 +204,9 @@ class Server:
         """Needed states leave a shared table, and all others are gone; unless somebody reads the table."""
         source, target, models, hops = found.groups()
         wanted = set(zip(*([int(one) for one in text.split(",") if one] for text in (models, hops))))
+        newest: dict[int | None, int] = {}
+        for model, hop in wanted:
+            newest[model] = max(hop, newest.get(model, 0))
         for other in self.sessions:
             stores = [
                 text for text in other.under_way if text.startswith(f"INSERT INTO {source}") and "_state_out" in text
@@ -218,7 +221,7 @@ class Server:
         rows = self.states[source]
         self._set(session, source, [])
         for row in rows:
-            if (row[1], row[2]) in wanted:
+            if (row[1], row[2]) in wanted or row[2] >= newest.get(row[1], 0):
                 self._put(session, target, row)
 
     def _set(self, session: MemorySession, table: str, rows: list[Stored]) -> None:

@@ -114,26 +114,32 @@ def needed_bytes(run: Run) -> int:
 
 
 def moved_sql(storage: str, source: int, states: Sequence[tuple[int, int]]) -> Sql:
-    """Moves states from one shared table to the other and frees all others there.
+    """Moves states from one shared table to the other, and frees all states there that are older.
 
     It does nothing where somebody (pg_dump, for hours maybe) reads the table, and gives up before the server looks for
     a deadlock (after 1 s), since a reader may hold one table and want another.  The lock comes first: what is appended
-    after the copy would be lost.
+    after the copy would be lost.  A state that is newer than those that are known of its model moves, too: a session
+    that was thought to be lost may have stored it.
     """
     tables = shared(storage)
     return sql(
         "DO $move$DECLARE before text := current_setting('lock_timeout');"
         " BEGIN SET LOCAL lock_timeout = {wait_for_readers}; LOCK TABLE {source} IN ACCESS EXCLUSIVE MODE;"
-        " INSERT INTO {target} (__dist_key__, {columns}) SELECT __dist_key__, {columns} FROM {source}"
-        " WHERE (model, hop) IN (SELECT * FROM unnest({models}::integer[], {hops}::integer[])); TRUNCATE {source};"
+        " INSERT INTO {target} (__dist_key__, {columns}) SELECT __dist_key__, {columns} FROM {source} s"
+        " LEFT JOIN (SELECT model, max(hop) AS newest FROM {states} GROUP BY model) n USING (model)"
+        " WHERE hop >= newest OR newest IS NULL OR (model, hop) IN (SELECT model, hop FROM {states});"
+        " TRUNCATE {source};"
         " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
         " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN NULL; END$move$",
         wait_for_readers=WAIT_FOR_READERS,
         source=tables[source],
         target=tables[1 - source],
         columns=OF_SHARED,
-        models=number_array(model for model, _ in states),
-        hops=number_array(hop for _, hop in states),
+        states=sql(
+            "unnest({models}::integer[], {hops}::integer[]) AS u (model, hop)",
+            models=number_array(model for model, _ in states),
+            hops=number_array(hop for _, hop in states),
+        ),
     )
 
 
