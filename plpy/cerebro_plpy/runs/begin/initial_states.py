@@ -34,7 +34,7 @@ class Start:
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
     rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
     sha256: str | None = None  # of the earlier run's state
-    bytes: int = 0  # of the earlier run's state
+    state_bytes: int = 0  # of the earlier run's state
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _whole_state(
         )
         there = all(relations.find(db, name) is not None for name in state_tables.tables_of_state(*where))
         if there and _has_weights(db, row["key"], rows, state, given):
-            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256, bytes=state.state_bytes)
+            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 
 
@@ -170,7 +170,7 @@ def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Pl
         if start is None:
             continue
         if start.rows is not None:
-            large = not state_tables.is_small(start.bytes)
+            large = not state_tables.is_small(start.state_bytes)
             into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
             recorder.run(
                 sql(

@@ -18,7 +18,7 @@ from cerebro_db.core.sql import literal, sql
 from ....sessions.session import Session, Statement
 from .. import state_tables
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
-from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
+from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import States
 
@@ -264,8 +264,11 @@ class PlanLog(Part):
         if given:
             for (name,) in self.ask(
                 sql(
+                    # Others can make things of these names, too, also views that run code.
                     "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace ="
                     " pg_catalog.to_regnamespace({}) AND relname = ANY ({}::pg_catalog.name[])"
+                    " AND relkind = 'r' AND relowner = {me}::pg_catalog.oid",
+                    me=ME,
                 ),
                 (STATE_SCHEMA, list(given)),
             ):
