@@ -115,7 +115,11 @@ def test_automl_parameters_that_make_no_sense(method: str, given: str | None, wr
 def test_rounds_of_hyperband_add_up() -> None:
     """A round goes on from the weights of the round before, so its iterations come on top."""
     nine = MadlibHyperband(9, 3, 0)
-    assert nine.brackets == [MadlibBracket(2, 9, (1, 4, 13)), MadlibBracket(1, 3, (3, 12)), MadlibBracket(0, 3, (9,))]
+    assert nine.brackets == [
+        MadlibBracket(2, 9, (1, 4, 13)),
+        MadlibBracket(1, 3, (3, 12), 1),
+        MadlibBracket(0, 3, (9,), 4),
+    ]
     assert (nine.configurations, nine.iterations) == (15, 13)
     assert [nine.bracket_of(place).s for place in (0, 8, 9, 12, 14)] == [2, 2, 1, 0, 0]  # type: ignore[union-attr]
     assert nine.bracket_of(15) is None

@@ -150,7 +150,8 @@ def info_rows(plain: Name) -> Sql:
     """The rows of _info, from those of the plain one.
 
     $1: the run.  $2: {configuration: {"metrics": names or null, "loss": name}}, and of AutoML "epochs": those that have
-    an entry in the lists, "before": the iterations before the first one, "s" and "i": bracket and round.  $3: when the run began, $4: evaluate_every, $5: epochs.
+    an entry in the lists, "before": the iterations before the first one, "s" and "i": bracket and round.  $3: when the
+    run began, $4: evaluate_every, $5: epochs.
     """
     return sql(
         """
