@@ -59,8 +59,8 @@ def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
-        _texts(given.compile_params_list),
-        _texts(given.fit_params_list),
+        given.compile_params_list,
+        given.fit_params_list,
         custom_functions.known_as_madlib(db, objects),
         listener(db.plpy),
     )
@@ -123,10 +123,6 @@ def model_ids(db: Database, arch: Relation, given: list[int | None] | None) -> l
             hint=f"SELECT model_id, name FROM {arch.name.quoted} lists them.",
         )
     return ids
-
-
-def _texts(given: list[str | None] | None) -> list[str] | None:
-    return None if given is None else [text or "" for text in given]
 
 
 # -- tables --------------------------------------------------------------------------------------------
