@@ -323,6 +323,18 @@ def test_a_warm_start_goes_on_from_the_best_states(noise: Lab, fitted: int) -> N
         )
 
 
+def test_no_rank_occurs_twice(noise: Lab) -> None:
+    """Also of models that are equal."""
+    noise("CREATE TABLE twins AS SELECT n AS mst_key, m.model_id, m.compile_params, m.fit_params FROM mst m,"
+          " generate_series(1, 3) n WHERE m.mst_key = 1")  # fmt: skip
+    noise("CREATE TABLE twins_summary AS SELECT * FROM mst_summary")
+    run = noise.fit("train", "twin_models", "twins", 1, options={"deterministic": True, "seed": 3})
+    noise("UPDATE hop SET loss = 0.5 WHERE run = %s", run)
+    assert noise("SELECT rank, configuration FROM leaderboard WHERE run = %s ORDER BY 1", run) == [
+        (1, 1), (2, 2), (3, 3)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 def test_averaged_weights_are_ranked_and_are_in_the_tables(noise: Lab, engine: str) -> None:
     """What the leaderboard says is what an evaluation of the model table gives; a warm start has the whole state."""
