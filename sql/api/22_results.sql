@@ -214,12 +214,23 @@ WITH fact AS (
       FROM folded f
 )
 SELECT t.run,
+<<<<<<< HEAD
        (rank() OVER (PARTITION BY t.run, t.owner
                      ORDER BY t.fold IS NOT NULL,
                               t.has_failed,
                               CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
                                    ELSE t.sign * t.value
                               END NULLS LAST))::integer AS rank,
+=======
+       row_number() OVER (PARTITION BY t.run, t.owner
+                          ORDER BY t.fold IS NOT NULL,
+                                   t.has_failed,
+                                   CASE WHEN t.asked IS NULL AND NOT t.has_folds
+                                        THEN COALESCE(t.validated[2], t.trained[2])
+                                        ELSE t.sign * t.value
+                                   END NULLS LAST,
+                                   t.configuration, t.model) AS rank,
+>>>>>>> models
        t.configuration,
        t.model_id,
        t.model_name,
@@ -273,7 +284,8 @@ COMMENT ON VIEW cerebro.leaderboard IS
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
-'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
+'validation loss if there is one, else the training loss. Of equal models the one with the smaller number comes first, so '
+'no rank occurs twice. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';

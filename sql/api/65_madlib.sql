@@ -111,7 +111,8 @@ SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit =
 return api.madlib_validation_preprocessor_dl(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
-'validation_preprocessor_dl as MADlib has it: labels may be NULL, or vectors of as many classes.';
+'validation_preprocessor_dl as MADlib has it: labels may be NULL if some of the training table are, or vectors of as many '
+'classes.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_keras_model(
     keras_model_arch_table text, model_arch json, model_weights bytea, name text, description text

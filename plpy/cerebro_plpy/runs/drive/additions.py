@@ -146,6 +146,14 @@ def _configured(
     ), given
 
 
+def refusal(run: Run, new: NewModel, known: Known) -> str | None:
+    """Why a configuration that a person has requested cannot be added, as far as this is known before it is built."""
+    if new.configuration is None or (new.parent is not None and new.parent not in run.models):
+        return None
+    asked, _ = _configured(run, replace(new, model=0, key=0), 0, run.architectures, known)
+    return asked.refused
+
+
 def _definition(
     run: Run, text: str | None, asked: AskedModel, architectures: dict[int, Any], known: Known
 ) -> tuple[dict[str, Any], str | None]:
