@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 
+from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
 from cerebro_db.core.protocol import BestClasses
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import LABELS
 from cerebro_db.core.texts import or_null
 
 from ..data import by_name
 from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
-from ..database.relations import Column
+from ..database.relations import Column, Relation, counted_names
 from .inputs import as_trained
 from .trained import class_values
+
+PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
+KEY_FAMILIES = ("number", "text", *LABELS)  # of the types of columns
+UNUSUAL = ("real", "double precision")
+MOST_CANDIDATES = 4
+ROWS_OF_A_LOOK = 1000  # the first ones
 
 
 def require_top(top: int | None) -> int:
@@ -37,20 +45,67 @@ def inputs_of(db: Database, trained: Layout, present: dict[str, Column], rows: s
     return as_trained(db, trained, [present[name] for name in known])
 
 
-def key_columns(key: str | None, present: dict[str, Column], trained: Layout, rows: str) -> list[str]:
-    """The columns of a row's key: the named one, or else the first readable column that the model does not use.
+def named_key(key: str, present: dict[str, Column], rows: str) -> str:
+    """The column that the argument ``key`` names."""
+    (name, *more) = split_list(key, "key")
+    if more or name not in present:
+        raise UndefinedColumn(f"key must be one column of {rows}, not {key}.", hint=relations.has_columns(present))
+    return name
 
-    A window has the key of its last row; without another column, its place.  Empty: the rows have no other column.
+
+def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
+    """The columns that may tell rows apart: the model does not use them.
+
+    Those of types that are usual for keys come first: the moment at which rows were loaded is none.
     """
-    if key is not None:
-        (name, *more) = split_list(key, "key")
-        if more or name not in present:
-            raise UndefinedColumn(f"key must be one column of {rows}, not {key}.", hint=relations.has_columns(present))
-        return [name]
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
-    others = [name for name, one in present.items() if one.readable and name not in used and name not in place]
-    return others[:1] or list(place)
+    others = [one for name, one in present.items() if one.readable and name not in used and name not in place]
+
+    def is_unusual(one: Column) -> bool:
+        return family_of(one.type, one.category, one.element) not in KEY_FAMILIES or one.type in UNUSUAL
+
+    return [one.name for one in sorted(others, key=is_unusual)[:MOST_CANDIDATES]]
+
+
+def key_columns(
+    db: Database, key: str | None, present: dict[str, Column], trained: Layout, source: Relation, rows: str
+) -> list[str]:
+    """The columns of a row's key: the named one, or those of a unique key, or one whose values are different.
+
+    A window has the key of its last row; without such a column, its place.  Empty: the rows have none.
+    """
+    if key is not None:
+        return [named_key(key, present, rows)]
+    unique = relations.unique_key(db, source) if source.oid else []
+    if unique and all(present[name].readable for name in unique):
+        return unique
+    candidates = key_candidates(present, trained)
+    different = [sql("count(DISTINCT {name}::text COLLATE \"C\") AS d{i}", name=identifier(name), i=i)
+                 for i, name in enumerate(candidates)]  # fmt: skip
+    if different:
+        some = sql("SELECT {names} FROM {rows} AS s LIMIT {most}", names=joined(", ", map(identifier, candidates)),
+                   rows=source.rows, most=ROWS_OF_A_LOOK)  # fmt: skip
+        (found,) = db.scan(sql("SELECT count(*) AS n, {different} FROM ({some}) s",
+                               different=joined(", ", different), some=some))  # fmt: skip
+        for i, name in enumerate(candidates):
+            if found[f"d{i}"] == found["n"]:
+                tell_key(db, name, candidates)
+                return [name]
+    return list(trained.windows.columns) if trained.windows else []
+
+
+def tell_key(db: Database, chosen: str | None, candidates: list[str]) -> None:
+    """A notice if the key is not the first candidate.  None: it is the number of the row."""
+    if not candidates or chosen == candidates[0]:
+        return
+    which = f"the column '{chosen}'" if chosen is not None else "the number of the row"
+    same = candidates if chosen is None else candidates[: candidates.index(chosen)]
+    db.notice(
+        f"key_value is {which}: {counted_names('column', same)} {'have' if len(same) > 1 else 'has'} NULLs, or the same"
+        " value in several rows",
+        "key => '…' names a column.",
+    )
 
 
 def key_of(columns: list[str]) -> Sql:
