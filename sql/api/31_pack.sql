@@ -56,7 +56,7 @@ shows. Predictions prepare rows in the same way.
   all rows with the same value in one fold; stratify gives each fold the same share of each class.';
 
 -- The settings are those of cerebro.pack.
-CREATE OR REPLACE FUNCTION cerebro._text_in_utc(value anyelement) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$
 SELECT $1::text
 $sql$;

@@ -105,9 +105,9 @@ def _rows(trained: Layout, arguments: Arguments) -> Sql:
         ),
     ]
     return sql(
-        "SELECT {selected} FROM pg_catalog.unnest({values}) WITH ORDINALITY AS u ({names}, {number})",
+        "SELECT {selected} FROM ROWS FROM ({values}) WITH ORDINALITY AS u ({names}, {number})",
         selected=joined(", ", [*columns, *places]),
-        values=joined(", ", values),
+        values=joined(", ", (sql("pg_catalog.unnest({value})", value=value) for value in values)),
         names=joined(", ", columns),
         number=NUMBER,
     )

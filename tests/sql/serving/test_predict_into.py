@@ -199,8 +199,12 @@ NEW = "SELECT now() AS loaded, 'july' AS batch, f.* FROM flats f"
     [
         ("TABLE flats", "id", ""),
         (NEW, "id", "key_value is the column 'id': the column batch has NULLs, or the same value in several rows"),
-        ("SELECT *, clock_timestamp() AS loaded FROM flats", "id", ""),
-        ("SELECT 'july' AS batch, size, city, clock_timestamp() AS loaded FROM flats", "loaded", "column 'loaded'"),
+        ("SELECT *, now() + id * interval '1 s' AS loaded FROM flats", "id", ""),
+        (
+            "SELECT 'july' AS batch, size, city, now() + id * interval '1 s' AS loaded FROM flats",
+            "loaded",
+            "column 'loaded'",
+        ),
         ("SELECT size, city FROM flats", None, ""),
         ("SELECT 'july' AS batch, true AS new, size, city FROM flats", None, "the columns batch, new have NULLs"),
         ("SELECT NULLIF(id, 7) AS id, size, city FROM flats", None, "key_value is the number of the row"),
