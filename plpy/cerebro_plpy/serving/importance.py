@@ -27,7 +27,7 @@ from .trained import read_model
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
 LEAST = 1e-7  # of a probability, as Keras clips it
-SEED = 0  # of the orders in which rows of packed tables get the values of others
+SEED = 0  # of the orders in which rows get the values of others
 
 
 @entry
@@ -126,8 +126,7 @@ def _of_query(
     before = loss(source.rows)
     losses = {}
     for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
-        rows = _exchanged(source, present, name)
-        losses[name] = sum(loss(rows) for _ in range(repeats)) / repeats
+        losses[name] = sum(loss(_exchanged(source, present, name, SEED + i)) for i in range(repeats)) / repeats
     return before, losses
 
 
@@ -151,17 +150,18 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
         )
 
 
-def _exchanged(source: Relation, present: dict[str, Column], name: str) -> Sql:
-    """The rows with the values of one column in random order."""
+def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: int) -> Sql:
+    """The rows with the values of one column in the random order of this seed."""
     others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
     return sql(
         "(SELECT {others}b.{name}"
         " FROM (SELECT q.*, row_number() OVER () AS {number} FROM {rows} AS q) a"
-        " JOIN (SELECT q.{name}, row_number() OVER (ORDER BY pg_catalog.random()) AS {number}"
-        " FROM {rows} AS q) b USING ({number}))",
+        " JOIN (SELECT n.{name}, row_number() OVER (ORDER BY pg_catalog.hashint8extended(n.{number}, {seed}))"
+        " AS {number} FROM (SELECT q.{name}, row_number() OVER () AS {number} FROM {rows} AS q) n) b USING ({number}))",
         others=others,
         name=identifier(name),
         number=NUMBER,
+        seed=seed,
         rows=source.rows,
     )
 
