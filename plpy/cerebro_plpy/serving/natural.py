@@ -25,6 +25,7 @@ PAIR = "__cerebro_pair"  # the column that the functions which judge a model add
 KEY_FAMILIES = ("number", "text", *LABELS)  # of the types of columns
 UNUSUAL = ("real", "double precision")
 MOST_CANDIDATES = 4
+LONGEST_KEY = 400  # bytes as stored
 ROWS_OF_A_LOOK = 1000  # the first ones
 
 
@@ -61,11 +62,22 @@ def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
     others = [one for name, one in present.items() if one.readable and name not in used and name not in place]
+    families = {one.name: family_of(one.type, one.category, one.element) for one in others}
+    possible = [one for one in others if families[one.name] not in (None, "array")]
 
     def is_unusual(one: Column) -> bool:
-        return family_of(one.type, one.category, one.element) not in KEY_FAMILIES or one.type in UNUSUAL
+        return families[one.name] not in KEY_FAMILIES or one.type in UNUSUAL
 
-    return [one.name for one in sorted(others, key=is_unusual)[:MOST_CANDIDATES]]
+    return [one.name for one in sorted(possible, key=is_unusual)[:MOST_CANDIDATES]]
+
+
+def candidate(name: str) -> Sql:
+    """The value of a column as a key, as text; NULL for a long one, which is no key and would take much memory."""
+    return sql(
+        "CASE WHEN pg_catalog.pg_column_size({name}) <= {longest} THEN {name}::text END",
+        name=identifier(name),
+        longest=LONGEST_KEY,
+    )
 
 
 def key_columns(
@@ -81,7 +93,7 @@ def key_columns(
     if unique and all(present[name].readable for name in unique):
         return unique
     candidates = key_candidates(present, trained)
-    different = [sql("count(DISTINCT {name}::text COLLATE \"C\") AS d{i}", name=identifier(name), i=i)
+    different = [sql("count(DISTINCT {value} COLLATE \"C\") AS d{i}", value=candidate(name), i=i)
                  for i, name in enumerate(candidates)]  # fmt: skip
     if different:
         some = sql("SELECT {names} FROM {rows} AS s LIMIT {most}", names=joined(", ", map(identifier, candidates)),
@@ -101,9 +113,10 @@ def tell_key(db: Database, chosen: str | None, candidates: list[str]) -> None:
         return
     which = f"the column '{chosen}'" if chosen is not None else "the number of the row"
     same = candidates if chosen is None else candidates[: candidates.index(chosen)]
+    have = "have" if len(same) > 1 else "has"
     db.notice(
-        f"key_value is {which}: {counted_names('column', same)} {'have' if len(same) > 1 else 'has'} NULLs, or the same"
-        " value in several rows",
+        f"key_value is {which}: {counted_names('column', same)} {have} NULLs or long values, or the same value in"
+        " several rows",
         "key => '…' names a column.",
     )
 

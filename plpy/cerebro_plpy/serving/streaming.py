@@ -71,7 +71,7 @@ def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[
     if key is not None:
         name = natural.named_key(key, present, "the query")
         return {name: natural.key_of([name])}
-    found = {name: natural.key_of([name]) for name in natural.key_candidates(present, trained)}
+    found = {name: natural.candidate(name) for name in natural.key_candidates(present, trained)}
     return {**found, NUMBER: sql("(row_number() OVER ())::text")}
 
 

@@ -198,7 +198,7 @@ NEW = "SELECT now() AS loaded, 'july' AS batch, f.* FROM flats f"
     ("query", "key", "says"),
     [
         ("TABLE flats", "id", ""),
-        (NEW, "id", "key_value is the column 'id': the column batch has NULLs, or the same value in several rows"),
+        (NEW, "id", "key_value is the column 'id': the column batch has NULLs or long values, or the same value in"),
         ("SELECT *, now() + id * interval '1 s' AS loaded FROM flats", "id", ""),
         (
             "SELECT 'july' AS batch, size, city, now() + id * interval '1 s' AS loaded FROM flats",
@@ -208,6 +208,11 @@ NEW = "SELECT now() AS loaded, 'july' AS batch, f.* FROM flats f"
         ("SELECT size, city FROM flats", None, ""),
         ("SELECT 'july' AS batch, true AS new, size, city FROM flats", None, "the columns batch, new have NULLs"),
         ("SELECT NULLIF(id, 7) AS id, size, city FROM flats", None, "key_value is the number of the row"),
+        (
+            "SELECT repeat(md5(id::text), 20) AS body, ARRAY[id] AS ids, to_json(id) AS j, f.* FROM flats f",
+            "id",
+            "body",
+        ),
     ],
 )
 def test_a_key_tells_the_rows_of_a_query_apart(flats: Lab, query: str, key: str | None, says: str) -> None:
