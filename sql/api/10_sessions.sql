@@ -119,11 +119,15 @@ LANGUAGE plpgsql AS $$
 DECLARE
     opened CONSTANT refcursor := name;
 BEGIN
+    IF (name OPERATOR(pg_catalog.~) '^cerebro_[0-9a-f]+$') IS NOT TRUE THEN
+        RAISE EXCEPTION '% is no cursor of cerebro_db', pg_catalog.quote_nullable(name)
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     CLOSE opened;
 END
 $$;
 COMMENT ON FUNCTION cerebro._close_cursor(text) IS
-'Closes a cursor of this session.';
+'Closes a cursor that our functions have opened in this session.';
 
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
 -- session that calls it: no argument is a path or a credential.

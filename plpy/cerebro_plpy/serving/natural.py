@@ -22,9 +22,9 @@ from .inputs import as_trained
 from .trained import class_values
 
 PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
-KEY_FAMILIES = ("number", "text", *LABELS)  # of the types of columns
-UNUSUAL = ("real", "double precision")
-MOST_CANDIDATES = 4
+KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
+REAL = ("real", "double precision")
+MOST_CANDIDATES = 3  # each takes about 0.5 µs per row
 LONGEST_KEY = 400  # bytes as stored
 ROWS_OF_A_LOOK = 1000  # the first ones
 
@@ -57,7 +57,7 @@ def named_key(key: str, present: dict[str, Column], rows: str) -> str:
 def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
     """The columns that may tell rows apart: the model does not use them.
 
-    Those of types that are usual for keys come first: the moment at which rows were loaded is none.
+    Those of types that are usual for keys come first: numbers, then texts.  The moment of loading a row is none.
     """
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
@@ -65,10 +65,11 @@ def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
     families = {one.name: family_of(one.type, one.category, one.element) for one in others}
     possible = [one for one in others if families[one.name] not in (None, "array")]
 
-    def is_unusual(one: Column) -> bool:
-        return families[one.name] not in KEY_FAMILIES or one.type in UNUSUAL
+    def rank(one: Column) -> int:
+        kinds = (i for i, kinds in enumerate(KEY_FAMILIES) if families[one.name] in kinds and one.type not in REAL)
+        return next(kinds, len(KEY_FAMILIES))
 
-    return [one.name for one in sorted(possible, key=is_unusual)[:MOST_CANDIDATES]]
+    return [one.name for one in sorted(possible, key=rank)[:MOST_CANDIDATES]]
 
 
 def candidate(name: str) -> Sql:

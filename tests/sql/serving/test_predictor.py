@@ -116,7 +116,7 @@ def test_replacing_a_predictor(live: Lab) -> None:
     live("SELECT create_predictor('high', 'rent_of', replace => true)")
     assert live.value(CALL) == live.value("SELECT rent FROM rents") != low
     comment = "SELECT obj_description('rent_of(real, text)'::regprocedure)"
-    assert live.value(comment) == "Predicts high with the best model of high. Made by cerebro_db."
+    assert live.value(comment) == f"Predicts high with the best model of {live.schema}.high. Made by cerebro_db."
     # Another result is another function, on which the view does not depend.
     with pytest.raises(errors.DependentObjectsStillExist, match="other objects depend on it") as error:
         live("SELECT create_predictor('kind', 'rent_of', replace => true)")
