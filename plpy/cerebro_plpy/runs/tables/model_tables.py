@@ -141,7 +141,7 @@ def materialize(
             f" {run['options'].objective} yet: the table has the last state"
         )
     if replace:
-        for ending in ("_weights", "_info", "_summary", ""):
+        for ending in ("", "_weights", "_info", "_summary"):  # whoever reads them locks the first one first
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
