@@ -378,7 +378,6 @@ def on(server: Server) -> Iterator[None]:
 
     replaced: list[tuple[Any, str, Any]] = [
         (platform, "of", lambda db: server.platform),
-        (execution.locks, "show", lambda *_: None),
         (Drivers, "claim", lambda *_: server.note("started")),
         (execution.warm_up, "ahead", lambda *_: None),
         (execution.kept_teams, "team_for", team_for),

@@ -17,7 +17,8 @@ NOTHING = sql("")
 
 
 class Failed(psycopg2.Error):
-    def __init__(self, code: str | None) -> None:
+    def __init__(self, code: str | None, text: str = "") -> None:
+        super().__init__(text)
         self.code = code
 
     @property
@@ -85,7 +86,17 @@ def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
     )
 
 
-@pytest.mark.parametrize(("code", "lost"), [("58M01", True), ("57P02", True), ("57014", False), (None, False)])
-def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, lost: bool) -> None:
-    assert GREENPLUM.lost_a_segment(Failed(code)) is lost
-    assert not POSTGRESQL.lost_a_segment(Failed(code))
+@pytest.mark.parametrize(
+    ("code", "text", "lost"),
+    [
+        ("58M01", "", True),
+        ("57P02", "", True),
+        ("57014", "", False),
+        (None, "", False),
+        ("XX000", "Reader qExec could not find Shared Local Snapshot!  (seg1 slice3)", True),
+        ("XX000", "unrecognized node type: 7", False),
+    ],
+)
+def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, text: str, lost: bool) -> None:
+    assert GREENPLUM.lost_a_segment(Failed(code, text)) is lost
+    assert not POSTGRESQL.lost_a_segment(Failed(code, text))

@@ -76,7 +76,7 @@ def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None],
         lab("RESET synchronous_commit")
 
 
-def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:
+def eventually(question: Callable[[], Any], within: float = 120.0, what: str = "") -> Any:
     """Repeat the question until its answer is true, and return the answer.  The time limit suits a busy machine."""
     deadline = time.monotonic() + within
     while not (answer := question()):

@@ -173,6 +173,10 @@ class Platform(abc.ABC):
     def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
         """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
 
+    def queue_limit(self, queue: str | None, statements: int) -> StatementLimit | None:
+        """The limit of a resource queue; None without a queue."""
+        return None
+
     @abc.abstractmethod
     def require_own_session(self, db: Database) -> None:
         """Refuse to go on in a process that cannot run queries."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
 # gp_interconnection_error, and what a segment says while it ends all of its processes and starts anew.
 SEGMENT_LOST = ("58M01", "57P02", "57P03")
+# What a new process says that looks for the state of the lost one (lookupSharedSnapshot in sharedsnapshot.c).
+INTERNAL_ERROR, SEGMENT_LOST_TEXT = "XX000", "could not find Shared Local Snapshot"
 
 
 class Greenplum(Platform):
@@ -110,7 +112,7 @@ class Greenplum(Platform):
             )
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
-        return error.pgcode in SEGMENT_LOST
+        return error.pgcode in SEGMENT_LOST or (error.pgcode == INTERNAL_ERROR and SEGMENT_LOST_TEXT in str(error))
 
     # -- tables --------------------------------------------------------------------------------------------
 
@@ -221,12 +223,15 @@ class Greenplum(Platform):
                 " AND pg_catalog.current_setting('gp_resource_manager') OPERATOR(pg_catalog.=) 'queue'"
             )
         )
-        if found is None:
+        return None if found is None else self.queue_limit(found["name"], found["statements"])
+
+    def queue_limit(self, queue: str | None, statements: int) -> StatementLimit | None:
+        if queue is None:
             return None
         return StatementLimit(
-            found["statements"],
-            f"resource queue {found['name']}",
-            f"As a superuser: ALTER RESOURCE QUEUE {quoted(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
+            statements,
+            f"resource queue {queue}",
+            f"As a superuser: ALTER RESOURCE QUEUE {quoted(queue)} WITH (ACTIVE_STATEMENTS=…).",
         )
 
     def queues_statements(self, db: Database) -> bool:

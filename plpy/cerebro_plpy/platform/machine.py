@@ -98,7 +98,7 @@ def described_gpus() -> list[Gpu]:
     return list(found.values())
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def gpus_here(db: Database) -> int:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return gpus()

@@ -67,9 +67,9 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     return [
         {
-            "query": shown(with_pairs(source.rows, actual, pair_key, variable, windows)),
-            "key": PAIR,
-            "target": variable.name,
+            "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, windows)),
+            "row_key": PAIR,
+            "of_target": variable.name,
             "class": judged_class,
             "null_is_class": classes is not None and None in classes,
             "classes": None if classes is None else len(classes),

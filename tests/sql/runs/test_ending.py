@@ -94,6 +94,7 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
+    "called": "'cerebro.fit'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
 }  # fmt: skip
 
@@ -126,6 +127,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "array_scalar_mult": {"x": "ARRAY[1, 2]"},
     "array_square": {"x": "ARRAY[1, 2]"},
     "_rule": {"query": "'SELECT 1 AS model'"},
+    "_on_coordinator": {"1": "1", "2": "2"},  # on Greenplum only
     "_gpu_texts": {"source": "'nvidia'"},
     "_gpu_configuration": {"source": "'nvidia'"},
     "gpu_configuration": {"source": "'nvidia'"},

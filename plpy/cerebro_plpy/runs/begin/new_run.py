@@ -14,6 +14,7 @@ from cerebro_db.core.texts import counted
 
 from ... import platform
 from ...data import visibility
+from ...database import listening
 from ...database.access import Database
 from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
@@ -99,7 +100,10 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     here = platform.of(db)
     recorder.run(state_tables.create_shared_sql(here, storage))
     initial_states.store(recorder, log, starts, here)
-    recorder.run_statement(COMMIT)
+    listen, recorder.listen = recorder.listen, lambda: None  # a cancel of a run on record is recorded by the caller
+    with listening.paused():
+        recorder.run_statement(COMMIT)
+        recorder.listen = listen
     db.notice(
         f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.asked.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
