@@ -31,9 +31,12 @@ class Known(Part):
         )
         where = f"what was chosen for a configuration of run {self.run}"
         return [
-            Standing(*row, chosen=None if chosen is None else Fields(decoded(chosen, where), where).document)
-            for *row, chosen in found
-        ]
+            Standing(
+                model, configuration, status, model_id, compile_params, fit_params,
+                None if chosen is None else Fields(decoded(chosen, where), where).document,
+            )
+            for model, configuration, status, model_id, compile_params, fit_params, chosen in found
+        ]  # fmt: skip
 
     def size(self, owner: str) -> tuple[int, int]:
         """The planned epochs and the segments of a run that the caller may see."""
