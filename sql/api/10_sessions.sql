@@ -114,6 +114,22 @@ COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
 'Ends the idle worker sessions that all users keep for their next call, and returns their number. Called when '
 'connections or memory are short.';
 
+-- A statement of its own could not be run in a function that REFRESH MATERIALIZED VIEW, CREATE INDEX or ANALYZE calls.
+CREATE OR REPLACE FUNCTION cerebro._close_cursor(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    opened CONSTANT refcursor := name;
+BEGIN
+    IF (name OPERATOR(pg_catalog.~) '^cerebro_[0-9a-f]+$') IS NOT TRUE THEN
+        RAISE EXCEPTION '% is no cursor of cerebro_db', pg_catalog.quote_nullable(name)
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    CLOSE opened;
+END
+$$;
+COMMENT ON FUNCTION cerebro._close_cursor(text) IS
+'Closes a cursor that our functions have opened in this session.';
+
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
 -- session that calls it: no argument is a path or a credential.
 

@@ -21,7 +21,8 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (metric text, value double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -102,8 +103,8 @@ COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer) IS
 - rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
   that training did not have counts as a wrong prediction with the probability 0.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
-- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the target of its
-  last row.';
+- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
+  target that packing gives it: that of its last row, or the majority.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
@@ -111,7 +112,8 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -139,7 +141,8 @@ that no class has is shown as text.
 CREATE OR REPLACE FUNCTION cerebro._scored(
     function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1
 ) RETURNS TABLE (positive integer, probability double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -229,7 +232,8 @@ CREATE OR REPLACE FUNCTION cerebro.residuals(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -256,7 +260,8 @@ CREATE OR REPLACE FUNCTION cerebro.importance(
     configuration integer DEFAULT NULL,
     repeats       integer DEFAULT 1
 ) RETURNS TABLE (column_name text, importance double precision, loss double precision, loss_before double precision)
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.importance(plpy, *args)
 $py$;

@@ -21,7 +21,8 @@ BEGIN
         CREATE OR REPLACE FUNCTION cerebro._predictions(
             model_table text, query text, key text, configuration integer, top integer)
         RETURNS SETOF text EXECUTE ON INITPLAN
-        LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $f$
+        LANGUAGE sql
+        SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $f$
         SELECT pg_catalog.row_to_json(p)::text
           FROM (%s) p (key_value, target, value, class, probability, rank)
         $f$

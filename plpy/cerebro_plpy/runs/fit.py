@@ -23,6 +23,7 @@ from . import background
 from .begin.new_run import put_on_record
 from .drive import rules
 from .drive.execution import cancel_on_record, carry_out, record_cancel
+from .record import state_tables
 from .record.log import RunLog
 from .record.run import Run
 from .request import output
@@ -136,6 +137,8 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         output.require_makeable(db, name, replace=replace)
         model_tables.materialize(db, run.id, name, replace=replace)
         RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
+        if not session.own:
+            session.run(state_tables.released_sql(run.storage))
     except BaseException as error:
         if session.own:  # the error undoes the whole run
             raise

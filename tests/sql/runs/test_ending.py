@@ -110,6 +110,9 @@ BYTES = {"var": "'\\x00000000'"}
 PACKED = dict.fromkeys(("target", "prepare", "validation", "stratify", "segments", "packed_table"), "NULL")
 FUNCTIONS: dict[str, dict[str, str]] = {
     "_array_bytes": {"1": "ARRAY[1::real]"},
+    "_text_in_utc": {"1": "now()"},
+    "_require_window": {"length": "5", "given": "ARRAY[5]"},
+    "_close_cursor": {"name": "'none'"},
     "array_to_bytea": {"1": "ARRAY[1::real]"},
     "__to_char": {"1": "1"},
     "assert": {"1": "true", "2": "'said'"},
@@ -174,7 +177,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "fit": PACKED,
     "add_architecture": {"name": "'mine'"},
     "drop_architecture": {"name": "'mine'"},
-    "create_predictor": {**TRAINED, "function_name": "'made'"},
+    "create_predictor": {**TRAINED, "function_name": "'made'", "replace": "false"},
     "ensemble": {**TRAINED, "members": "2"},
     "materialize": {"model_table": "'made'"},
     "_state_in": {"state": "'1'"},

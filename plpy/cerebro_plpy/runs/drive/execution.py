@@ -68,7 +68,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
             preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
             fusion.settle(db, run, team, log)
             spent, schedule = search.drive(team)
-            free_old_states(recorder, run)
+            free_old_states(recorder, run, log)
             require_success(run, schedule)
             if recorder.own and not team.platform.subtransactions_are_safe:
                 require_log(run, schedule, search)
@@ -110,10 +110,20 @@ def require_log(run: Run, schedule: Schedule, search: Search) -> None:
         )
 
 
-def free_old_states(recorder: Session, run: Run) -> None:
-    """Keep only the last state of each model of a finished run; the run may be extended."""
+def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
+    """Keep only the last state of each model of a finished run, and the best; the run may be extended."""
+    best = {
+        model: epoch * run.hops_per_epoch(run.models[model]) for model, epoch, _, kept in log.units.objectives() if kept
+    }
+    states = state_tables.needed(run, best)
+    # Both tables may have states that nothing needs: the first move empties the one, and the second the other.
+    for source in (run.shared.other, run.shared.current):
+        if run.shared.filled[source]:
+            recorder.run(state_tables.moved_sql(run.storage, source, states))
     # A model that was stopped between its replicas' visits and their average may go on.
-    models = [model for model in run.models.values() if not model.replicas]
+    models = [
+        model for model in run.models.values() if not model.replicas and not state_tables.is_small(model.state_bytes)
+    ]
     old = [table for model in models for table in state_tables.superseded(run, model, model.hops)]
     for start in range(0, len(old), 50):
         recorder.run(state_tables.emptied_sql(old[start : start + 50]))
