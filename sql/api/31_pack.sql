@@ -90,7 +90,7 @@ COMMENT ON FUNCTION cerebro._packed_rows(
 one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
-RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,
+RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, start integer,
                width integer, parameters jsonb)
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
@@ -100,7 +100,7 @@ COMMENT ON FUNCTION cerebro.prepared_columns(text) IS
 'Returns what the columns of a packed table have become: a row for each column. It also takes the table of trained
 models.
 
-- variable: the input or output of the model that the column belongs to; place and width say which of its elements.
+- variable: the input or output of the model that the column belongs to; start (from 1) and width say which of its elements.
 - prepared_as: number, date, category, words, or another way to pack the column.
 - parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';
 

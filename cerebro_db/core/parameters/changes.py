@@ -10,7 +10,10 @@ from . import custom, flat, params, writing
 from .custom import Known
 from .optimizers import WITH_SLOTS, canonical_optimizer, slots
 
-OF_AN_ARCHITECTURE = ("architecture",)
+KEPT = (
+    "A clone keeps the architecture of its parent, with the architecture's parameters. It can change the loss,"
+    " arguments of the optimizer, batch_size and other parameters of training."
+)
 
 
 def changed(compile_text: str, fit_text: str, changes: object, known: Known = custom.NONE) -> tuple[str, str]:
@@ -22,13 +25,15 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
         raise InvalidArgument(
             "changes must be a JSON object.", hint='For instance {"learning_rate": 0.001, "batch_size": 64}.'
         )
-    for name in OF_AN_ARCHITECTURE:
-        if name in changes:
-            raise Unsupported(
-                f"changes cannot contain {name}: a clone takes over the weights of its parent, which fit no other"
-                " architecture.",
-                hint="cerebro.add_configuration() adds a model of another architecture.",
-            )
+    if flat.ARCHITECTURE in changes:
+        raise Unsupported(
+            "changes cannot contain architecture: a clone takes over the weights of its parent, which fit no other"
+            " architecture.",
+            hint="cerebro.add_configuration() adds a model of another architecture.",
+        )
+    for name in changes:
+        if name not in flat.RESERVED:
+            raise flat.unknown(name, (), "changes", KEPT)
     compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text, tensorboard=True)
     point = {name: value for name, value in compiled.items() if value}
     optimizer = compiled["optimizer"]

@@ -92,7 +92,7 @@ def check_name(name: str | None, kind: str | None) -> None:
     """Raise an error unless a function may be registered under this name and kind."""
     if kind not in (*KINDS, BOTH):
         raise InvalidArgument(
-            f"kind is {'NULL' if kind is None else repr(kind)}; it must be 'loss' or 'metric', or 'both'"
+            f"kind is {'NULL' if kind is None else repr(kind)}; it must be 'loss', 'metric' or 'both'."
         )
     if not name or not _NAME.fullmatch(name):
         raise InvalidName(

@@ -235,7 +235,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("num_iterations", "integer", run["epochs"]),
         ("metrics_compute_frequency", "integer", run["evaluate_every"]),
         ("warm_start", "boolean", run["options"].warm_start),
-        ("name", "text", run["name"]),
+        ("name", "text", run["run_name"]),
         ("description", "text", run["description"]),
         ("start_training_time", "timestamp", run["started_at"]),
         ("end_training_time", "timestamp", run["ended_at"]),

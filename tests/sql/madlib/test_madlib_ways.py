@@ -172,7 +172,7 @@ def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
         (pytest.approx(metric, abs=1e-5), ["ce"], "categorical_crossentropy")
     ]
     run = things.value("SELECT run FROM out_w_summary")
-    measured = "SELECT dataset, value FROM cerebro.metric WHERE run = %s AND metric = 'loss' AND epoch = 1"
+    measured = "SELECT dataset, value FROM cerebro.metrics WHERE run = %s AND metric = 'loss' AND epoch = 1"
     found = dict(things(measured, run))
     assert found["training, after"] == pytest.approx(trained, abs=1e-6) != pytest.approx(found["training"], abs=1e-4)
 

@@ -574,7 +574,7 @@ def test_rows_of_others_cannot_be_forged_read_or_removed(root: Town, alice: User
         "runs",
         "learning_curve",
         "leaderboard",
-        "metric",
+        "metrics",
         "run_progress",
         "hop_timeline",
         "run_time",

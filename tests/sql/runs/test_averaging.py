@@ -204,7 +204,7 @@ def test_the_views_make_sense(points: Lab, fitted: Fitted) -> None:
     assert now == [(at, ITERATIONS, True) for at in range(len(fitted.parts))]
     spent = points("SELECT activity, seconds, share FROM run_time WHERE run = %s", fitted.run)
     assert min(seconds for _, seconds, _ in spent) > -0.01 and sum(share for *_, share in spent) == pytest.approx(1)
-    measured = points("SELECT dataset, count(DISTINCT epoch)::int FROM metric WHERE run = %s GROUP BY 1", fitted.run)
+    measured = points("SELECT dataset, count(DISTINCT epoch)::int FROM metrics WHERE run = %s GROUP BY 1", fitted.run)
     assert dict(measured) == {"training": ITERATIONS, "training, after": 2, "validation": 2}
 
 

@@ -59,7 +59,7 @@ def values(lab: Lab, run: int, metric: str, dataset: str = "validation") -> dict
     """configuration -> epoch -> value"""
     found: dict[int, dict[int, float]] = {}
     for key, epoch, value in lab(
-        "SELECT configuration, epoch, value FROM metric WHERE run = %s AND metric = %s AND dataset = %s",
+        "SELECT configuration, epoch, value FROM metrics WHERE run = %s AND metric = %s AND dataset = %s",
         run,
         metric,
         dataset,

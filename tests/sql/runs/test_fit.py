@@ -69,7 +69,8 @@ def board(flowers: Lab) -> Looked:
     seen = []
     while thread.is_alive():
         seen += flowers(
-            "SELECT status, percent, hops_done, rows_per_second, seconds_left FROM run_progress WHERE name = 'first'"
+            "SELECT status, percent, hops_done, rows_per_second, seconds_left FROM run_progress"
+            " WHERE run_name = 'first'"
         )
         thread.join(0.05)
     if not greenplum:
@@ -249,7 +250,7 @@ def test_the_views_agree(flowers: Lab, board: Looked) -> None:
 
 
 def test_the_time_adds_up(flowers: Lab, board: Looked) -> None:
-    shares = flowers("SELECT activity, seconds, share FROM run_time WHERE run = %s ORDER BY place", board.run)
+    shares = flowers("SELECT activity, seconds, share FROM run_time WHERE run = %s ORDER BY position", board.run)
     assert sum(share for _, _, share in shares) == pytest.approx(1, abs=1e-9)
     assert all(seconds >= -1e-3 for _, seconds, _ in shares), shares
     stages = " - ".join(f"seconds_{one}" for one in ("reading", "state_in", "building", "training", "state_out"))

@@ -251,13 +251,13 @@ def averaging_visits(segments: int) -> tuple[int, ...]:
 def require_countable(epochs: int, segments: int) -> None:
     if epochs * segments > MOST_HOPS:
         raise InvalidArgument(
-            f"{epochs:,} iterations over {segments} segments are more hops than can be counted",
-            hint=f"At most {MOST_HOPS // segments:,} iterations.",
+            f"{epochs:,} epochs over {segments} segments are more hops than can be counted.",
+            hint=f"At most {MOST_HOPS // segments:,} epochs.",
         )
 
 
 def no_such_run(run_id: int | None) -> UndefinedObject:
     return UndefinedObject(
         f"there is no run {'NULL' if run_id is None else run_id} of yours",
-        hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+        hint="SELECT run, run_name, status FROM cerebro.runs lists your runs.",
     )

@@ -386,7 +386,7 @@ def named_beside(db: Database, selection: Name, text: str) -> str:
 def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:
     if any(map(params.has_tensorboard, texts)):
         db.notice(
-            "the callback TensorBoard has no effect: cerebro.learning_curve and cerebro.metric show the losses"
+            "the callback TensorBoard has no effect: cerebro.learning_curve and cerebro.metrics show the losses"
             " and metrics of every epoch, cerebro.hop_timeline what each segment did"
         )
 

@@ -273,7 +273,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
         made.name.suffixed("_summary"),
         [
             ("run", "bigint", run["run"]),
-            ("run_name", "text", run["name"]),
+            ("run_name", "text", run["run_name"]),
             ("description", "text", run["description"]),
             ("model_table", "text", str(made.name)),
             ("source_table", "text", run["source_table"]),
