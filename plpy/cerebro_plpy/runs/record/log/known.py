@@ -29,14 +29,14 @@ class Known(Part):
             ),
             owner,
         )
-        where = f"what was chosen for a configuration of run {self.run}"
         return [
-            Standing(
-                model, configuration, status, model_id, compile_params, fit_params,
-                None if chosen is None else Fields(decoded(chosen, where), where).document,
-            )
-            for model, configuration, status, model_id, compile_params, fit_params, chosen in found
-        ]  # fmt: skip
+            Standing(model, key, status, model_id, compiled, fit, self._chosen(chosen))
+            for model, key, status, model_id, compiled, fit, chosen in found
+        ]
+
+    def _chosen(self, text: str | None) -> dict[str, Any] | None:
+        where = f"what was chosen for a configuration of run {self.run}"
+        return None if text is None else dict(Fields(decoded(text, where), where).document)
 
     def size(self, owner: str) -> tuple[int, int]:
         """The planned epochs and the segments of a run that the caller may see."""
