@@ -214,23 +214,14 @@ WITH fact AS (
       FROM folded f
 )
 SELECT t.run,
-<<<<<<< HEAD
-       (rank() OVER (PARTITION BY t.run, t.owner
-                     ORDER BY t.fold IS NOT NULL,
-                              t.has_failed,
-                              CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
-                                   ELSE t.sign * t.value
-                              END NULLS LAST))::integer AS rank,
-=======
-       row_number() OVER (PARTITION BY t.run, t.owner
-                          ORDER BY t.fold IS NOT NULL,
-                                   t.has_failed,
-                                   CASE WHEN t.asked IS NULL AND NOT t.has_folds
-                                        THEN COALESCE(t.validated[2], t.trained[2])
-                                        ELSE t.sign * t.value
-                                   END NULLS LAST,
-                                   t.configuration, t.model) AS rank,
->>>>>>> models
+       (row_number() OVER (PARTITION BY t.run, t.owner
+                           ORDER BY t.fold IS NOT NULL,
+                                    t.has_failed,
+                                    CASE WHEN t.asked IS NULL AND NOT t.has_folds
+                                         THEN COALESCE(t.validated[2], t.trained[2])
+                                         ELSE t.sign * t.value
+                                    END NULLS LAST,
+                                    t.configuration, t.model))::integer AS rank,
        t.configuration,
        t.model_id,
        t.model_name,
