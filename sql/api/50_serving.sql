@@ -152,7 +152,7 @@ BEGIN
     IF NOT length = ALL (given) OR pg_catalog.array_position(given, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'the model reads windows of % rows, and the arrays have % elements', length,
                         pg_catalog.array_to_string(given, ', ', '0')
-              USING ERRCODE = 'array_subscript_error', HINT = 'Each array has the values of all rows, in their order.';
+              USING ERRCODE = 'invalid_parameter_value', HINT = 'Each array has the values of all rows, in their order.';
     END IF;
     RETURN true;
 END

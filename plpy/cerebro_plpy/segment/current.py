@@ -29,6 +29,7 @@ def mine(db: Database) -> Segment:
         close_mine()
     if _segment is None:
         _segment = Segment(db.plpy)
+        _segment.user = _segment.current_user()
     return _segment
 
 

@@ -74,7 +74,7 @@ class Segment:
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
         self.current_user = CurrentUser(plpy)
-        self.user = self.current_user()  # for whom it works
+        self.user = 0  # the number of the user for whom it works
         self.listen = listener(plpy)
         self.folder, on_disk = scratch_folders()
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
