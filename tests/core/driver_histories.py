@@ -200,7 +200,7 @@ class DriverHistory:
             detail = {"new": NewModel(None, parent=model).to_json()} if action == "add" else {"model": model}
             self.server.asked_at[at] = (action, detail)
             if action == "stop" and self.chance.random() < 0.7:
-                self.server.asked_at[at + self.chance.randint(10, 100)] = ("go on", detail)
+                self.server.asked_at[at + self.chance.randint(5, 50)] = ("go on", detail)
 
     def _drive(self) -> bool:
         """Whether the run came to its end."""
