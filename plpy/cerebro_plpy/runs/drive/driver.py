@@ -12,7 +12,16 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, StateLost, TrainerFailed
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
+from cerebro_db.core.errors import (
+    Cancelled,
+    ConfigurationFailed,
+    CorruptState,
+    DiskFull,
+    RowsLost,
+    StateLost,
+    TrainerFailed,
+)
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
@@ -28,6 +37,7 @@ from ...sessions.failures import Refused, failure_of, first_line, session_was_lo
 from ...sessions.overlap import Task
 from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
+from ..preflight import engine_choice
 from ..record.log import RunLog
 from ..record.run import MOST_FUSED, Run
 from ..units import evaluation, visit
@@ -196,10 +206,29 @@ class Driver:
             if result.error is None:
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
+            error, reason = result.error.error, result.error.error.message
             # Which of several models is to blame shows when each is tried alone.
-            try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)
-            outcomes.append(Outcome(unit, seconds, error=result.error.error.message, try_again=try_again))
+            try_again = len(task.units) > 1 or isinstance(error, LOSSES)
+            if not try_again and isinstance(error, ConfigurationFailed) and (engine := self._other_engine(unit)):
+                outcomes.append(
+                    Outcome(unit, seconds, error=f"{reason}; {DISPLAY_NAMES[engine]} takes over", try_again=True,
+                            most_tries=MOST_TRIES + len(ENGINES))
+                )  # fmt: skip
+                continue
+            outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again))
         return outcomes
+
+    def _other_engine(self, unit: Unit) -> str | None:
+        """Give a model that its engine cannot train another engine, on record, if ``auto`` has one left."""
+        model = self.run.models[unit.model]
+        engine = engine_choice.instead(self.run, model) if isinstance(unit, Train) else None
+        if engine is not None:
+            build = model.build
+            build.engine, build.group = engine, None
+            told = {"state_bytes": model.state_bytes, "engine": engine, "position": build.position}
+            known = {} if build.parameters is None else {"parameters": build.parameters}
+            self.idle_log().events.note(Event.BUILT, unit.model, **told, **known)
+        return engine
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
         """A session is gone, and with it whatever it was doing."""
