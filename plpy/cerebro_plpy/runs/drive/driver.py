@@ -7,7 +7,7 @@ statements, and listens for a cancel between two looks at its sessions.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg2
@@ -23,10 +23,12 @@ from cerebro_db.core.errors import (
     TrainerFailed,
 )
 from cerebro_db.core.events import Event
+from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.remaining import Pace, UnderWay
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.budget import Used
-from cerebro_db.core.search.policy import Decision
+from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
 
 from ...database.access import Database
@@ -68,7 +70,8 @@ class Driver:
         recorder: Session,
         decisions: Decisions,
         *,
-        keep_two: bool,
+        policy: Policy,
+        budget: Callable[[], Budget],
     ) -> None:
         self.db = db
         self.run = run
@@ -77,9 +80,12 @@ class Driver:
         self.recorder = recorder
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
-        self.units = Units(run, self.log, team, keep_two=keep_two)
+        self.policy, self.budget = policy, budget
+        self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
+        self.pace, self.begins = Pace(), policy.begins
+        self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
@@ -99,6 +105,7 @@ class Driver:
     def _begin(self, worker: Worker, task: Task) -> None:
         while True:
             task.work, task.statement = self._work(worker, task), None
+            self.first_unit = self.first_unit or task.started
             worker.tasks.under_way.append(task)
             if worker.session.work is not None:
                 return
@@ -204,6 +211,7 @@ class Driver:
         outcomes = []
         for unit, result in zip(task.units, task.result):
             if result.error is None:
+                self.pace.add(unit, seconds, result.building)
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
             error, reason = result.error.error, result.error.error.message
@@ -330,22 +338,47 @@ class Driver:
             self.recorder.work is None
         ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
             self.beat_at = now
-            self.recorder.begin(self._heartbeat(done, total))
+            left = None if last else self.seconds_left(now)
+            self.recorder.begin(self._heartbeat(done, total, left))
         tenth = 10 * done // max(total, 1)
         due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
         if due and done > self.done_before and not last:
             self.told_tenth, self.told_at = tenth, now
             self._tell(done, total, now)
 
-    async def _heartbeat(self, done: int, total: int) -> None:
-        await self.log.events.heartbeat(done, total)
+    async def _heartbeat(self, done: int, total: int, left: float | None) -> None:
+        await self.log.events.heartbeat(done, total, left)
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long the run still takes, as far as that can be told."""
+        budget = self.budget()
+        used = self.decisions.used() if budget.limits else Used()
+        under_way = [
+            UnderWay(unit, (now - task.started) / len(task.units), self._share(worker, task))
+            for worker in self.team.workers
+            for task in worker.tasks.under_way
+            for unit in task.units
+        ]
+        elapsed = now - (self.first_unit or now)
+        return remaining.seconds_left(
+            self.schedule, self.policy, self.pace,
+            under_way=under_way, elapsed=elapsed, budget=budget, used=used, begins=self.begins,
+        )  # fmt: skip
+
+    def _share(self, worker: Worker, task: Task) -> float:
+        """The share of a task's rows that its trainer has reported."""
+        progress = worker.session.progress
+        if worker.tasks.computing is not task or progress is None or not isinstance(task.units[0], Train):
+            return 0.0
+        rows = sum(self.run.rows_of(self.run.models[unit.model]) for unit in task.units) / self.run.segments
+        return min(1.0, max(0, progress.rows) / rows) if rows else 0.0
 
     def _tell(self, done: int, total: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
         finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
-        left = self.idle_log().known.seconds_left()
+        left = self.seconds_left(now)
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
             f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"
