@@ -62,6 +62,17 @@ find_python() {
   done
 }
 
+# What apt has of those versions, as X.Y. Nothing where apt has not looked yet.
+python_of_apt() {
+  local version
+  for version in 3.13 3.12 3.11; do
+    if [[ $(apt-cache policy "python$version" 2>/dev/null) == *'Candidate: '[0-9]* ]]; then
+      echo "$version"
+      return
+    fi
+  done
+}
+
 look_for_missing() {
   missing=()
   has_server_with_plpython || missing+=("postgresql-plpython3-${server:-NN}")
@@ -69,7 +80,9 @@ look_for_missing() {
   /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
   python=$(find_python) || python=
   if [[ -z $python ]]; then
-    missing+=(python3 python3-venv)
+    local version
+    version=$(python_of_apt)
+    missing+=("python${version:-3.NN}" "python${version:-3.NN}-venv")
   elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
     missing+=("$([[ $python == /usr/bin/python3 ]] && echo python3-venv || echo "$(basename "$python")-venv")")
   fi
@@ -95,8 +108,10 @@ install_packages() {
   if [[ -z $server ]]; then
     server=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -1)
     [[ -n $server ]] || die "apt has no package postgresql: check its sources"
-    look_for_missing
   fi
+  look_for_missing
+  [[ " ${missing[*]} " != *" python3.NN "* ]] ||
+    die "the trainer needs Python 3.11 to 3.13, and apt has none of them; install one and set CEREBRO_PYTHON to its path"
   say "installing ${missing[*]}"
   local quiet=/etc/postgresql-common/createcluster.d/cerebro_db.conf
   # Otherwise Debian's package would make a cluster and start it on port 5432.

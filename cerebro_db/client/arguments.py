@@ -64,14 +64,15 @@ class TrainArguments(SearchArguments, total=False):
 def call(
     function: str, needed: Mapping[str, Any], given: Mapping[str, Any], known: type[Any]
 ) -> tuple[sql.Composed, dict[str, Any]]:
-    """The statement that calls a function, and its values.  ``known`` are the optional arguments, ``given`` some."""
+    """The statement that starts a run, and its values.  ``known`` are the optional arguments, ``given`` some."""
     if unknown := sorted(set(given) - set(known.__annotations__)):
         raise TypeError(f"there is no argument {', '.join(unknown)}")
     values = {name: _sent(value) for name, value in {**needed, **given}.items()}
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
     )
-    return sql.SQL("SELECT cerebro.{}({})").format(sql.Identifier(function), named), values
+    # The statement does not wait: libpq does not react to Ctrl-C while a statement runs.
+    return sql.SQL("SELECT cerebro.{}({}, wait => false)").format(sql.Identifier(function), named), values
 
 
 def _sent(value: Any) -> Any:

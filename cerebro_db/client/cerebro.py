@@ -53,7 +53,11 @@ def connect(target: Any = None) -> Cerebro:
 
 
 class Cerebro(Steering, Serving):
-    """A run is given by its number, its row or the handle of ``train``, ``search``, ``submit`` and ``handle``.
+    """``train``, ``search`` and ``fit`` wait for the end of the run, which Ctrl-C cancels, and return its handle. With
+    ``wait=False`` they return as soon as the rows are packed and the run has begun; the server continues the run, also
+    when this process ends.
+
+    A run is given by its number, its row or its handle.
 
     Several users can have a run of one number. A number then means your own run. For an administrator or a monitor, a
     row, or the argument ``owner``, says whose run it is.
@@ -72,50 +76,47 @@ class Cerebro(Steering, Serving):
         source_table: str,
         model_table: str,
         configurations: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        wait: bool = True,
         **arguments: Unpack[FitArguments],
-    ) -> int:
-        """Trains a list of configurations, waits, and returns the run's number. Ctrl-C cancels."""
+    ) -> RunHandle:
+        """Trains the configurations that you list. The comment of cerebro.fit describes the arguments."""
+        needed = {"source_table": source_table, "model_table": model_table, "configurations": configurations}
+        return self._started(call("fit", needed, arguments, FitArguments), wait)
+
+    def search(
+        self,
+        source_table: str,
+        model_table: str,
+        space: Mapping[str, Any],
+        *,
+        wait: bool = True,
+        **arguments: Unpack[SearchArguments],
+    ) -> RunHandle:
+        """Trains configurations from a space; docs/search.md describes spaces and methods."""
+        needed = {"source_table": source_table, "model_table": model_table, "space": space}
+        return self._started(call("search", needed, arguments, SearchArguments), wait)
+
+    def train(
+        self, source_table: str, model_table: str, *, wait: bool = True, **arguments: Unpack[TrainArguments]
+    ) -> RunHandle:
+        """Chooses the space and searches in it. The comment of cerebro.train describes the arguments."""
+        needed = {"source_table": source_table, "model_table": model_table}
+        return self._started(call("train", needed, arguments, TrainArguments), wait)
+
+    def _started(self, statement: tuple[sql.Composed, dict[str, Any]], wait: bool) -> RunHandle:
+        """The handle of the run that a statement starts; with ``wait``, once the run has ended. Ctrl-C cancels it."""
         handle = None
         try:
             with interrupts.deferred():  # a run without a known number could not be cancelled
-                handle = self.submit(source_table, model_table, configurations, **arguments)
-            return handle.wait()
+                handle = RunHandle(self, self.rows(*statement)[0][0])
+            if wait:
+                handle.wait()
+            return handle
         except KeyboardInterrupt:
             if handle is not None:
                 handle.cancel()
             raise
-
-    def submit(
-        self,
-        source_table: str,
-        model_table: str,
-        configurations: str | Mapping[str, Any] | Sequence[Mapping[str, Any]],
-        **arguments: Unpack[FitArguments],
-    ) -> RunHandle:
-        """Starts a fit and returns its handle. The server continues the run when this process ends.
-
-        The comment of cerebro.fit describes the arguments.
-        """
-        needed = {"source_table": source_table, "model_table": model_table, "configurations": configurations}
-        return self._started(call("fit", {**needed, "wait": False}, arguments, FitArguments))
-
-    def search(
-        self, source_table: str, model_table: str, space: Mapping[str, Any], **arguments: Unpack[SearchArguments]
-    ) -> RunHandle:
-        """Starts a search in a space and returns its handle; docs/search.md describes spaces and methods."""
-        needed = {"source_table": source_table, "model_table": model_table, "space": space}
-        return self._started(call("search", {**needed, "wait": False}, arguments, SearchArguments))
-
-    def train(self, source_table: str, model_table: str, **arguments: Unpack[TrainArguments]) -> RunHandle:
-        """Packs a table and starts the search for a model. Returns the handle of the run when the rows are packed.
-
-        The comment of cerebro.train describes the arguments.
-        """
-        needed = {"source_table": source_table, "model_table": model_table, "wait": False}
-        return self._started(call("train", needed, arguments, TrainArguments))
-
-    def _started(self, statement: tuple[sql.Composed, dict[str, Any]]) -> RunHandle:
-        return RunHandle(self, self.rows(*statement)[0][0])
 
     def handle(self, run: AnyRun) -> RunHandle:
         """The handle of a run that any session has started."""
@@ -125,14 +126,16 @@ class Cerebro(Steering, Serving):
         """The run's status, as soon as the run has ended or after at most so many seconds."""
         return self.rows("SELECT cerebro.wait(%s, %s)", (number_of(run), seconds))[0][0]
 
-    def resume(self, run: AnyRun, epochs: int | None = None, retry_failed: bool = False) -> RunHandle:
+    def resume(
+        self, run: AnyRun, epochs: int | None = None, retry_failed: bool = False, wait: bool = True
+    ) -> RunHandle:
         """Continues a run that was cancelled, was interrupted or failed. ``epochs`` extends a finished run.
 
-        Like ``submit`` it returns once the run is under way. ``retry_failed`` trains failed configurations again.
+        ``retry_failed`` trains failed configurations again.
         """
-        number = number_of(run)
-        self.rows("SELECT cerebro.resume(%s, %s, %s, wait => false)", (number, epochs, retry_failed))
-        return RunHandle(self, number)
+        statement = sql.SQL("SELECT cerebro.resume(%(run)s, %(epochs)s, %(retry_failed)s, wait => false)")
+        given = {"run": number_of(run), "epochs": epochs, "retry_failed": retry_failed}
+        return self._started((sql.Composed([statement]), given), wait)
 
     def cancel(self, run: AnyRun, owner: str | None = None) -> bool:
         """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
@@ -159,7 +162,7 @@ class Cerebro(Steering, Serving):
     def run(self, run: AnyRun, owner: str | None = None) -> Run:
         return self._one(Run, run, owner)
 
-    def progress(self, run: AnyRun) -> RunProgress:
+    def run_progress(self, run: AnyRun) -> RunProgress:
         found = self._one(RunProgress, run)
         # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
         return self._one(RunProgress, run) if found.status == "interrupted" else found
@@ -167,7 +170,7 @@ class Cerebro(Steering, Serving):
     def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
         """The progress every so many seconds, until the run has ended. The last row says how it ended."""
         while True:
-            progress = self.progress(run)
+            progress = self.run_progress(run)
             yield progress
             if progress.ended:
                 return
@@ -207,14 +210,14 @@ class Cerebro(Steering, Serving):
         """What people asked of a run, in order, and what became of it."""
         return self._of_run(select(Request).order_by(Request.request_id), Request, run)
 
-    def timeline(self, run: AnyRun) -> list[SegmentActivity]:
+    def hop_timeline(self, run: AnyRun) -> list[SegmentActivity]:
         """The hops and evaluations of all segments, in order of time."""
         activity = SegmentActivity
         return self._of_run(select(activity).order_by(activity.started_at, activity.segment), activity, run)
 
     def run_time(self, run: AnyRun) -> list[RunTime]:
         """The segments' time by activity."""
-        return self._of_run(select(RunTime).order_by(RunTime.place), RunTime, run)
+        return self._of_run(select(RunTime).order_by(RunTime.position), RunTime, run)
 
     def segments_now(self, run: AnyRun) -> list[SegmentNow]:
         """The last hop that each segment has begun, and whether it is done."""

@@ -66,7 +66,7 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         several = len({run.owner for run in known}) > 1
         table = boards.plain_table()
         sizes = ("epochs",) if console.width < boards.NARROW else ("confs", "segs", "epochs")
-        for name in ("run", "status", "name", "model table", *sizes, "created", "took"):
+        for name in ("run", "status", "run name", "model table", *sizes, "created", "took"):
             right = name in ("run", *sizes, "took")
             whole = right or name in ("status", "created")
             table.add_column(name, justify="right" if right else "left", no_wrap=whole, overflow="fold")
@@ -75,8 +75,8 @@ def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How ma
         for run in shown:
             until = datetime.now(timezone.utc) if run.status == "running" else run.ended_at
             took = max(0.0, (until - run.started_at).total_seconds()) if until and run.started_at else None
-            cells = (str(run.run), boards.state(run.status), named(run.name), named(run.model_table))
-            counts = (str(run.configurations or "search"), str(run.segments), str(run.epochs))[-len(sizes) :]
+            cells = (str(run.run), boards.state(run.status), named(run.run_name), named(run.model_table))
+            counts = (str(run.configurations), str(run.segments), str(run.epochs))[-len(sizes) :]
             created = f"{run.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(*cells, *counts, created, drawing.seconds(took), *([named(run.owner)] if several else []))
         console.print(table)
@@ -106,7 +106,7 @@ def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
         return
     message = progress.message
     if progress.status == "finished":
-        cerebro.status_within(number, TABLES_WITHIN)  # a submitted run makes its model tables now
+        cerebro.status_within(number, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
         message = cerebro.run(number).message
     if message or progress.status != "finished":
         console.print(lines(message or ""), soft_wrap=True)
@@ -153,4 +153,4 @@ def resume(
 ) -> None:
     """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
-        _follow(cerebro, cerebro.resume(run, epochs, retry_failed).run, Terminal(), TOP)
+        _follow(cerebro, cerebro.resume(run, epochs, retry_failed, wait=False).run, Terminal(), TOP)

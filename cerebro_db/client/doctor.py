@@ -50,11 +50,11 @@ def table(found: list[tuple[str, str, str, str, str | None]]) -> RenderableType:
     shown.add_column("check")
     shown.add_column("found", overflow="fold", ratio=1)
     before = None
-    for place, check, status, text, advice in found:
+    for component, check, status, text, advice in found:
         told = [lines(text)]
         if advice and status != "ok":
             told.append(lines(f"→ {advice}", style="italic"))
-        where = "" if place == before else named(place)
+        where = "" if component == before else named(component)
         shown.add_row(Text(status, style=COLOURS.get(status, "")), where, check, Group(*told))
-        before = place
+        before = component
     return shown

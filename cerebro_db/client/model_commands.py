@@ -12,7 +12,7 @@ from .terminal import Terminal, named
 
 Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
 Configuration = Annotated[
-    int | None, typer.Option(help="The number of the model; default: the best one.", show_default=False)
+    int | None, typer.Option(help="The number of the configuration; default: the best one.", show_default=False)
 ]
 
 

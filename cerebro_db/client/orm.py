@@ -58,7 +58,7 @@ class Run(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str | None]
+    run_name: Mapped[str | None]
     status: Mapped[str]
     source_table: Mapped[str]
     model_table: Mapped[str]
@@ -82,7 +82,7 @@ class RunPlan(View):
 
     run: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str | None]
+    run_name: Mapped[str | None]
     description: Mapped[str | None]
     created_at: Mapped[datetime]
     source_table: Mapped[str]
@@ -111,7 +111,7 @@ class LeaderboardEntry(View):
     __tablename__ = "leaderboard"
 
     run: Mapped[int] = mapped_column(primary_key=True)
-    rank: Mapped[int]
+    rank: Mapped[int] = mapped_column(Integer)
     configuration: Mapped[int] = mapped_column(Integer)
     model_id: Mapped[int] = mapped_column(Integer)
     model_name: Mapped[str | None]
@@ -164,7 +164,7 @@ class CrossValidation(View):
     __tablename__ = "cross_validation"
 
     run: Mapped[int] = mapped_column(primary_key=True)
-    rank: Mapped[int]
+    rank: Mapped[int] = mapped_column(Integer)
     configuration: Mapped[int] = mapped_column(Integer, primary_key=True)
     model_id: Mapped[int] = mapped_column(Integer)
     model_name: Mapped[str | None]
@@ -207,7 +207,7 @@ class RunProgress(View):
     __tablename__ = "run_progress"
 
     run: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str | None]
+    run_name: Mapped[str | None]
     status: Mapped[str]
     percent: Mapped[float]
     hops_done: Mapped[int]
@@ -261,7 +261,7 @@ class LearningCurvePoint(View):
 class Metric(View):
     """The loss or one metric of one model after one epoch."""
 
-    __tablename__ = "metric"
+    __tablename__ = "metrics"
 
     run: Mapped[int] = mapped_column(primary_key=True)
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
@@ -372,7 +372,7 @@ class RunTime(View):
     __tablename__ = "run_time"
 
     run: Mapped[int] = mapped_column(primary_key=True)
-    place: Mapped[int] = mapped_column(Integer, primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
     activity: Mapped[str]
     seconds: Mapped[float | None]
     share: Mapped[float | None]

@@ -20,13 +20,13 @@ class RunCalls(Protocol):
     def run(self, run: int) -> Run: ...
     def status_within(self, run: int, seconds: float) -> str: ...
     def cancel(self, run: int) -> bool: ...
-    def progress(self, run: int) -> RunProgress: ...
+    def run_progress(self, run: int) -> RunProgress: ...
     def follow(self, run: int, every: float) -> Iterator[RunProgress]: ...
     def leaderboard(self, run: int) -> list[LeaderboardEntry]: ...
 
 
 class RunHandle:
-    """What ``train``, ``search``, ``submit`` and ``resume`` return.
+    """What ``train``, ``search``, ``fit`` and ``resume`` return.
 
     A handle holds the run's number and nothing else. The run continues without it, and ``Cerebro.handle(run)``
     returns a new one in any process.
@@ -70,7 +70,7 @@ class RunHandle:
         return self._calls.cancel(self.run)
 
     def progress(self) -> RunProgress:
-        return self._calls.progress(self.run)
+        return self._calls.run_progress(self.run)
 
     def follow(self, every: float = 0.5) -> Iterator[RunProgress]:
         """The progress every so many seconds, until the run has ended."""

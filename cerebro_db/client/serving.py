@@ -22,7 +22,7 @@ class Prediction(NamedTuple):
 
 
 class Serving(DatabaseClient):
-    """``configuration`` is the number of the model in its table. Without it, the best one by the run's objective."""
+    """``configuration`` chooses a model of the table. Without it, the best one by the run's objective."""
 
     def models(self) -> list[ModelTable]:
         """The tables of trained models that you may read, the latest first."""

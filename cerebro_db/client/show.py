@@ -19,7 +19,7 @@ NEXT = {
 
 
 def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
-    run, progress = cerebro.run(number), cerebro.progress(number)
+    run, progress = cerebro.run(number), cerebro.run_progress(number)
     width = console.width
     summary(run, progress, console)
     console.print(boards.heading("Leaderboard"))
@@ -31,7 +31,7 @@ def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
     console.print(boards.heading("Where the time went"))
     console.print(boards.where_time_went(cerebro.run_time(number), width))
     console.print(boards.heading("What each segment did"))
-    console.print(boards.gantt(cerebro.timeline(number), run.segments, width))
+    console.print(boards.gantt(cerebro.hop_timeline(number), run.segments, width))
 
 
 def summary(run: Run, progress: RunProgress, console: Terminal) -> None:

@@ -116,10 +116,9 @@ def picture(seen: Snapshot, width: int, top: int) -> RenderableType:
 
 
 def title(run: Run, progress: RunProgress) -> Text:
-    name = f" {named(run.name)}" if run.name else ""
-    # The configurations of a search come while it goes on.
-    tried = counted(run.configurations, "configuration") if run.configurations else "search"
-    shape = f"{tried} × {counted(run.segments, 'segment')} × {counted(run.epochs, 'epoch')}"
+    name = f" {named(run.run_name)}" if run.run_name else ""
+    counts = ((run.configurations, "configuration"), (run.segments, "segment"), (run.epochs, "epoch"))
+    shape = " × ".join(counted(*one) for one in counts)
     text = Text(f"run {run.run}{name}", style="bold").append(f"  {shape}  ", style="not bold")
     return text.append_text(boards.state(progress.status))
 

@@ -12,7 +12,7 @@ from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .identifiers import FEWEST_ROWS
 from .records import dataclass, field
-from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, SqlType
+from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
@@ -43,6 +43,16 @@ def family_of(type: str, category: str, element: str | None) -> str | None:
     if category in "SE":
         return "text"
     return type if type in ("boolean", *LABELS) else None
+
+
+def need_a_zone(here: str, there: str) -> bool:
+    """Whether a value of one of these types becomes one of the other in a time zone only, which nobody has named."""
+    return here in DATES and there in DATES and (here == WITH_ZONE) != (there == WITH_ZONE)
+
+
+IN_A_ZONE = (
+    "Say in which time zone the times are: … AT TIME ZONE 'Europe/Rome' (of a date: …::timestamp AT TIME ZONE …)."
+)
 
 
 POSSIBLE = {  # family -> what its columns can become; the first is usual

@@ -19,7 +19,7 @@ MIN, MAX = "min", "max"  # whether small or large values of a metric are better
 # confusion matrix of 512 classes, or the thresholds of 300 AUCs.
 MOST_NUMBERS = 1 << 18
 
-MOST_ON_RECORD = 20_000  # numbers of all metrics of one row of the log, which the view cerebro.metric shows one by one
+MOST_ON_RECORD = 20_000  # numbers of all metrics of one row of the log, which the view cerebro.metrics shows one by one
 
 SMALLEST, LARGEST = 1e-100, 1e100  # other numbers than 0 that the log takes; its views compute with them
 

@@ -19,6 +19,7 @@ from .sql import storable as storable
 MOST_COLUMNS = 1600  # PostgreSQL's limit for a table
 STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
 
+_QUERY = re.compile(r"\s*(select|with|values)[\s(]", re.IGNORECASE)
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*', re.UNICODE)
 
 
@@ -110,10 +111,11 @@ def split_identifier(text: str, argument: str = "name") -> list[str]:
 
 
 def _not_an_identifier(text: str, argument: str) -> InvalidName:
-    return InvalidName(
-        f"{argument}: {text!r} is not an identifier",
-        hint='A name with blanks, capitals or special characters needs double quotes: "My Table".',
-    )
+    if _QUERY.match(text):
+        hint = "This is a query. CREATE VIEW gives a query a name."
+    else:
+        hint = 'A name with blanks, capitals or special characters needs double quotes: "My Table".'
+    return InvalidName(f"{argument}: {text!r} is not an identifier", hint=hint)
 
 
 def split_list(text: str | None, argument: str) -> list[str]:

@@ -189,7 +189,7 @@ _TABLE = (
         name="objective",
         type=str,
         what="""The metric that says which model is best, and in which epoch: loss or a metric that all configurations
-        compile, as cerebro.metric names it. With val_ before the name it is measured on the validation table after the
+        compile, as cerebro.metrics names it. With val_ before the name it is measured on the validation table after the
         epoch, without it on the training rows while the model trains. An objective on the validation table is compared
         for the epochs that are evaluated: all epochs, unless the argument evaluate_every (metrics_compute_frequency)
         says otherwise. A metric with a value for each class counts with their mean. Values that are not finite numbers

@@ -21,7 +21,7 @@
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, r.name, r.description, r.created_at, r.source_table, r.validation_table,
+SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, r.created_at, r.source_table, r.validation_table,
        r.model_table, r.selection_table, r.arch_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE(extended.epochs, r.epochs) AS epochs,
@@ -43,7 +43,7 @@ COMMENT ON VIEW cerebro.run_plan IS
 'What each run was asked to do, including later extensions.';
 COMMENT ON COLUMN cerebro.run_plan.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.run_plan.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.run_plan.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.run_plan.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.description IS 'Description that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run trains on.';
@@ -62,7 +62,7 @@ COMMENT ON COLUMN cerebro.run_plan.seed IS
 COMMENT ON COLUMN cerebro.run_plan.segments IS 'Number of segments that hold the packed rows.';
 COMMENT ON COLUMN cerebro.run_plan.dist_keys IS 'Value of __dist_key__ of each segment, in the order of the segments.';
 COMMENT ON COLUMN cerebro.run_plan.configurations IS
-'Number of configurations in the model selection table when the run was created.';
+'Number of configurations when the run was created; 0: a search proposes them.';
 COMMENT ON COLUMN cerebro.run_plan.rows_per_epoch IS 'Number of rows of the packed table, which is one epoch.';
 COMMENT ON COLUMN cerebro.run_plan.storage IS
 'Prefix of the names of the run''s state tables in the schema cerebro_state.';
@@ -102,28 +102,40 @@ WITH told AS (
     -- Of the latest event of each sort its words, in an array: the greatest array is that of the latest event, because the
     -- number comes first in it.
     SELECT run, owner, max(name) AS name, max(description) AS description, max(source_table) AS source_table,
-           max(model_table) AS model_table, max(configurations) AS configurations, max(segments) AS segments,
+           max(model_table) AS model_table,
+           -- Those that the run began with, and those that were added. A search adds all of its own.
+           GREATEST(max(configurations), count(configuration))::integer AS configurations, max(segments) AS segments,
            COALESCE(max(extended), max(epochs)) AS epochs, max(created_at) AS created_at,
            max(words) FILTER (WHERE event IN ('created', 'started', 'finished', 'failed', 'cancelled')) AS last,
            max(words) FILTER (WHERE event = 'started') AS started,
            max(words) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
            min(at) FILTER (WHERE event = 'started') AS started_at,
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
-           bool_or(event = 'submitted') AS submitted
+           bool_or(event = 'submitted') AS submitted,
+           max(words) FILTER (WHERE event = 'cancel requested') AS request,
+           max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, model_table, configurations, segments, epochs, created_at,
-                   NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words
+                   NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
+                   NULL::integer AS configuration
               FROM cerebro._visible_run
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
-                         detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason'] COLLATE "C"
+                         detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
+                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL
               FROM cerebro._visible_event
-             WHERE model IS NULL) fact
+             WHERE model IS NULL
+             UNION ALL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration
+              FROM cerebro._visible_configuration) fact
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
 ), known AS (
-    SELECT t.*, t.last[2] AS word, COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
+    SELECT t.*,
+           -- The session that is to begin a run finds the request and does not begin it.
+           CASE WHEN t.last[2] = 'created' AND t.request[1] > t.last[1] THEN 'cancelled' ELSE t.last[2] END AS word,
+           COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
            -- Before a session drives a run, the one that created it.
            COALESCE(t.started, t.last) AS driver,
            t.owner = (SELECT quote_ident(current_user)::regrole) AS own
@@ -132,7 +144,7 @@ WITH told AS (
 )
 SELECT k.run,
        k.owner,
-       k.name,
+       k.name AS run_name,
        CASE WHEN k.word NOT IN ('created', 'started') THEN k.word
             WHEN driver.pid IS NULL THEN 'interrupted'
             WHEN k.word = 'created' THEN 'created'
@@ -145,7 +157,8 @@ SELECT k.run,
        k.epochs,
        k.created_at,
        k.started_at,
-       CASE WHEN k.word <> 'started' THEN k.ended_at END AS ended_at,
+       CASE WHEN k.word <> 'started' THEN COALESCE(k.ended_at, CASE k.word WHEN 'cancelled' THEN k.requested_at END)
+       END AS ended_at,
        -- The texts of errors may contain what rows contain: a monitor sees no more than the class of the error.
        CASE WHEN k.made[2] = 'not materialized' AND k.was_made_last
             THEN 'its model tables were not made' || COALESCE(CASE WHEN k.own THEN ': ' || k.made[5] END, '')
@@ -155,6 +168,7 @@ SELECT k.run,
             WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making
             THEN 'its models are in no table; SELECT cerebro.materialize(' || k.run || ', '
                  || quote_literal(k.model_table) || ') makes it'
+            WHEN k.word = 'cancelled' AND k.last[2] = 'created' THEN 'the run was cancelled before it began'
             WHEN k.own THEN k.last[5]
             WHEN k.last[5] IS NOT NULL
             THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
@@ -173,32 +187,32 @@ SELECT k.run,
   FROM known k
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = k.driver[3]::integer AND driver.backend_start = k.driver[4]::timestamptz
- -- Whether the driver is still in the transaction that makes the model tables (locks.of_models).
+ -- Whether the driver is still in the transaction that trains the run and then makes the model tables. Not by a lock: on
+ -- Greenplum pg_locks asks the segments, and a query that has a subquery over this view could not do that.
  CROSS JOIN LATERAL (
-    SELECT COALESCE((driver.pid, hashtextextended('cerebro_db models of run ' || k.run, 0))
-                    IN (SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint
-                          FROM pg_catalog.pg_locks l
-                         WHERE l.locktype = 'advisory'), false) AS is_making
+    -- The session itself knows whether it has made them.
+    SELECT COALESCE(driver.transaction = k.driver[8] AND driver.pid <> pg_backend_pid(), false) AS is_making
  ) holder;
 COMMENT ON VIEW cerebro._runs IS
 'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '
 'cannot.';
 
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, name, status, source_table, model_table, configurations, segments, epochs,
+SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, model_table, configurations, segments, epochs,
        created_at, started_at, ended_at, message, driver_pid, description, ended, reason
   FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
 COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
-COMMENT ON COLUMN cerebro.runs.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.runs.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
 'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to '
 'begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';
-COMMENT ON COLUMN cerebro.runs.configurations IS 'Number of configurations of the run.';
+COMMENT ON COLUMN cerebro.runs.configurations IS
+'Number of configurations of the run so far: a search and users add some while it trains.';
 COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.epochs IS 'Planned number of epochs per model.';
 COMMENT ON COLUMN cerebro.runs.created_at IS 'When the run was created.';

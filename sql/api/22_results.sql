@@ -64,7 +64,7 @@ COMMENT ON COLUMN cerebro.learning_curve.epoch IS 'Number of the epoch, from 1.'
 COMMENT ON COLUMN cerebro.learning_curve.training_loss IS
 'Mean loss over the epoch''s rows, measured while training, as Keras prints it.';
 COMMENT ON COLUMN cerebro.learning_curve.training_metric IS
-'First metric over the epoch''s rows, measured while training; NULL: no metric is configured. cerebro.metric has all '
+'First metric over the epoch''s rows, measured while training; NULL: no metric is configured. cerebro.metrics has all '
 'metrics.';
 COMMENT ON COLUMN cerebro.learning_curve.validation_loss IS
 'Loss on the validation table after the epoch; NULL until all of its parts are evaluated, and for epochs without '
@@ -216,12 +216,23 @@ WITH fact AS (
       FROM folded f
 )
 SELECT t.run,
-       rank() OVER (PARTITION BY t.run, t.owner
-                    ORDER BY t.fold IS NOT NULL,
-                             t.has_failed,
-                             CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
-                                  ELSE t.sign * t.value
-                             END NULLS LAST) AS rank,
+<<<<<<< HEAD
+       (rank() OVER (PARTITION BY t.run, t.owner
+                     ORDER BY t.fold IS NOT NULL,
+                              t.has_failed,
+                              CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
+                                   ELSE t.sign * t.value
+                              END NULLS LAST))::integer AS rank,
+=======
+       row_number() OVER (PARTITION BY t.run, t.owner
+                          ORDER BY t.fold IS NOT NULL,
+                                   t.has_failed,
+                                   CASE WHEN t.asked IS NULL AND NOT t.has_folds
+                                        THEN COALESCE(t.validated[2], t.trained[2])
+                                        ELSE t.sign * t.value
+                                   END NULLS LAST,
+                                   t.configuration, t.model) AS rank,
+>>>>>>> models
        t.configuration,
        t.model_id,
        t.model_name,
@@ -275,7 +286,8 @@ COMMENT ON VIEW cerebro.leaderboard IS
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
-'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
+'validation loss if there is one, else the training loss. Of equal models the one with the smaller number comes first, so '
+'no rank occurs twice. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.model_id IS 'Architecture: key of its row in the table of architectures.';
@@ -296,7 +308,7 @@ COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS
 'folds, the mean over the folds.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
-'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metric has all metrics.';
+'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metrics has all metrics.';
 COMMENT ON COLUMN cerebro.leaderboard.weights IS
 'Number of weights of the model; NULL until it is built.';
 COMMENT ON COLUMN cerebro.leaderboard.reason IS 'Why the model failed or was stopped.';
@@ -382,7 +394,7 @@ COMMENT ON COLUMN cerebro.cross_validation.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: a row of the model selection table.';
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
 
-CREATE OR REPLACE VIEW cerebro.metric WITH (security_barrier) AS
+CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS
 WITH figures AS (
     (SELECT DISTINCT ON (run, owner, model, epoch) run, owner, model, epoch, 'training'::text AS dataset, metrics
        FROM cerebro._visible_hop
@@ -456,19 +468,19 @@ SELECT run, model, m.configuration, t.epoch, t.dataset,
   FROM told t
   FULL JOIN cerebro._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration) = 2;
-COMMENT ON VIEW cerebro.metric IS
+COMMENT ON VIEW cerebro.metrics IS
 'The loss and all metrics of each model after each epoch, one row each.';
-COMMENT ON COLUMN cerebro.metric.run IS 'Number of the run.';
-COMMENT ON COLUMN cerebro.metric.model IS 'Number of the model within the run, from 1.';
-COMMENT ON COLUMN cerebro.metric.configuration IS 'Number of the configuration in its run.';
-COMMENT ON COLUMN cerebro.metric.epoch IS 'Number of the epoch, from 1.';
-COMMENT ON COLUMN cerebro.metric.dataset IS
+COMMENT ON COLUMN cerebro.metrics.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.metrics.model IS 'Number of the model within the run, from 1.';
+COMMENT ON COLUMN cerebro.metrics.configuration IS 'Number of the configuration in its run.';
+COMMENT ON COLUMN cerebro.metrics.epoch IS 'Number of the epoch, from 1.';
+COMMENT ON COLUMN cerebro.metrics.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '
 'validation table, or on the rows of the fold), or in runs of MADlib''s functions training, after (measured after the epoch, on the '
 'training table).';
-COMMENT ON COLUMN cerebro.metric.metric IS
+COMMENT ON COLUMN cerebro.metrics.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
 'metric with several values has a row with their mean, and a row for each: f1_score[setosa] is the F1 score of a class, '
 'by its label (in runs of your own) or number, and precision[0] the precision at the first threshold.';
-COMMENT ON COLUMN cerebro.metric.value IS 'The value; NULL if it is not a finite number.';
-COMMENT ON COLUMN cerebro.metric.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.metrics.value IS 'The value; NULL if it is not a finite number.';
+COMMENT ON COLUMN cerebro.metrics.owner IS 'The user who owns the run.';

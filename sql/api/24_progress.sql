@@ -81,7 +81,7 @@ WITH ending AS (
     HAVING bool_or(kind = 'run')  -- users can write rows about runs that do not exist
 )
 SELECT run,
-       r.name,
+       r.run_name,
        r.status,
        -- A heartbeat counts the rows of visits under way, too, but there is one per second.
        CASE WHEN r.status = 'finished' THEN 100.0
@@ -112,7 +112,7 @@ COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '
 'driven.';
 COMMENT ON COLUMN cerebro.run_progress.run IS 'Number of the run.';
-COMMENT ON COLUMN cerebro.run_progress.name IS 'Name that the user gave the run.';
+COMMENT ON COLUMN cerebro.run_progress.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_progress.status IS 'Status of the run, as in cerebro.runs.';
 COMMENT ON COLUMN cerebro.run_progress.percent IS
 'Share of the rows of the whole run that have been trained on, in percent (0 to 100).';
@@ -125,7 +125,8 @@ COMMENT ON COLUMN cerebro.run_progress.hops_total IS
 COMMENT ON COLUMN cerebro.run_progress.configurations_finished IS
 'Number of models that need no more training: finished or stopped.';
 COMMENT ON COLUMN cerebro.run_progress.configurations_failed IS 'Number of models that failed.';
-COMMENT ON COLUMN cerebro.run_progress.configurations IS 'Number of configurations of the run.';
+COMMENT ON COLUMN cerebro.run_progress.configurations IS
+'Number of configurations of the run so far: a search and users add some while it trains.';
 COMMENT ON COLUMN cerebro.run_progress.rows_per_second IS
 'Rows trained per second over the last 30 seconds, all segments together; NULL unless the run is running.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_left IS

@@ -181,14 +181,14 @@ WITH spent AS (
            (7, 'bookkeeping',     w.busy - w.training - COALESCE(w.validation, 0) - w.reading - w.building
                                          - w.state_in - w.state_out),
            (8, 'waiting',         w.available - w.busy),
-           (9, 'starting',        w.starting)) AS part (place, activity, seconds)
+           (9, 'starting',        w.starting)) AS part (position, activity, seconds)
 )
-SELECT run, place, activity, seconds, seconds / NULLIF(total, 0) AS share, pg_get_userbyid(owner) AS owner
+SELECT run, position, activity, seconds, seconds / NULLIF(total, 0) AS share, pg_get_userbyid(owner) AS owner
   FROM parts;
 COMMENT ON VIEW cerebro.run_time IS
 'How the segments of a run spent their time: one row per activity, summed over all segments.';
 COMMENT ON COLUMN cerebro.run_time.run IS 'Number of the run.';
-COMMENT ON COLUMN cerebro.run_time.place IS 'Position of the activity in the list, from 1, for sorting.';
+COMMENT ON COLUMN cerebro.run_time.position IS 'Position of the activity in the list, from 1, for sorting.';
 COMMENT ON COLUMN cerebro.run_time.activity IS
 'training, validation, reading data, building models, state load (fetching and loading states), state emit (saving '
 'and storing states), bookkeeping (the rest of a unit), waiting (between units) or starting (before the first '

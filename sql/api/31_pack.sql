@@ -21,8 +21,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     folds integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+SET synchronize_seqscans = off SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.pack(plpy, *args)
 $py$;
@@ -56,6 +56,13 @@ shows. Predictions prepare rows in the same way.
   all rows with the same value in one fold; stratify gives each fold the same share of each class.';
 
 -- The settings are those of cerebro.pack.
+CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$
+SELECT $1::text
+$sql$;
+COMMENT ON FUNCTION cerebro._text_in_utc(anyelement) IS
+'The text of an array, a range or a row, whatever the time zone of the session is.';
+
 CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     same_name boolean,
     source_table text,
@@ -78,8 +85,8 @@ CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     folds integer
 ) RETURNS text
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+SET synchronize_seqscans = off SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.packed_rows(plpy, *args)
 $py$;
@@ -90,7 +97,7 @@ COMMENT ON FUNCTION cerebro._packed_rows(
 one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
-RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, place integer,
+RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, start integer,
                width integer, parameters jsonb)
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
@@ -100,7 +107,7 @@ COMMENT ON FUNCTION cerebro.prepared_columns(text) IS
 'Returns what the columns of a packed table have become: a row for each column. It also takes the table of trained
 models.
 
-- variable: the input or output of the model that the column belongs to; place and width say which of its elements.
+- variable: the input or output of the model that the column belongs to; start (from 1) and width say which of its elements.
 - prepared_as: number, date, category, words, or another way to pack the column.
 - parameters: what packing has found in the rows, for instance mean and deviation, or the values that have codes.';
 

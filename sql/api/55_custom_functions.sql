@@ -1,7 +1,7 @@
 -- Custom losses and metrics.  The table is in sql/schema/50_custom_functions.sql.
 
 CREATE OR REPLACE VIEW cerebro.custom_functions AS
-SELECT name, version, kind, description, registered_by, registered_at, sha256, source
+SELECT name, version, kind, description, registered_by AS added_by, registered_at AS added_at, sha256, source
   FROM (SELECT DISTINCT ON (name) * FROM cerebro.custom_function ORDER BY name, version DESC) newest
  WHERE source IS NOT NULL;
 COMMENT ON VIEW cerebro.custom_functions IS
@@ -10,9 +10,9 @@ COMMENT ON VIEW cerebro.custom_functions IS
 COMMENT ON COLUMN cerebro.custom_functions.name IS 'Name of the function, as compile parameters refer to it.';
 COMMENT ON COLUMN cerebro.custom_functions.version IS 'Newest version, from 1.';
 COMMENT ON COLUMN cerebro.custom_functions.kind IS 'loss, metric or both.';
-COMMENT ON COLUMN cerebro.custom_functions.description IS 'Description given at registration.';
-COMMENT ON COLUMN cerebro.custom_functions.registered_by IS 'The administrator who registered this version.';
-COMMENT ON COLUMN cerebro.custom_functions.registered_at IS 'When this version was registered.';
+COMMENT ON COLUMN cerebro.custom_functions.description IS 'Description that the administrator gave.';
+COMMENT ON COLUMN cerebro.custom_functions.added_by IS 'The administrator who added this version.';
+COMMENT ON COLUMN cerebro.custom_functions.added_at IS 'When this version was added.';
 COMMENT ON COLUMN cerebro.custom_functions.sha256 IS 'SHA-256 checksum of the source, in hexadecimal.';
 COMMENT ON COLUMN cerebro.custom_functions.source IS 'Python source of the function.';
 

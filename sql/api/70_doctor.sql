@@ -13,7 +13,7 @@ dropped after half an hour, or after the seconds that keep_ready in install.json
 - engine: tensorflow, jax or torch. NULL: tensorflow.';
 
 CREATE OR REPLACE FUNCTION cerebro.doctor(segments integer DEFAULT NULL)
-RETURNS TABLE (place text, check_name text, status text, found text, advice text)
+RETURNS TABLE (component text, check_name text, status text, found text, advice text)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.doctor(plpy, *args)

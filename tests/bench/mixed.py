@@ -103,7 +103,7 @@ def make_model(stage: Stage) -> None:
     lab.selection("mixed_mst", [(model, compiled, "batch_size=256")], arch="mixed_arch")
     lab.fit("mixed_packed", MODEL, "mixed_mst", 1)
     columns = lab(
-        "SELECT json_agg(c ORDER BY place) FROM prepared_columns('mixed_packed') c WHERE NOT is_target"
+        "SELECT json_agg(c ORDER BY start) FROM prepared_columns('mixed_packed') c WHERE NOT is_target"
         " GROUP BY variable"
     )
     given = {"dsn": lab.dsn, "schema": lab.schema, "architecture": architecture, "sizes": sizes(stage)}

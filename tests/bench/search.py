@@ -80,7 +80,7 @@ def curve_of(lab: Any, number: int, began: float) -> tuple[float, Curve]:
     )
     epochs = lab(
         "SELECT extract(epoch FROM max(t.finished_at))::float8 AS at, max(m.value)"
-        "  FROM hop_timeline t JOIN metric m USING (run, model, epoch)"
+        "  FROM hop_timeline t JOIN metrics m USING (run, model, epoch)"
         " WHERE t.run = %s AND m.dataset = 'validation' AND m.metric = 'accuracy' AND m.value IS NOT NULL"
         " GROUP BY t.model, t.epoch ORDER BY at",
         number,

@@ -54,7 +54,7 @@ def trained(iris: Any, server: str) -> Iterator[Trained]:
     with Cerebro(iris) as cerebro:
         run = cerebro.fit("packed", "models", "mst", epochs=2, validation_table="validation",
                           evaluate_every=1, run_name=NAME, options={"seed": 1})  # fmt: skip
-        yield Trained(cerebro, server, run)
+        yield Trained(cerebro, server, run.run)
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_connecting_by_a_number_is_refused() -> None:
 
 def test_a_finished_run(trained: Trained) -> None:
     cerebro, run = trained.cerebro, trained.run
-    assert (cerebro.run(run).name, cerebro.run(run).status) == (NAME, "finished")
+    assert (cerebro.run(run).run_name, cerebro.run(run).status) == (NAME, "finished")
     assert run in [one.run for one in cerebro.runs()]
     assert [progress.percent for progress in cerebro.follow(run)] == [100.0]
     board = cerebro.leaderboard(run)
@@ -121,7 +121,7 @@ def test_a_finished_run(trained: Trained) -> None:
         == next(p for p in curve if (p.configuration, p.epoch) == (1, 2)).training_loss
     )
     assert {name for *_, name in metrics} == {"loss", "accuracy"}
-    timeline = cerebro.timeline(run)
+    timeline = cerebro.hop_timeline(run)
     assert sum(one.activity == "train" for one in timeline) == 3 * 2 * 2
     assert [one.started_at for one in timeline] == sorted(one.started_at for one in timeline)
     assert cerebro.run_time(run)[0].activity == "training"
@@ -129,7 +129,7 @@ def test_a_finished_run(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["run", "progress", "leaderboard", "learning_curve", "metrics", "timeline", "run_time"]
+    "method", ["run", "run_progress", "leaderboard", "learning_curve", "metrics", "hop_timeline", "run_time"]
 )
 def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
     with pytest.raises(client.NoSuchRun, match="There is no run 987654 of yours"):
@@ -138,12 +138,12 @@ def test_a_run_that_is_not_there(trained: Trained, method: str) -> None:
 
 def test_a_run_is_not_a_name(trained: Trained) -> None:
     with pytest.raises(TypeError, match="by its number"):
-        trained.cerebro.progress("iris")  # type: ignore[arg-type]
+        trained.cerebro.run_progress("iris")  # type: ignore[arg-type]
 
 
 def test_arguments_that_are_not_there(trained: Trained) -> None:
     with pytest.raises(TypeError, match="there is no argument validationtable"):
-        trained.cerebro.submit("packed", "other", "mst", epochs=1, validationtable="x")  # type: ignore[call-arg]
+        trained.cerebro.fit("packed", "other", "mst", epochs=1, validationtable="x")  # type: ignore[call-arg]
 
 
 def test_a_search_is_a_run_whose_models_say_what_was_chosen(trained: Trained, fresh_output: Callable[[], str]) -> None:
@@ -151,7 +151,7 @@ def test_a_search_is_a_run_whose_models_say_what_was_chosen(trained: Trained, fr
     found = trained.cerebro.search(
         "packed", fresh_output(), space, epochs=1, method={"name": "random"}, max_configurations=2, options={"seed": 1}
     )
-    found.wait()
+    assert found.done
     points = [one.chosen or {} for one in trained.cerebro.leaderboard(found)]
     assert len(points) == 2 and all(set(point) == {"learning_rate", "batch_size"} for point in points)
     with pytest.raises(TypeError, match="there is no argument methods"):
@@ -165,8 +165,6 @@ def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
         trained.cerebro.fit("packed", "models", "mst", epochs=1)
     assert caught.value.sqlstate == "42P07"
     assert "another name" in (caught.value.hint or "")
-    with pytest.raises(client.ServerError, match="already exists"):
-        trained.cerebro.submit("packed", "models", "mst", epochs=1)
     with pytest.raises(client.ServerError, match=f"run {trained.run} is finished") as caught:
         trained.cerebro.resume(trained.run)
     assert (caught.value.sqlstate, "epochs => 3" in (caught.value.hint or "")) == ("55000", True)
@@ -175,8 +173,10 @@ def test_what_the_server_refuses_comes_with_its_hint(trained: Trained) -> None:
             act(987654)
 
 
-def test_a_submitted_run_can_be_followed_and_cancelled(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    handle = trained.cerebro.submit("packed", fresh_output(), "mst", epochs=100_000)
+def test_a_run_that_is_not_waited_for_can_be_followed_and_cancelled(
+    trained: Trained, fresh_output: Callable[[], str]
+) -> None:
+    handle = trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000, wait=False)
     assert (handle.done, handle.status) == (False, "running")
     assert handle.run > trained.run
     for progress in handle.follow(every=0.1):
@@ -193,51 +193,45 @@ def test_a_submitted_run_can_be_followed_and_cancelled(trained: Trained, fresh_o
     assert trained.cerebro.run(handle).status == "cancelled"
 
 
-def test_interrupting_a_fit_cancels_it(
-    trained: Trained, fresh_output: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("early", [True, False])
+def test_interrupting_a_call_that_waits_cancels_its_run(
+    early: bool, trained: Trained, fresh_output: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any moment: while fit waits, and while the run is being submitted and has no number yet."""
-    submit = Cerebro.submit
-    for early in (False, True):
-        handles: list[RunHandle] = []
+    """While the call waits, and before it knows the number of the run."""
+    handles: list[RunHandle] = []
 
-        # The signal comes before the submit: how long a submit takes is not known, so "in the middle" cannot be timed.
-        def submitted(
-            self: Cerebro, *arguments: Any, early: bool = early, handles: Any = handles, **more: Any
-        ) -> RunHandle:
-            if early:
-                signal.raise_signal(signal.SIGINT)
-            handles.append(submit(self, *arguments, **more))
-            if not early:
-                threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-            return handles[0]
+    def begun(calls: Cerebro, run: int) -> RunHandle:
+        handles.append(RunHandle(calls, run))
+        if early:
+            signal.raise_signal(signal.SIGINT)
+        else:
+            threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return handles[0]
 
-        monkeypatch.setattr(Cerebro, "submit", submitted)
-        with pytest.raises(KeyboardInterrupt):
-            trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000)
-        with pytest.raises(client.RunFailed):
-            handles[0].wait(60)
-        assert handles[0].status == "cancelled"
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.setattr("cerebro_db.client.cerebro.RunHandle", begun)
+    with pytest.raises(KeyboardInterrupt):
+        trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000)
+    with pytest.raises(client.RunFailed):
+        handles[0].wait(60)
+    assert handles[0].status == "cancelled"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_submitted_run_ends_by_itself(trained: Trained, fresh_output: Callable[[], str]) -> None:
+def test_a_run_that_is_not_waited_for_ends_by_itself(trained: Trained, fresh_output: Callable[[], str]) -> None:
     output = fresh_output()
-    handle = trained.cerebro.submit("packed", output, "mst", epochs=1, validation_table="validation")
+    handle = trained.cerebro.fit("packed", output, "mst", epochs=1, validation_table="validation", wait=False)
     assert handle.wait(120) == handle.run
     assert handle.progress().status == "finished"
     assert len(handle.leaderboard()) == 3
     assert trained.cerebro.rows(f"SELECT count(*) FROM {output}") == [(3,)]
 
 
-def test_a_submitted_run_survives_the_process_that_submitted_it(
-    trained: Trained, fresh_output: Callable[[], str]
-) -> None:
+def test_a_run_survives_the_process_that_started_it(trained: Trained, fresh_output: Callable[[], str]) -> None:
     output = fresh_output()
     program = (
         "import os, signal, sys\n"
         "from cerebro_db.client import connect\n"
-        "handle = connect(sys.argv[1]).submit('packed', sys.argv[2], 'mst', epochs=20)\n"
+        "handle = connect(sys.argv[1]).fit('packed', sys.argv[2], 'mst', epochs=20, wait=False)\n"
         "print(handle.run, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -255,12 +249,12 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
     trained: Trained, fresh_output: Callable[[], str]
 ) -> None:
     cerebro, output, elsewhere = trained.cerebro, fresh_output(), fresh_output()
-    handle = cerebro.submit("packed", output, "mst", epochs=200)
+    handle = cerebro.fit("packed", output, "mst", epochs=200, wait=False)
     assert handle.cancel()
     with pytest.raises(client.RunFailed):
         handle.wait(60)
     cerebro.rows(f"CREATE TABLE {output}_info AS SELECT 1 AS in_the_way")
-    resumed = cerebro.resume(handle)
+    resumed = cerebro.resume(handle, wait=False)
     with pytest.raises(client.RunFailed, match="its model tables were not made: .*already exists") as caught:
         resumed.wait(120)
     assert resumed.status == caught.value.status == "finished"
@@ -288,18 +282,18 @@ PLANTED = """
 def test_runs_of_one_number_of_several_users(trained: Trained, fresh_output: Callable[[], str]) -> None:
     """Users write the rows of their runs themselves, so a number can be given twice."""
     mine = trained.cerebro
-    long = mine.submit("packed", fresh_output(), "mst", epochs=100_000)
+    long = mine.fit("packed", fresh_output(), "mst", epochs=100_000, wait=False)
     with town(trained.dsn) as root:
         mallory, admin = root.user("mallory", "cerebro_user"), root.user("admin", "cerebro_admin")
         for number in (trained.run, long.run):
             mallory(PLANTED.format(number))
         (me,) = root("SELECT current_user::text")
         # Without an owner a number means one's own run.
-        assert mine.run(trained.run).owner == mine.progress(trained.run).owner == me
+        assert mine.run(trained.run).owner == mine.run_progress(trained.run).owner == me
         assert len(mine.leaderboard(trained.run)) == 3
         assert mine.run(trained.run, mallory.name).model_table == "m"
         with connect(admin.dsn) as theirs:
-            for act in (theirs.run, theirs.cancel, theirs.forget, theirs.progress):
+            for act in (theirs.run, theirs.cancel, theirs.forget, theirs.run_progress):
                 with pytest.raises(client.ClientError, match="everal users have a run"):
                     act(trained.run)
             assert {run.owner for run in theirs.runs() if run.run == trained.run} == {me, mallory.name}
@@ -326,14 +320,14 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
     try:
         cerebro.rows(f"SELECT pack_plain('iris', '{order}', 'kind', 'attributes', segments => 2)")
         cerebro.rows("SELECT pack_like('iris', %s, 'kind', 'attributes', %s)", (odd, order))
-        run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd)
+        run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd).run
         assert cerebro.run(run).source_table == order
         plan = "SELECT source_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
         assert cerebro.rows(plan, (run,)) == [(order, odd, f"{SCHEMA}.{output}")]
         assert cerebro.rows(f"SELECT source_table, validation_table FROM {output}_summary") == [(order, odd)]
         assert cerebro.rows(f"SELECT count(*) FROM {cerebro.run(run).source_table}")[0][0] > 0
         assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
-        assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True) > run
+        assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True).run > run
         for name in (order, odd):
             judged = "SELECT madlib.madlib_keras_evaluate(%s, %s, %s, false, 1)"
             cerebro.rows(judged, (output, name, told := fresh_output()))
@@ -490,7 +484,7 @@ def test_training_on_a_table(trained: Trained, fresh_output: Callable[[], str]) 
         "iris", table, target="kind", budget=timedelta(minutes=2), architectures={"mlp": {"units": 8}},
         max_configurations=1, epochs=2, options={"seed": 1},
     )  # fmt: skip
-    assert handle.wait() == handle.run
+    assert handle.status == "finished"
     predicted = trained.cerebro.rows("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM iris')", (table,))
     assert predicted == trained.cerebro.rows("SELECT count(*) FROM iris")
     with pytest.raises(TypeError, match="there is no argument dry_run"):

@@ -124,7 +124,9 @@ def test_watching_a_finished_run(trained: Trained) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_watching_on_a_terminal(trained: Trained, width: int) -> None:
-    look = watches.snapshot(trained.cerebro, trained.cerebro.run(trained.run), trained.cerebro.progress(trained.run))
+    look = watches.snapshot(
+        trained.cerebro, trained.cerebro.run(trained.run), trained.cerebro.run_progress(trained.run)
+    )
     drawn = on_terminal(lambda console: console.print(watches.picture(look, width, 2)), width)
     assert NAME in drawn
     assert "100.0 %" in drawn and "█" in drawn and "12 of 12 hops" in drawn and "… and 1 more" in drawn
@@ -138,8 +140,8 @@ def test_show_on_a_terminal(trained: Trained) -> None:
 
 @pytest.fixture
 def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]:
-    handle = trained.cerebro.submit(
-        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1
+    handle = trained.cerebro.fit(
+        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1, wait=False
     )
     for progress in handle.follow():
         if progress.rows_per_second:
@@ -152,7 +154,7 @@ def test_a_run_under_way_and_a_watch_that_is_interrupted(
     trained: Trained, long_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def follow(self: Cerebro, run: Any, every: float = 0.5) -> Iterator[Any]:
-        yield self.progress(run)
+        yield self.run_progress(run)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Cerebro, "follow", follow)

@@ -109,7 +109,7 @@ def test_rows_come_with_the_declared_python_types(steered: Any, view: Any) -> No
 def test_a_change_is_refused_in_words(trained: Any) -> None:
     with Session(trained.cerebro.engine) as session:
         run = session.scalars(select(orm.Run).where(orm.Run.run == trained.run)).one()
-        run.name = "mine"
+        run.run_name = "mine"
         with pytest.raises(ReadOnly, match="Run is a row of the view cerebro.runs, which can only be read"):
             session.flush()
         session.rollback()
@@ -117,6 +117,6 @@ def test_a_change_is_refused_in_words(trained: Any) -> None:
         with pytest.raises(ReadOnly):
             session.flush()
         session.rollback()
-        session.add(orm.RunTime(run=1, place=1, activity="idling", owner="me"))
+        session.add(orm.RunTime(run=1, position=1, activity="idling", owner="me"))
         with pytest.raises(ReadOnly, match="RunTime"):
             session.commit()

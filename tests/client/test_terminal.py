@@ -170,7 +170,7 @@ def hostile_run(trained: Trained) -> Iterator[int]:
         run_name=LINES,
         description=LINES,
         options={"seed": 1},
-    )
+    ).run
     client.extend(run, 2, reason=LINES)  # waits, because the run has ended
     client.rows(
         "INSERT INTO cerebro.decision (run, model, epoch, decision, policy, reason) VALUES (%s, 2, 1, 'stop', %s, %s)",
@@ -214,7 +214,7 @@ def test_commands_about_a_hostile_run(trained: Trained, hostile_run: int) -> Non
 
 def test_watching_a_hostile_run_on_a_terminal(trained: Trained, hostile_run: int) -> None:
     client = trained.cerebro
-    look = watches.snapshot(client, client.run(hostile_run), client.progress(hostile_run))
+    look = watches.snapshot(client, client.run(hostile_run), client.run_progress(hostile_run))
     drawn = printed(lambda terminal: terminal.print(watches.picture(look, 120, 5)), 120, force_terminal=True)
     assert "␛[31mred" in drawn and not obeyed(SEQUENCE.sub("", drawn))
     ended = [line for line in drawn.splitlines() if line.startswith("finished")]

@@ -142,3 +142,10 @@ def test_schedules_can_be_given_and_are_kept() -> None:
 def test_changes_that_cannot_be(changes: Any, error: type[CerebroError], said: str) -> None:
     with pytest.raises(error, match=said):
         changed(ADAM, "batch_size=8", changes)
+
+
+def test_the_hint_for_a_key_that_a_clone_cannot_change() -> None:
+    for name, hint in (("units", "A clone keeps the architecture of its parent"), ("learning_rat", "The nearest are")):
+        with pytest.raises(InvalidArgument) as caught:
+            changed(ADAM, "batch_size=8", {name: 64})
+        assert hint in (caught.value.hint or "")

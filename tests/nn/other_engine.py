@@ -20,7 +20,7 @@ from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
 
 from . import configurations as c
 from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
-from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
+from .test_trainer import AVERAGED, CATEGORICAL, IMAGES, LABELS, check_averages, failure
 from .trainer_client import Trainer, full
 
 NUMBERS = itertools.count()
@@ -178,6 +178,10 @@ class OtherEngine:
         libraries = Path(f"/proc/{engines[place].process.pid}/maps").read_text()
         found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
         assert found == ["tensorflow" if place == 2 else self.module]
+
+    @pytest.mark.parametrize("name", AVERAGED)
+    def test_averages_are_what_is_evaluated_and_what_tables_get(self, engines: list[Trainer], name: str) -> None:
+        check_averages(engines[0], AVERAGED[name], "digits")
 
     @pytest.mark.parametrize("name", WITHOUT_CHANCE)
     def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 from ..errors import InvalidArgument, Unsupported
 from . import custom, flat, params, writing
 from .custom import Known
-from .optimizers import canonical_optimizer
+from .optimizers import WITH_SLOTS, canonical_optimizer, slots
 
-OF_AN_ARCHITECTURE = ("architecture",)
+KEPT = (
+    "A clone keeps the architecture of its parent, with the architecture's parameters. It can change the loss,"
+    " arguments of the optimizer, batch_size and other parameters of training."
+)
 
 
 def changed(compile_text: str, fit_text: str, changes: object, known: Known = custom.NONE) -> tuple[str, str]:
@@ -22,16 +25,20 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
         raise InvalidArgument(
             "changes must be a JSON object.", hint='For instance {"learning_rate": 0.001, "batch_size": 64}.'
         )
-    for name in OF_AN_ARCHITECTURE:
-        if name in changes:
-            raise Unsupported(
-                f"changes cannot contain {name}: a clone takes over the weights of its parent, which fit no other"
-                " architecture.",
-                hint="cerebro.add_configuration() adds a model of another architecture.",
-            )
+    if flat.ARCHITECTURE in changes:
+        raise Unsupported(
+            "changes cannot contain architecture: a clone takes over the weights of its parent, which fit no other"
+            " architecture.",
+            hint="cerebro.add_configuration() adds a model of another architecture.",
+        )
+    for name in changes:
+        if name not in flat.RESERVED:
+            raise flat.unknown(name, (), "changes", KEPT)
     compiled, fitted = params.compile_params(compile_text, known), params.fit_params(fit_text, tensorboard=True)
     point = {name: value for name, value in compiled.items() if value}
-    optimizer = canonical_optimizer(changes["optimizer"]) if "optimizer" in changes else compiled["optimizer"]
+    optimizer = compiled["optimizer"]
+    if "optimizer" in changes:
+        optimizer = _optimizer(compiled["optimizer"], canonical_optimizer(changes["optimizer"]))
     point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
     defaults = params.fit_params(None)
     fit = {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
@@ -46,14 +53,40 @@ def changed(compile_text: str, fit_text: str, changes: object, known: Known = cu
     return texts
 
 
+def _optimizer(parent: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer that is given; its class alone keeps all arguments, and without a learning rate it keeps that one.
+
+    Otherwise a clone would get Keras' default rate without anybody having said so.
+    """
+    if given["class_name"] != parent["class_name"]:
+        return given  # it is refused
+    if not given["config"]:
+        return {**given, "config": dict(parent["config"])}
+    rate = {name: value for name, value in parent["config"].items() if name == "learning_rate"}
+    return {**given, "config": {**rate, **given["config"]}}
+
+
+def chosen(parent: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was chosen for a clone: what was chosen for its parent, and the changes."""
+    return {**(parent or {}), **{"learning_rate" if name == "lr" else name: value for name, value in given.items()}}
+
+
 def require_same_optimizer(parent: str, child: str, known: Known = custom.NONE) -> None:
     """Refuse compile parameters of a clone whose optimizer has another class: the parent's state would not fit it."""
-    before, after = (params.compile_params(text, known)["optimizer"]["class_name"] for text in (parent, child))
-    if before != after:
+    before, after = (params.compile_params(text, known)["optimizer"] for text in (parent, child))
+    one, other = before["class_name"], after["class_name"]
+    if one != other:
         raise Unsupported(
-            f"a clone cannot change its optimizer from {before} to {after}: it takes over the optimizer's state.",
-            hint=f"Change the arguments of {before}, or add a model with another optimizer by"
+            f"a clone cannot change its optimizer from {one} to {other}: it takes over the optimizer's state.",
+            hint=f"Change the arguments of {one}, or add a model with another optimizer by"
             " cerebro.add_configuration().",
+        )
+    if slots(before) != slots(after):
+        changed = [name for name in WITH_SLOTS if bool(before["config"].get(name)) != bool(after["config"].get(name))]
+        raise Unsupported(
+            f"a clone cannot change whether {one} has {' and '.join(changed)}: it takes over a state that"
+            " has other variables.",
+            hint="cerebro.add_configuration() adds a model that starts with a state of its own.",
         )
 
 

@@ -57,8 +57,11 @@ def parts(given: Mapping[str, Any], parameters: Collection[str], where: str) -> 
     return found
 
 
-def unknown(key: str, parameters: Collection[str], where: str) -> InvalidArgument:
-    """The error for a key that a configuration cannot have; it lists the nearest that there are."""
+def unknown(key: str, parameters: Collection[str], where: str, hint: str | None = None) -> InvalidArgument:
+    """The error for a key that a configuration cannot have.
+
+    Its hint lists the nearest keys that there are. If none is near, it is ``hint``, or lists the usual keys.
+    """
     import difflib  # only now: a new session takes a millisecond for it
 
     if key == "epochs":
@@ -74,7 +77,7 @@ def unknown(key: str, parameters: Collection[str], where: str) -> InvalidArgumen
     )
     return InvalidArgument(
         f"{where}: there is no parameter {key[:80]!r}.",
-        hint=f"{'The nearest are' if near else 'Parameters are'}: {listed}.",
+        hint=hint if hint and not near else f"{'The nearest are' if near else 'Parameters are'}: {listed}.",
     )
 
 

@@ -119,9 +119,11 @@ def _custom_function(vocabulary: Vocabulary, name: str, known: Known) -> str:
 def _unknown(vocabulary: Vocabulary, name: str, known: Known) -> CerebroError:
     if vocabulary is LOSSES and name in ("serialize", "deserialize", "get"):
         return InvalidArgument(f"Loss function {name} is not supported.")
-    told = ": " + known.unknown.replace("{}", shown(name)) if isinstance(known, custom.AsMadlib) else ""
+    told = ""
+    if isinstance(known, custom.AsMadlib):
+        told = " in compile_params: " + known.unknown.replace("{}", shown(name))
     return InvalidArgument(
-        f"unknown {vocabulary.category} {shown(name)!r} in compile_params{told}",
+        f"unknown {vocabulary.category} {shown(name)!r}{told}",
         hint=f"{vocabulary.closest(name)} {_registered(vocabulary, name, known)}",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument, UndefinedObject, WrongState
@@ -29,6 +29,7 @@ class Standing:
     model_id: int
     compile_params: str
     fit_params: str
+    chosen: Mapping[str, Any] | None = None  # the point of the search space, if it is one
 
     def __str__(self) -> str:
         return f"model {self.model} (configuration {self.key})"

@@ -43,7 +43,8 @@ class Program(Protocol):
     outputs: list[list[int | None]]
     weights: int  # number of variables that are the model's weights; they come first
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
-    volatile: bool  # whether weights alone are not all that evaluating and predicting need, or they replace weights
+    volatile: bool  # whether weights alone are not all that evaluating and predicting need
+    averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
@@ -68,11 +69,17 @@ class Program(Protocol):
     def put_learning_rate(self, configuration: dict[str, Any]) -> None:
         """After the state of another configuration was read: give its variable this configuration's learning rate."""
 
+    def evaluated(self, index: int, get: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
+        """The value of a weight to evaluate and to predict with: the average, if the optimizer averages weights.
+
+        ``get``: values of the state that are those of the variables.
+        """
+
     def average(self) -> None:
-        """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
+        """Put the values to evaluate and to predict with into the weights."""
 
     def put_back(self) -> Callable[[], None]:
-        """Remember what evaluating and predicting may write, besides averages; the function puts it back."""
+        """Remember what evaluating and predicting may write, averages included; the function puts it back."""
 
     def start_metrics(self) -> None: ...
 

@@ -45,7 +45,7 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
-    check_buffer_size(given.buffer_size)
+    check_buffer_size(given.buffer_size, words)
     constant = _constant(given.divide_by, words)
     wanted = platform.segments_wanted(db, given.segments)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
@@ -90,7 +90,7 @@ def pack_validation(
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
-    check_buffer_size(given.buffer_size)
+    check_buffer_size(given.buffer_size, words)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     training = read_training(db, given.packed_table, words.packed_table)
 
@@ -157,12 +157,9 @@ def free_output(db: Database, text: str | None) -> Name:
     return relations.new(db, text, ("_summary",))
 
 
-def check_buffer_size(buffer_size: int | None) -> None:
+def check_buffer_size(buffer_size: int | None, words: ArgumentWords = NATURAL) -> None:
     if buffer_size is not None and buffer_size <= 0:
-        raise InvalidArgument(
-            "The buffer size has to be a positive integer or NULL.",
-            hint="NULL makes buffers of about 8 MB.",
-        )
+        raise InvalidArgument(words.buffer_size, hint="NULL makes buffers of about 8 MB.")
 
 
 def _constant(value: float | None, words: ArgumentWords) -> float:

@@ -16,7 +16,7 @@ def prepared_columns(db: Database, table: str | None) -> list[dict[str, Any]]:
     found = []
     layout = read_layout(db, table)
     for variable in (*layout.inputs, *layout.outputs):
-        place = 1
+        start = 1
         for number, column in enumerate(variable.columns):
             document = variable.preparation.to_json()
             features = variable.preparation.features
@@ -31,10 +31,10 @@ def prepared_columns(db: Database, table: str | None) -> list[dict[str, Any]]:
                     "column_name": column,
                     "column_type": document.pop("type", None),
                     "prepared_as": what,
-                    "place": place,
+                    "start": start,
                     "width": width,
                     "parameters": json.dumps({name: one for name, one in document.items() if name != "family"}),
                 }
             )
-            place += width
+            start += width
     return found

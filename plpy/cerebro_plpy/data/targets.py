@@ -32,7 +32,7 @@ def decide(found: Found, wish: Wish) -> Preparation:
     if not found.filled:
         raise BadData(f"the target '{found.name}' is NULL in all {found.rows} rows.", hint="Name another column.")
     groups = found.groups
-    if groups == 1:
+    if found.numbers.constant if found.numbers.rows else groups == 1:
         raise BadData(
             f"the target '{found.name}' has the same value in all rows.",
             hint="There is nothing to predict. Check the rows and the name of the column.",

@@ -13,7 +13,8 @@ class ArgumentWords:
     inputs: str = "inputs"
     packed_table: str = "packed_table"
     classes: str = "classes"
-    divide_by: str = "divide_by must be a positive number, or NULL."  # what is wrong with another number
+    buffer_size: str = "buffer_size must be at least 1, or NULL."  # what is wrong with another number
+    divide_by: str = "divide_by must be a positive number, or NULL."  # the same
 
 
 NATURAL = ArgumentWords()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable
 
-from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
+from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported
 from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
@@ -20,12 +20,16 @@ INTERNAL = ""  # ``called`` of a function that only the product calls: its error
 
 
 def entry(
-    function: Callable[..., Any] | None = None, *, called: str | None = None, longest: int = sizes.LONGEST
+    function: Callable[..., Any] | None = None,
+    *,
+    called: str | None = None,
+    longest: int = sizes.LONGEST,
+    on_segment: bool = False,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 
     Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
-    computes (``listening.py``).
+    computes (``listening.py``).  ``on_segment``: Greenplum calls it on the segments; see ``_refuse_within_query``.
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
     of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
@@ -33,12 +37,14 @@ def entry(
     """
 
     if function is None:
-        return lambda function: entry(function, called=called, longest=longest)
+        return lambda function: entry(function, called=called, longest=longest, on_segment=on_segment)
     body = function
     name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+        if on_segment:
+            _refuse_within_query(plpy)
         db = Database(plpy, name)
 
         def action() -> Any:
@@ -48,6 +54,15 @@ def entry(
         return _as_postgres(db, action)
 
     return call
+
+
+def _refuse_within_query(plpy: Any) -> None:
+    """Refuse to run on Greenplum's coordinator while segments work on the query that calls the function.
+
+    A statement would crash the server there.  PL/pgSQL guards all other functions (sql/api/95_greenplum_calls.sql).
+    """
+    if cancellation.is_dispatching():
+        raise _postgres_error(plpy, Unsupported("a query calls this on the coordinator. It runs on the segments only."))
 
 
 def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:

@@ -44,21 +44,21 @@ def doctor(db: Database, segments: int | None) -> Iterator[tuple[str, str, str, 
     rows: list[Row] = []
     here = inspection.facts()
     examined = Examined(db, listener(db.plpy), segments, here, platform.of(db))
-    for place, name, check in CHECKS:
-        rows += _tried(db, rows, place, name, lambda check=check: list(check(examined))) or []  # type: ignore[misc]
-    return iter([(row.place, row.check, row.status, row.found, row.advice) for row in rows])
+    for component, name, check in CHECKS:
+        rows += _tried(db, rows, component, name, lambda check=check: list(check(examined))) or []  # type: ignore[misc]
+    return iter([(row.component, row.check, row.status, row.found, row.advice) for row in rows])
 
 
-def _tried(db: Database, rows: list[Row], place: str, name: str, look: Callable[[], Any]) -> Any:
+def _tried(db: Database, rows: list[Row], component: str, name: str, look: Callable[[], Any]) -> Any:
     """What a check returns, or None after adding a row that says why it failed."""
     try:
         return look()
     except db.plpy.SPIError as error:
         if str(error.sqlstate).startswith("57"):
             raise  # cancelled, or the server shuts down
-        rows.append(Row(place, name, PROBLEM, first_line(error), "The check could not be made."))
+        rows.append(Row(component, name, PROBLEM, first_line(error), "The check could not be made."))
     except CerebroError as error:
-        rows.append(Row(place, name, PROBLEM, with_detail(error), error.hint))
+        rows.append(Row(component, name, PROBLEM, with_detail(error), error.hint))
     except Exception as error:
-        rows.append(Row(place, name, PROBLEM, f"{type(error).__name__}: {first_line(error)}", None))
+        rows.append(Row(component, name, PROBLEM, f"{type(error).__name__}: {first_line(error)}", None))
     return None

@@ -24,7 +24,7 @@ ENOUGH_DISK = 1 << 30  # bytes
 class Row:
     """A finding.  Advice says what to do about it."""
 
-    place: str
+    component: str
     check: str
     status: str
     found: str
@@ -51,13 +51,13 @@ class Examined:
 Check = Callable[[Examined], Iterable[Row]]
 
 
-def disk_row(place: str, check: str, free: int | None, where: str) -> Row:
+def disk_row(component: str, check: str, free: int | None, where: str) -> Row:
     if free is None:
-        return Row(place, check, WARNING, f"could not determine the free space {where}")
+        return Row(component, check, WARNING, f"could not determine the free space {where}")
     found = f"{megabytes(free)} free {where}"
     if free < ENOUGH_DISK:
-        return Row(place, check, WARNING, found, "Make room: model states and cached rows are stored there.")
-    return Row(place, check, OK, found)
+        return Row(component, check, WARNING, found, "Make room: model states and cached rows are stored there.")
+    return Row(component, check, OK, found)
 
 
 def with_detail(error: CerebroError) -> str:

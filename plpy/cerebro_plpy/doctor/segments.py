@@ -39,12 +39,12 @@ def trainers(examined: Examined) -> Iterator[Row]:
         return
     sound = {}
     for segment, answer in sorted(answers.items()):
-        place = f"segment {segment}"
+        component = f"segment {segment}"
         if isinstance(answer, CerebroError):
-            yield Row(place, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
+            yield Row(component, "trainer", PROBLEM, with_detail(answer), answer.hint or "Its log says why.")
         else:
-            sound[place] = answer
-            yield from _segment(place, answer, without.get(segment))
+            sound[component] = answer
+            yield from _segment(component, answer, without.get(segment))
     if sound:
         yield from _agreement(examined, sound)
         yield from _memory(sound)
@@ -70,30 +70,30 @@ def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[i
         team.close()
 
 
-def _segment(place: str, answer: Inspected, no_gpu: CerebroError | None) -> Iterator[Row]:
+def _segment(component: str, answer: Inspected, no_gpu: CerebroError | None) -> Iterator[Row]:
     versions = answer.trainer.versions
     software = f"Keras {versions['keras']} on {DISPLAY_NAMES[versions['engine']]} {versions['engine_version']}"
     found = f"{software}, numpy {versions['numpy']}, Python {versions['python']}"
     if numbers(versions["keras"]) < OLDEST_KERAS:
         least = ".".join(map(str, OLDEST_KERAS))
         advice = f"Install Keras {least} or later in the trainer's environment: architectures can trick older versions."
-        yield Row(place, "trainer", PROBLEM, found, advice)
+        yield Row(component, "trainer", PROBLEM, found, advice)
     else:
-        yield Row(place, "trainer", OK, f"{found}; ready after {answer.seconds:.1f} s")
+        yield Row(component, "trainer", OK, f"{found}; ready after {answer.seconds:.1f} s")
     devices = answer.trainer.devices
     found = f"{', '.join(devices)}; {counted(answer.threads or 0, 'thread')}"
     if no_gpu is None:
-        yield Row(place, "devices", OK, found)
+        yield Row(component, "devices", OK, found)
     else:
-        yield Row(place, "devices", WARNING, f"{found}; {with_detail(no_gpu)}", no_gpu.hint)
+        yield Row(component, "devices", WARNING, f"{found}; {with_detail(no_gpu)}", no_gpu.hint)
     achieved = answer.trainer.confinement
     if achieved:
-        yield Row(place, "confinement", OK, ", ".join(achieved))
+        yield Row(component, "confinement", OK, ", ".join(achieved))
     else:
         advice = "Only the allow-list and a process of its own confine the trainer; a newer Linux kernel does more."
-        yield Row(place, "confinement", WARNING, "none", advice)
+        yield Row(component, "confinement", WARNING, "none", advice)
     where = "for cached rows, in memory" if answer.in_memory else f"for cached rows, in the data folder ({SCRATCH})"
-    yield disk_row(place, "room", answer.scratch, where)
+    yield disk_row(component, "room", answer.scratch, where)
 
 
 def _agreement(examined: Examined, sound: dict[str, Inspected]) -> Iterator[Row]:

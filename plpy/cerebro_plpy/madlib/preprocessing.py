@@ -19,6 +19,7 @@ WORDS = ArgumentWords(
     inputs="independent_varname",
     packed_table="training_preprocessor_table",
     classes="num_classes",
+    buffer_size="The buffer size has to be a positive integer or NULL.",
     divide_by="The normalizing constant has to be a positive integer or NULL.",
 )
 

@@ -37,7 +37,7 @@ def hyperband_schedule(
     )
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def gpu_texts(db: Database, source: str) -> list[str]:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return [gpu.as_nvidia() if source == "nvidia" else gpu.as_tensorflow() for gpu in described_gpus()]

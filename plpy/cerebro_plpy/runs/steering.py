@@ -10,7 +10,9 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
 from cerebro_db.core.parameters import changes, flat
+from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.search import objective as objectives
 from cerebro_db.core.search import steering
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
 
@@ -88,7 +90,7 @@ def clone_model(db: Database, *arguments: Any) -> int:
         changed = documents.argument(given.changes, "changes")
         known = custom_functions.known(db)
         texts = changes.changed(parent.compile_params, parent.fit_params, changed, known)
-        configuration = NewConfiguration(*texts, chosen=changed)
+        configuration = NewConfiguration(*texts, chosen=changes.chosen(parent.chosen, changed))
     new = NewModel(parent=parent.model, configuration=configuration)
     return steered.ask(Action.ADD, given.reason, new=new.to_json())
 
@@ -103,7 +105,9 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
     listed = configurations.checked(db, given, "parameters", {})
     known = custom_functions.known(db)
     made, compiled, fit, parsed, _ = configurations.built(listed, layout, segments, objective, known)
-    reading.for_outputs(parsed, reading.architecture(json.dumps(made)))
+    translated = reading.architecture(json.dumps(made))
+    parsed = reading.for_outputs(parsed, translated)
+    objectives.require_reported(objective, reported(parsed, reading.outputs(translated)))
     new = NewModel(configuration=NewConfiguration(compiled, fit, None, json.dumps(made)))
     return steered.ask(Action.ADD, reason, new=new.to_json())
 

@@ -26,6 +26,7 @@ from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.training_plan import Wishes
 
+from .. import platform
 from ..data import visibility
 from ..database.access import Database
 from ..database.entry import entry
@@ -265,7 +266,11 @@ def _searching(
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
     )
-    plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, seconds, rows.validated, wishes)
+    limit = platform.of(db).statement_limit(db)
+    # The plan reckons with all segments at work. Where a queue lets fewer work at a time, that much less is done.
+    share = min(1.0, limit.working / rows.segments) if limit is not None else 1.0
+    worth = None if seconds is None else seconds * share
+    plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, worth, rows.validated, wishes)
     if given.verb == TRAIN:
         options = {"keep": LAST if rows.layout.folds else BEST, **options, "objective": plan.objective}
         space: dict[str, Any] = plan.space

@@ -16,42 +16,42 @@ from .prediction import Answer
 LONGEST_ORDER = 64_000_000  # characters; an order to suggest points has the whole history of a search
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def worker_open(db: Database, settings: str) -> str:
     """Starts this session's trainer, or tells about the one that runs."""
     require(settings=(settings, str))
     return protocol.encode_opened(current.mine(db).open(protocol.decode_settings(settings)))
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def worker_close(db: Database) -> None:
-    current.close_mine()
+    current.close(db)
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
     """Takes one variable of one packed buffer into this session's cache."""
     require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
-    current.opened(db).receive_rows(handle, variable, payload)
+    current.receiving(db).receive_rows(handle, variable, payload)
     return len(payload)
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    current.opened(db).receive_state(name, start, payload)
+    current.receiving(db).receive_state(name, start, payload)
     return len(payload)
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
     """A model's state that a visit of this session has left, in rows."""
     require(visit=(visit, int), index=(index, int))
     return current.opened(db).outgoing.rows(visit, index)
 
 
-@entry(called=INTERNAL, longest=LONGEST_ORDER)
+@entry(called=INTERNAL, longest=LONGEST_ORDER, on_segment=True)
 def work(db: Database, order: str) -> str:
     """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session.
 
@@ -67,7 +67,7 @@ def work(db: Database, order: str) -> str:
         return protocol.reply_json(protocol.Failure.of(error))
 
 
-@entry(called=INTERNAL)
+@entry(called=INTERNAL, on_segment=True)
 def predict_chunk(db: Database, rows: int, variables: list[bytes | None]) -> list[Answer]:
     """Predicts so many rows; per input of the model the bytes of their arrays, without those that are NULL."""
     require(rows=(rows, int), variables=(variables, list))

@@ -635,7 +635,7 @@ WRONG = [
     (
         {"buffer_size": 0},
         "22023",
-        "cerebro.pack_plain: The buffer size has to be a positive integer or NULL.",
+        "cerebro.pack_plain: buffer_size must be at least 1, or NULL.",
     ),
     ({"divide_by": 0}, "22023", "divide_by must be a positive number, or NULL."),
     ({"divide_by": -1}, "22023", "divide_by must be a positive number, or NULL."),

@@ -89,7 +89,7 @@ def values(place: Lab, table: str, variable: str) -> np.ndarray:
 
 def columns_of(place: Lab, table: str) -> dict[str, Any]:
     rows = place(
-        "SELECT column_name, variable, prepared_as, place, width, parameters, is_target FROM prepared_columns(%s)",
+        "SELECT column_name, variable, prepared_as, start, width, parameters, is_target FROM prepared_columns(%s)",
         table,
     )
     return {name: dict(zip(("variable", "as", "place", "width", "parameters", "target"), row)) for name, *row in rows}

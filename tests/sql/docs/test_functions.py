@@ -126,7 +126,7 @@ def test_who_may_register(lab: Lab, user: Any) -> None:
     with signed_in(lab, "cerebro_admin") as admin:
         assert run(admin, "SELECT cerebro.add_custom_function('hits', %s, 'metric')", HITS) == [(2,)]
         (me,) = run(admin, "SELECT current_user::text")[0]
-        assert run(admin, "SELECT registered_by::text FROM cerebro.custom_functions WHERE name = 'hits'") == [(me,)]
+        assert run(admin, "SELECT added_by::text FROM cerebro.custom_functions WHERE name = 'hits'") == [(me,)]
         for statement in (
             "UPDATE cerebro.custom_function SET source = 'x'",
             "DELETE FROM cerebro.custom_function",

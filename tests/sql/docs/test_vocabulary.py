@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from cerebro_db.client.cli import app
 from cerebro_plpy.runs.tables.model_tables import INFO_COLUMNS
 from tests import reference
 from tests.conftest import connect
+from tests.sql.pages import ROOT
 
 OF_MADLIB = {"convert_madlib_table", "madlib_fit_multiple_model"}
 # Words that were given up, or that are MADlib's, with the word that is meant.
@@ -33,7 +35,10 @@ GIVEN_UP = {
 }  # fmt: skip
 # In a view, the plural of what can be counted is how many there are.
 COUNTED = {"configurations", "weights", "segments", "epochs", "folds", "rows"}
+SHOWN_AS_TEXT = {"parameters"}  # of a request: what its user wrote
+OF_SQL_ONLY = {"architectures", "custom_functions", "limits", "run_plan"}
 NUMBERS = {"integer", "bigint"}
+OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
 OF_PYTHON = {"self", "run_or_table", "timeout", "arguments"}
 
@@ -54,6 +59,24 @@ def arguments(connection: Any) -> dict[str, dict[str, str]]:
             if name not in OF_MADLIB:
                 found.setdefault(name, {}).update(argument.split("\t")[:2] for argument in listed)
     return found
+
+
+RESULTS = """
+SELECT p.proname::text, out.name, pg_catalog.format_type(out.type, NULL)
+  FROM pg_catalog.pg_proc p, unnest(p.proargnames, p.proallargtypes, p.proargmodes) AS out (name, type, mode)
+ WHERE p.pronamespace = 'cerebro'::regnamespace AND p.proname NOT LIKE '\\_%' AND out.mode = 't'
+"""
+
+
+@pytest.fixture(scope="module")
+def results(connection: Any) -> dict[str, dict[str, str]]:
+    """Function to the columns that it returns, with their types."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    with connection.cursor() as cursor:
+        cursor.execute(RESULTS)
+        for name, column, kind in cursor:
+            found[name][column] = kind
+    return dict(found)
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +103,35 @@ def test_an_argument_has_one_type(arguments: dict[str, dict[str, str]]) -> None:
     assert {word: kinds for word, kinds in types(arguments).items() if len(kinds) > 1} == {}
 
 
-def test_a_column_has_one_type(columns: dict[str, dict[str, str]]) -> None:
-    assert {word: kinds for word, kinds in types(columns).items() if len(kinds) > 1 and word not in COUNTED} == {}
+def test_a_column_of_views_and_functions_has_one_type(
+    columns: dict[str, dict[str, str]], results: dict[str, dict[str, str]]
+) -> None:
+    found = types({**columns, **results})
+    several = {word: kinds.keys() for word, kinds in found.items() if len(kinds) > 1 and word not in COUNTED}
+    assert {word: kinds for word, kinds in several.items() if word not in OF_THE_TARGET | SHOWN_AS_TEXT} == {}
+    assert all(several[word] <= {"jsonb", "text"} for word in SHOWN_AS_TEXT) and len(results) >= 10
+
+
+def test_each_view_about_runs_and_models_has_a_method_of_its_name(columns: dict[str, dict[str, str]]) -> None:
+    methods = {name for name, _ in inspect.getmembers(Cerebro, inspect.isfunction)}
+    assert columns.keys() - methods == OF_SQL_ONLY
+
+
+def test_the_page_has_the_types_of_the_catalog(
+    arguments: dict[str, dict[str, str]], columns: dict[str, dict[str, str]]
+) -> None:
+    """Where the page gives a type of SQL: that of the arguments and columns in the row, and of the word itself."""
+    found = types({**arguments, **columns})
+    checked, wrong = 0, {}
+    for line in (ROOT / "docs" / "vocabulary.md").read_text().splitlines():
+        _, _, word, kind, names, *_ = [*map(str.strip, line.split("|")), *[""] * 5]
+        told = re.match(r"(text|integer|bigint|boolean|double precision)\b(?! or)", kind)
+        for name in [word.replace(" ", "_"), *re.findall(r"`(\w+)`", names)] if told else []:
+            if name in found and name not in COUNTED:
+                checked += 1
+                if found[name].keys() != {told[1]}:  # type: ignore[index]
+                    wrong[name] = (kind, found[name])
+    assert wrong == {} and checked > 15
 
 
 def test_a_column_is_what_the_argument_of_its_name_is(
@@ -140,7 +190,7 @@ def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> No
     assert wrong == {} and checked >= 15
     for name, listed in (("train", TrainArguments), ("search", SearchArguments), ("fit", FitArguments)):
         own = inspect.signature(getattr(Cerebro, name)).parameters.keys() | listed.__annotations__.keys()
-        assert arguments[name].keys() - own <= {"wait", "dry_run"}, name
+        assert arguments[name].keys() - own <= {"dry_run"}, name
         assert listed.__annotations__.keys() <= arguments[name].keys(), name
 
 

@@ -125,6 +125,26 @@ def test_a_lost_summary_is_made_again(madlib: Lab) -> None:
     assert madlib("SELECT * FROM mst_s_summary") == [("arch_s", None)]
 
 
+def test_a_selection_table_finds_its_architectures_under_any_search_path(madlib: Lab) -> None:
+    """MADlib stores the name as it was written; a name without a schema means the table beside it."""
+    madlib("SELECT madlib.load_keras_model('arch_p', %s)", json.dumps(flower_model()))
+    load = "SELECT madlib.load_model_selection_table('{}', '{}', ARRAY[1], ARRAY[%s], ARRAY[NULL]::text[])"
+    madlib(load.format("arch_p", "mst_p"), "loss='mse',optimizer='Adam()'")
+    assert madlib("SELECT fit_params FROM mst_p") == [(None,)], "NULL stays NULL"
+    here = madlib.schema
+    madlib("SET search_path = cerebro, madlib")
+    try:
+        grid = f"'{here}.arch_p', '{here}.mst_p', ARRAY[1], {GRID}, $${{'batch_size': [8]}}$$"
+        madlib(f"SELECT madlib.generate_model_configs({grid})")
+        assert madlib.value(f"SELECT count(*) FROM {here}.mst_p") == 3
+    finally:
+        madlib(f"SET search_path = {here}, public, cerebro, madlib")
+    madlib("CREATE SCHEMA IF NOT EXISTS beside")
+    madlib(load.format("arch_p", "beside.mst_p"), "loss='mse',optimizer='Adam()'")
+    assert madlib("SELECT model_arch_table FROM beside.mst_p_summary") == [(f'"{here}"."arch_p"',)]
+    madlib("DROP SCHEMA beside CASCADE")
+
+
 def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
     model = flower_model(classes=4)
     model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
@@ -152,7 +172,7 @@ def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
         (pytest.approx(metric, abs=1e-5), ["ce"], "categorical_crossentropy")
     ]
     run = things.value("SELECT run FROM out_w_summary")
-    measured = "SELECT dataset, value FROM cerebro.metric WHERE run = %s AND metric = 'loss' AND epoch = 1"
+    measured = "SELECT dataset, value FROM cerebro.metrics WHERE run = %s AND metric = 'loss' AND epoch = 1"
     found = dict(things(measured, run))
     assert found["training, after"] == pytest.approx(trained, abs=1e-6) != pytest.approx(found["training"], abs=1e-4)
 

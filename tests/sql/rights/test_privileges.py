@@ -206,7 +206,7 @@ VIEWS = (
     "runs",
     "learning_curve",
     "leaderboard",
-    "metric",
+    "metrics",
     "run_progress",
     "hop_timeline",
     "segments_now",
@@ -268,11 +268,11 @@ def test_what_one_writes_about_a_run_breaks_nobodys_views(people: Any) -> None:
     odd = '{"a": 1e400, "b": [1e-400, "x", [2], null], "e": [], "f1_score": [1, 2, 3, 4]}'
     values = ", ".join({**own, "metrics": f"'{odd}'"}.get(c, f'"{c}"') for c in columns)
     anna(f"INSERT INTO cerebro.hop SELECT {values} FROM cerebro.hop LIMIT 1")
-    assert sorted(anna("SELECT metric FROM cerebro.metric WHERE epoch = 77 AND value IS NOT NULL")) == sorted([
+    assert sorted(anna("SELECT metric FROM cerebro.metrics WHERE epoch = 77 AND value IS NOT NULL")) == sorted([
         "b[0]", "f1_score", "f1_score[down]", "f1_score[up]", "f1_score[2]", "f1_score[3]", "loss",
     ])  # fmt: skip
     monitor = people[3]
-    shown = set(monitor("SELECT metric FROM cerebro.metric WHERE epoch = 77"))
+    shown = set(monitor("SELECT metric FROM cerebro.metrics WHERE epoch = 77"))
     assert {"f1_score[0]", "f1_score[1]"} < shown and not {"f1_score[up]", "f1_score[down]"} & shown, "classes are data"
     no_segments = """jsonb_populate_record(r, '{"run": 9, "segments": 0}')"""
     anna.refused(

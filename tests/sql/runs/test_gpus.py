@@ -42,7 +42,7 @@ def losses(lab: Lab, number: int) -> list[float]:
 
 
 def test_the_doctor_finds_it(flowers: Lab) -> None:
-    found = flowers("SELECT check_name, status, found FROM cerebro.doctor(2) WHERE place ~ '^segment [01]$'")
+    found = flowers("SELECT check_name, status, found FROM cerebro.doctor(2) WHERE component ~ '^segment [01]$'")
     devices = [row for row in found if row[0] == "devices"]
     assert [status for _, status, _ in devices] == ["ok", "ok"] and all("GPU" in text for *_, text in devices)
     assert flowers.value("SELECT cardinality(cerebro._gpu_texts('nvidia'))") > 0

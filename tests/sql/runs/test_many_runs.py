@@ -33,7 +33,7 @@ VIEWS = (
     "learning_curve",
     "leaderboard",
     "cross_validation",
-    "metric",
+    "metrics",
     "run_progress",
     "hop_timeline",
     "run_time",

@@ -106,7 +106,7 @@ def test_the_views_and_tables_show_the_metrics_of_the_whole(rare: Lab, fitted: i
 
 def test_the_view_of_all_metrics(rare: Lab, fitted: int) -> None:
     shown = rare(
-        "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = 1 AND epoch = 2 ORDER BY 1, 2",
+        "SELECT dataset, metric, value FROM metrics WHERE run = %s AND configuration = 1 AND epoch = 2 ORDER BY 1, 2",
         fitted,
     )
     expected = by_keras(rare, 1)
@@ -124,7 +124,7 @@ def test_the_view_of_all_metrics(rare: Lab, fitted: int) -> None:
             "f1_score[usual]": of_usual, "loss": loss[dataset], "recall": expected["recall"],
         }.items())
     ]  # fmt: skip
-    assert rare.value("SELECT count(DISTINCT (model, epoch)) FROM metric WHERE run = %s", fitted) == 4
+    assert rare.value("SELECT count(DISTINCT (model, epoch)) FROM metrics WHERE run = %s", fitted) == 4
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def test_a_run_that_is_resumed_in_mid_epoch(rare: Lab) -> None:
     for key in (1, 2):
         expected = by_keras(rare, key, "resumed")
         shown = rare(
-            "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = %s"
+            "SELECT dataset, metric, value FROM metrics WHERE run = %s AND configuration = %s"
             " AND metric <> 'loss' AND metric !~ 'f1' ORDER BY 1, 2", run, key,
         )  # fmt: skip
         assert shown == [
@@ -189,20 +189,20 @@ def test_several_outputs(rare: Lab) -> None:
     assert rare("SELECT metrics_type, loss_type FROM pairs_models_info") == [
         (["price: r2_score", "mood: f1_score", "mood: AUC(curve='PR')"], "price: mse, mood: categorical_crossentropy")
     ]
-    names = [name for (name,) in rare("SELECT metric FROM metric WHERE run = %s ORDER BY 1", run)]
+    names = [name for (name,) in rare("SELECT metric FROM metrics WHERE run = %s ORDER BY 1", run)]
     assert names == [
         "loss", "mood_auc", "mood_f1_score", "mood_f1_score[0]", "mood_f1_score[1]", "mood_f1_score[2]", "mood_loss",
         "price_loss", "price_r2_score",
     ]  # fmt: skip
     assert rare("SELECT metric_name FROM leaderboard WHERE run = %s", run) == [("price_r2_score",)]
     of_price, of_mood, whole = (
-        rare.value("SELECT value FROM metric WHERE run = %s AND metric = %s", run, name)
+        rare.value("SELECT value FROM metrics WHERE run = %s AND metric = %s", run, name)
         for name in ("price_loss", "mood_loss", "loss")
     )
     assert of_price + of_mood == pytest.approx(whole, rel=1e-5)
     rare("SELECT madlib_keras_evaluate('pairs_models', 'pairs_packed', 'pairs_measured', NULL, 1)")
     (measured,) = rare("SELECT metric, metrics_type, loss_type FROM pairs_measured")
-    r2 = rare.value("SELECT value FROM metric WHERE run = %s AND metric = 'price_r2_score'", run)
+    r2 = rare.value("SELECT value FROM metrics WHERE run = %s AND metric = 'price_r2_score'", run)
     assert measured == (
         close(r2), ["price: r2_score", "mood: f1_score", "mood: AUC(curve='PR')"],
         "price: mse, mood: categorical_crossentropy",
@@ -215,7 +215,7 @@ def test_however_models_are_trained(rare: Lab, options: dict[str, Any]) -> None:
     for key in (1, 2):
         expected = by_keras(rare, key, "other_models")
         shown = rare(
-            "SELECT dataset, metric, value FROM metric WHERE run = %s AND configuration = %s"
+            "SELECT dataset, metric, value FROM metrics WHERE run = %s AND configuration = %s"
             " AND metric IN ('recall', 'auc') ORDER BY 1, 2", run, key,
         )  # fmt: skip
         assert shown == [

@@ -40,7 +40,7 @@ try:
     model = lab.architecture(flower_model())
     fit = "batch_size=8, epochs=1"
     lab.selection("mst", [(model, f"optimizer='Adam(learning_rate={rate})', {CROSS}", fit) for rate in (0.1, 0.03)])
-    answers["doctor"] = lab("SELECT place, check_name, status, found, advice FROM cerebro.doctor(2)")
+    answers["doctor"] = lab("SELECT component, check_name, status, found, advice FROM cerebro.doctor(2)")
     lab.fit("train", "plain", "mst", 1)
     before = lab.tables()
 

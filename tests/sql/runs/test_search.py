@@ -86,6 +86,9 @@ def test_a_search_tries_points_and_stops_most_of_them(flowers: Lab, halved: int)
         if status == "stopped":
             assert reason.startswith("waits at rung ") and by == "asha (random)" and epochs in (1, 2), (key, reason)
     assert flowers("SELECT count(*) FROM halved") == [(8,)]
+    for view in ("runs", "run_progress", "models"):
+        told = f"SELECT configurations FROM cerebro.{view} WHERE run = %s"
+        assert flowers(told, halved) == [(8,)], view
     architectures = flowers(
         "SELECT json_array_length(architecture #> '{config,layers}') FROM halved ORDER BY configuration"
     )

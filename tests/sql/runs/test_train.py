@@ -237,7 +237,7 @@ def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     thread.start()
     number = eventually(lambda: flats("SELECT run FROM hop JOIN run_plan USING (run) WHERE model_table LIKE '%%.slow'"))
     connection.cancel()
-    thread.join(30)
+    thread.join(120)
     assert said and said[0].pgcode == "57014"
     notices = "".join(connection.notices)
     connection.close()
@@ -266,7 +266,7 @@ def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> N
     )
     eventually(lambda: flats(packing))
     connection.cancel()
-    thread.join(30)
+    thread.join(120)
     connection.close()
     assert said == ["57014"]
     eventually(lambda: not flats(packing), what="the session that packs has ended")

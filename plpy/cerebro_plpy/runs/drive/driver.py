@@ -377,11 +377,13 @@ class Driver:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
-        finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
+        stopped = statuses.count(Status.STOPPED)
+        finished = statuses.count(Status.FINISHED) + stopped
         left = self.seconds_left(now)
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
-            f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"
+            f" {'models' if self.run.folds else 'configurations'} finished"
+            f"{f' ({stopped} stopped early)' if stopped else ''}{f', {failed} failed' if failed else ''},"
             f" {speed:,.0f} rows/s,"
             f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
         )

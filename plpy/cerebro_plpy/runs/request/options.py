@@ -129,7 +129,7 @@ def replayed(db: Database, run_id: int) -> dict[str, Any]:
     if recorded is None:
         raise UndefinedObject(
             f"there is no run {run_id} of yours to replay.",
-            hint="SELECT run, name, status FROM cerebro.runs lists your runs.",
+            hint="SELECT run, run_name, status FROM cerebro.runs lists your runs.",
         )
     if recorded.averaging:
         raise Unsupported(

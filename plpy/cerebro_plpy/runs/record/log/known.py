@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core import run_options
-from cerebro_db.core.documents import decoded
+from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
@@ -22,12 +22,18 @@ class Known(Part):
         """The models of a run that the caller may see."""
         found = self._all(
             sql(
-                "SELECT model, configuration, status, model_id, compile_params, fit_params FROM cerebro.leaderboard"
+                "SELECT model, configuration, status, model_id, compile_params, fit_params,"
+                " chosen::text AS chosen"
+                " FROM cerebro.leaderboard"
                 " WHERE run = {} AND owner = {} ORDER BY model"
             ),
             owner,
         )
-        return [Standing(*row) for row in found]
+        where = f"what was chosen for a configuration of run {self.run}"
+        return [
+            Standing(*row, None if chosen is None else Fields(decoded(chosen, where), where).document)
+            for *row, chosen in found
+        ]
 
     def size(self, owner: str) -> tuple[int, int]:
         """The planned epochs and the segments of a run that the caller may see."""

@@ -34,7 +34,7 @@ def earlier_configurations(db: Database, run: int, objective: Objective) -> list
             " AS architecture, c.compile::text AS compile,"
             " c.fit::text AS fit, {best}(v.value) AS value, max(v.epoch) AS epochs"
             "  FROM cerebro.configuration c JOIN cerebro.architecture a USING (run, owner, model_id)"
-            "  JOIN cerebro.metric v ON v.run = c.run AND v.configuration = c.configuration AND v.owner = current_user"
+            "  JOIN cerebro.metrics v ON v.run = c.run AND v.configuration = c.configuration AND v.owner = current_user"
             " WHERE c.run = $1 AND c.owner = {me} AND v.dataset = $2 AND v.metric = $3 AND v.value IS NOT NULL"
             " GROUP BY c.configuration, c.chosen::text, a.architecture::text, c.compile::text, c.fit::text"
             " ORDER BY c.configuration",
