@@ -31,7 +31,7 @@ class Known(Part):
         )
         where = f"what was chosen for a configuration of run {self.run}"
         return [
-            Standing(*row, None if chosen is None else Fields(decoded(chosen, where), where).document)
+            Standing(*row, chosen=None if chosen is None else Fields(decoded(chosen, where), where).document)
             for *row, chosen in found
         ]
 
