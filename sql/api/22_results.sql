@@ -115,7 +115,9 @@ WITH fact AS (
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
-           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL, NULL
+           -- A model that went on with another engine has a second event.
+           CASE WHEN event = 'built' THEN lpad(event_id::text, 20, '0') || (detail ->> 'engine') END,
+           NULL, NULL, NULL
       FROM cerebro._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
@@ -138,7 +140,7 @@ WITH fact AS (
            min(least_trained) AS least_trained, min(least_validated) AS least_validated,
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
            max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
-           max(weights) AS weights, max(engine) AS engine, max(metric_name) AS metric_name,
+           max(weights) AS weights, substr(max(engine), 21) AS engine, max(metric_name) AS metric_name,
            max(rung) AS rung, max(fold) AS fold,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact

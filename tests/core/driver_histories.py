@@ -195,7 +195,7 @@ class DriverHistory:
         """Requests of other sessions in the next life, some of them for models that there are not."""
         for _ in range(self.chance.choice((0, 0, 0, 1, 3))):
             model = self.chance.choice([*self.models, 2 * max(self.models)])
-            action = self.chance.choice(("stop", "stop", "go on", "add", "add"))
+            action = self.chance.choice(("stop", "stop", "stop", "go on", "add", "add"))
             at = self.server.looks + int(self.chance.random() * most)
             detail = {"new": NewModel(None, parent=model).to_json()} if action == "add" else {"model": model}
             self.server.asked_at[at] = (action, detail)

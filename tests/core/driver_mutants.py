@@ -46,12 +46,12 @@ MUTANTS = (
     ),
     Mutant(
         "a visit that failed beside others is not tried alone", RUNS + "drive.driver",
-        "try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)",
-        "try_again = isinstance(result.error.error, LOSSES)",
+        "try_again = len(task.units) > 1 or isinstance(error, LOSSES)",
+        "try_again = isinstance(error, LOSSES)",
     ),
     Mutant(
         "a visit whose trainer died is not tried again", RUNS + "drive.driver",
-        "try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)", "try_again = len(task.units) > 1",
+        "try_again = len(task.units) > 1 or isinstance(error, LOSSES)", "try_again = len(task.units) > 1",
     ),
     Mutant(
         "a task that was not the one whose message was lost is forgotten", RUNS + "drive.driver",

@@ -245,15 +245,30 @@ class OtherEngine:
         assert last.state.sha256 == engines[1].train(configuration, "digits", seed=23).state.sha256
 
     def test_a_layer_that_only_tensorflow_has(self, engines: list[Trainer]) -> None:
-        flipped = c.sequential(
+        looked_up = c.sequential(
             c.input_layer([8, 8, 1]),
-            c.layer("RandomFlip", "flip"),
             c.layer("Flatten", "flat"),
+            c.layer("IntegerLookup", "code", vocabulary=[1, 2, 3]),
             c.layer("Dense", "out", units=10),
         )
-        order = Describe(c.configuration(flipped, CATEGORICAL), c.DIGITS)
+        order = Describe(c.configuration(looked_up, CATEGORICAL), c.DIGITS)
         assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], order)
         assert engines[2](order).outputs == [[10]]
+
+    def test_layers_that_look_for_a_graph_of_tensorflow(self, engines: list[Trainer]) -> None:
+        """Architectures for a number to predict end with Rescaling."""
+        scaled = c.sequential(
+            c.input_layer([8, 8, 1]),
+            c.layer("Rescaling", "scaled", scale=2.0, offset=0.5),
+            c.layer("Flatten", "flat"),
+            c.layer("Dense", "out", units=10, activation="softmax", kernel_initializer="zeros"),
+        )
+        configuration = c.configuration(scaled, CATEGORICAL, learning_rate=0.01, steps_per_epoch=2, shuffle=False)
+        mine, its = (engines[place].train(configuration, "digits").loss for place in (0, 2))
+        assert mine == pytest.approx(its, rel=1e-3)
+        scaled["config"]["layers"].insert(1, c.layer("RandomFlip", "flip"))
+        first, second = (engines[place].train(configuration, "digits", seed=3).state for place in (0, 1))
+        assert first.sha256 == second.sha256
 
     def test_a_custom_loss(self, engines: list[Trainer]) -> None:
         source = (

@@ -25,6 +25,13 @@ def epochs_of_rungs(first: float, reduction: float, epochs: int) -> tuple[int, .
     return tuple(one for one in found if one < epochs)
 
 
+def expected_epochs(rungs: Sequence[int], reduction: float, epochs: int, done: int) -> float:
+    """How many epochs a model trains on average that has done so many: of those at a rung, 1 / reduction go on."""
+    ahead = [rung for rung in rungs if rung > done]
+    ends = [*ahead, epochs]
+    return ends[0] + sum((ends[place + 1] - ends[place]) / reduction ** (place + 1) for place in range(len(ahead)))
+
+
 def waits(history: History, model: int) -> bool:
     """Whether a model was stopped at a rung, and for no other reason."""
     if not history.stopped(model) or history.failed(model):

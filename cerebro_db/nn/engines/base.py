@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
 import os
 import re
 import sys
@@ -27,8 +28,8 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard")
 NOT_NEEDED_BY = {
     "tensorflow": ("scipy", "jax", "torch"),
-    "jax": ("tensorflow", "torch"),
-    "torch": ("scipy", "tensorflow", "jax"),
+    "jax": ("torch",),
+    "torch": ("scipy", "jax"),
 }
 
 Configuration = dict[str, Any]
@@ -142,12 +143,26 @@ class Engine(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 
+class WithoutTensorFlow(importlib.abc.MetaPathFinder):
+    """Has TensorFlow count as not installed.
+
+    An entry None in sys.modules, as for other packages, would tell Keras that TensorFlow is imported.  Then Rescaling,
+    Normalization and all other layers that look for a graph of TensorFlow would fail.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "tensorflow":
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
+
 def import_engine(name: str) -> Any:
     """The module of an engine, whose framework is imported.  No device is open yet, and no thread runs."""
     if name not in ENGINES:
         raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
     for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
+    if name != "tensorflow":
+        sys.meta_path.insert(0, WithoutTensorFlow())
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
     module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
     try:

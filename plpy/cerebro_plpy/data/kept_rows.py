@@ -76,6 +76,7 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
         "named": wanted.asked.named,
         "keys": sorted(wanted.asked.keys),
         "references": sorted(wanted.asked.references),
+        "keys below": sorted(wanted.asked.keys_below),
         "source": _of_rows(db, source, used),
     }
     if wanted.given.validation_table is not None:

@@ -343,3 +343,13 @@ def test_what_the_search_refuses_is_refused_before_rows_are_packed(flats: Lab, m
     error = refused(flats, **{**FEW, **more})
     assert says in str(error)
     assert not any("are for validation" in line for line in flats.told())
+
+
+def test_a_search_that_ends_before_its_budget_says_so(flats: Lab) -> None:
+    train(flats, "early", budget="10 minutes", objective="loss", **FEW)
+    told = flats.told()
+    (line,) = [one for one in told if "the search ended after" in one]
+    assert "of 600 s, because all its 2 configurations have been tried" in line and "max_configurations => 4" in line
+    assert any("'loss' is measured on the rows for training; objective => 'val_loss'" in one for one in told)
+    train(flats, "spent", budget="1 second", **{**FEW, "epochs": 1})
+    assert not any("the search ended after" in one for one in flats.told())

@@ -84,6 +84,7 @@ class ModelBuild:
 
     done: bool = False  # whether a trainer has built the model and found that it fits the data
     engine: str = ""
+    unable: set[str] = field(default_factory=set)  # the engines that could not build it for its first visit
     trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
     earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
     parameters: int | None = None

@@ -37,6 +37,7 @@ class Result:
     loss: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: Refused | None = None  # the unit was refused; perhaps it will be tried again
+    building: float = 0.0  # seconds in which the trainer built or compiled the model
 
 
 @dataclass

@@ -130,7 +130,7 @@ async def commit(
         share = {stage: round(spent / len(visits), 6) for stage, spent in group.seconds.items()}
         for visit, member in zip(visits, group.members):
             part = (sum(group.seconds.values()) / len(visits) + beside / count) / whole
-            result = _result(units, visit, member)
+            result = _result(units, visit, member, share.get("build", 0.0))
             results.append(result)
             if result.reason is None:
                 kept.append((visit, member))
@@ -184,11 +184,11 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
     )
 
 
-def _result(units: Units, visit: Train, member: TrainedMember) -> Result:
+def _result(units: Units, visit: Train, member: TrainedMember, building: float) -> Result:
     reason = None
     if not member.finite and units.run.options.nan != "keep":
         reason = f"the loss became {member.loss} in epoch {visit.epoch} on segment {visit.segment}"
-    return Result(reason, member.rows, member.loss, member.metrics)
+    return Result(reason, member.rows, member.loss, member.metrics, building=building)
 
 
 async def _commit(

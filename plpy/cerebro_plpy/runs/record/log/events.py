@@ -170,10 +170,10 @@ class Events(Part):
         asked = self.new_requests()
         return [self.request_of(row) for row in self.ask(asked.sql, asked.parameters or ())]
 
-    def heartbeat(self, done: int, total: int) -> Statement:
+    def heartbeat(self, done: int, total: int, left: float | None) -> Statement:
         return Statement(
-            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES ({}, {}, {})"),
-            (self.run, done, total),
+            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total, seconds_left) VALUES ({}, {}, {}, {})"),
+            (self.run, done, total, left),
         )
 
     def decide(self, decision: Decision, policy: str) -> Statement:

@@ -12,7 +12,7 @@ from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
 
 from ..run import no_such_run
-from .base import OWN, OWN_IN_VIEW, Part
+from .base import OWN, Part
 
 
 class Known(Part):
@@ -98,12 +98,6 @@ class Known(Part):
             for (text,) in self._all(
                 sql("SELECT compile::text AS compile FROM cerebro.configuration WHERE {own}", own=OWN)
             )
-        )
-
-    def seconds_left(self) -> float | None:
-        """The estimate of the view; None as long as there is none."""
-        return self._value(
-            sql("SELECT seconds_left FROM cerebro.run_progress WHERE {own_in_view}", own_in_view=OWN_IN_VIEW)
         )
 
     def require_own(self) -> None:

@@ -191,7 +191,9 @@ class PlanLog(Part):
         found = {}
         for number, text in self._all(
             sql(
-                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}",
+                # A model that goes on with another engine has another event.
+                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}"
+                " ORDER BY event_id",
                 model_events=MODEL_EVENTS,
                 own=OWN,
                 built=literal(Event.BUILT),
