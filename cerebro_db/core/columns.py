@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from . import identifiers
 from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
 from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from .identifiers import FEWEST_ROWS
 from .records import dataclass, field
-from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, SqlType
+from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
-FEWEST_ROWS = 20  # below, nothing is concluded from values being different in every row
 
 CHOICES = ("number", "category", "date", "words", "ignore", *TRANSFORMS)
 ARGUMENTS = {
@@ -42,6 +43,16 @@ def family_of(type: str, category: str, element: str | None) -> str | None:
     if category in "SE":
         return "text"
     return type if type in ("boolean", *LABELS) else None
+
+
+def need_a_zone(here: str, there: str) -> bool:
+    """Whether a value of one of these types becomes one of the other in a time zone only, which nobody has named."""
+    return here in DATES and there in DATES and (here == WITH_ZONE) != (there == WITH_ZONE)
+
+
+IN_A_ZONE = (
+    "Say in which time zone the times are: … AT TIME ZONE 'Europe/Rome' (of a date: …::timestamp AT TIME ZONE …)."
+)
 
 
 POSSIBLE = {  # family -> what its columns can become; the first is usual
@@ -85,14 +96,12 @@ class Found:
     groups: int  # different values
     words_in_all: int  # of text
     look_like_numbers: int  # of text: so many rows
-    numbers_the_rows: bool = False  # 1, 2, 3, … in some order
+    identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
 
     @property
-    def may_number_the_rows(self) -> bool:
-        """Whether it may be a part of such numbers: integers that are close together and many."""
-        if self.type not in INTEGERS or self.nulls or self.rows < FEWEST_ROWS or self.numbers.constant:
-            return False
-        return self.rows <= self.numbers.high - self.numbers.low + 1 < 100 * self.rows
+    def may_identify(self) -> bool:
+        may_be_whole = self.type in (*INTEGERS, "numeric") and not self.not_finite
+        return may_be_whole and identifiers.may_identify(self.numbers, self.name)
 
     @property
     def filled(self) -> int:
@@ -114,6 +123,7 @@ class Ignored:
     """A column that becomes no input, and why."""
 
     why: str
+    identifies: bool = False  # rows
 
 
 def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: str) -> dict[str, Wish]:
@@ -216,8 +226,8 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
             hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
             f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
         )
-    if wish.choice is None and (reason := _tells_rows_apart(found)):
-        return Ignored(reason)
+    if wish.choice is None and (ignored := _ignored(found)) and not (named and ignored.identifies):
+        return ignored
     choice = wish.choice or _usual(found)
     if choice == "number":
         return _number(found, wish)
@@ -228,17 +238,17 @@ def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
     return _category(found, wish)
 
 
-def _tells_rows_apart(found: Found) -> str | None:
+def _ignored(found: Found) -> Ignored | None:
     if found.is_key:
-        return "it is a key: its values only identify rows"
+        return Ignored("it is a key: its values only identify rows", True)
+    if found.identifies is not None:
+        return Ignored(found.identifies, True)
     if found.filled < FEWEST_ROWS:
         return None
-    if found.numbers_the_rows:
-        return "it numbers the rows"
     if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
-        return "its value is different in every row"
+        return Ignored("its value is different in every row", not found.nulls)
     constant = found.numbers.constant if found.numbers.rows else found.groups == 1
-    return "it has the same value in all rows" if constant and not found.nulls else None
+    return Ignored("it has the same value in all rows") if constant and not found.nulls else None
 
 
 def _usual(found: Found) -> str:

@@ -69,6 +69,10 @@ class DuplicateTable(CerebroError):
     sqlstate = "42P07"
 
 
+class DuplicateFunction(CerebroError):
+    sqlstate = "42723"
+
+
 class InvalidName(CerebroError):
     sqlstate = "42602"
 
@@ -109,6 +113,12 @@ class CannotConnect(CerebroError):
     """A worker session could not be opened."""
 
     sqlstate = "08001"
+
+
+class SerializationFailure(CerebroError):
+    """What the transaction sees no longer fits together; the same call in a new transaction works."""
+
+    sqlstate = "40001"
 
 
 class OutOfResources(CerebroError):

@@ -137,6 +137,7 @@ class Layout:
     windows: Windows | None = None  # a row is a window of rows of the source
     weight: Variable | None = None  # how much each row counts in training
     fold: Variable | None = None  # the fold of each row
+    key: str | None = None  # the column of the source that identifies a row, if one does
 
     @property
     def folds(self) -> int:
@@ -152,6 +153,7 @@ class Layout:
             **({"sequence": self.windows.to_json()} if self.windows else {}),
             **({"weight": self.weight.to_json()} if self.weight else {}),
             **({"fold": self.fold.to_json()} if self.fold else {}),
+            **({"key": self.key} if self.key is not None else {}),
         }
 
     def settled(self, settled: Settled) -> Layout:
@@ -180,6 +182,7 @@ class Layout:
             windows,
             one("weight"),
             one("fold"),
+            fields.identifier("key") if fields.has("key") else None,
         )
         fields.done()
         found._require_agreement(fields)

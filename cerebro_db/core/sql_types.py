@@ -19,6 +19,7 @@ from .sql import Sql, sql_of_type
 INTEGERS = ("smallint", "integer", "bigint")
 REALS = ("real", "double precision", "numeric")
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
+WITH_ZONE = "timestamp with time zone"  # a moment; the others become one only in some time zone
 TIME = "time without time zone"
 OTHER_NUMBERS = {"money": "money", "interval": "interval"}
 LABELS = ("uuid", "inet", "cidr", "macaddr", "macaddr8", "oid", "pg_lsn")

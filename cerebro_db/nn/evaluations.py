@@ -36,7 +36,6 @@ def evaluate(programs: Programs, model: ModelState, dataset: Dataset, listen: Li
     programs.load_to_read(ready, model.configuration, model.state)
     clock.lap("load")
     with programs.configuration_errors(), programs.reading(ready):
-        ready.program.average()
         counted = _counted(ready, [dataset], batch_size, listen, chosen)
         values = ready.program.metric_values(counted)
         most = batch_size * most_batches(dataset, batch_size)

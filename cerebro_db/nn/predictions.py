@@ -25,7 +25,6 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
         ready.program.prepare("predict", dataset, batch_size, dataset.rows)
     found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, slab by slab
     with programs.configuration_errors(), programs.reading(ready):
-        ready.program.average()
         speed = ready.speed["predict", 1]
         for slab in slabs(dataset, dataset.rows, batch_size, speed):
             started = time.monotonic()

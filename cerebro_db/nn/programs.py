@@ -171,9 +171,14 @@ class Programs:
 
     @contextlib.contextmanager
     def reading(self, ready: ReadyProgram) -> Iterator[None]:
-        """Around evaluating and predicting, which leave the state as it is, except for volatile programs."""
+        """Around evaluating and predicting, which leave the state as it is, except for volatile programs.
+
+        Within it the weights are those to evaluate.  Weights of a model table are such weights already.
+        """
         put_back = ready.program.put_back()
         try:
+            if ready.weights is None:
+                ready.program.average()
             yield
         finally:
             put_back()

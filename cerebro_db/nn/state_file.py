@@ -47,7 +47,7 @@ def layout(program: Program) -> StateLayout:
 
 def _layout(program: Program) -> StateLayout:
     tensors = [(name, dtypes.SAFETENSORS[dtype], shape) for name, dtype, shape in program.variables]
-    if not _plain_weights(program):
+    if _weights_apart(program):
         values = sum(math.prod(shape) for _, _, shape in program.variables[: program.weights])
         tensors.append((state.MADLIB_WEIGHTS, "F32", (values,)))
     header = state.header_bytes(tensors, {"format": "cerebro_db", state.WEIGHTS: str(program.weights)})
@@ -212,7 +212,7 @@ def _arrays(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[in
 def _tensors(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[int, state.Tensor, np.ndarray]]:
     """Each tensor of a state with the place of its variable, and its values."""
     found = state.read_header(file, file.size)
-    tensors = found.tensors[:-1] if not _plain_weights(program) else found.tensors
+    tensors = [tensor for tensor in found.tensors if tensor.name != state.MADLIB_WEIGHTS]  # they follow from the others
     places = list(range(len(program.variables)))
     if adopted:
         tensors = [tensor for tensor in tensors if not tensor.name.endswith(LEARNING_RATE)]
@@ -279,9 +279,9 @@ def _pieces(program: Program, values: list[np.ndarray] | None = None) -> Iterato
     yield layout(program).header
     for number in range(len(program.variables)):
         yield _bytes(value(number))
-    if not _plain_weights(program):
+    if _weights_apart(program):
         for number in range(program.weights):
-            yield _bytes(value(number).astype("<f4"))
+            yield _bytes(program.evaluated(number, value).astype("<f4"))
 
 
 def _bytes(array: np.ndarray) -> memoryview:
@@ -306,8 +306,9 @@ def _converted(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
     return array.astype(dtype)
 
 
-def _plain_weights(program: Program) -> bool:
-    return all(dtype == "float32" for _, dtype, _ in program.variables[: program.weights])
+def _weights_apart(program: Program) -> bool:
+    """Whether MADlib's weights are not the variables themselves: others are evaluated, or they are no float32."""
+    return program.averages or any(dtype != "float32" for _, dtype, _ in program.variables[: program.weights])
 
 
 def _numpy(dtype: str) -> np.dtype:

@@ -93,15 +93,16 @@ COMMENT ON FUNCTION cerebro._setup_logins() IS
 'Sets the password of the login cerebro_enrol. CREATE EXTENSION calls it. A superuser calls it again after a '
 'restore on another server.';
 
-CREATE OR REPLACE FUNCTION cerebro._sessions() RETURNS TABLE (pid integer, backend_start timestamptz)
+CREATE OR REPLACE FUNCTION cerebro._sessions() RETURNS TABLE (pid integer, backend_start timestamptz, transaction text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     -- Without this a transaction would go on seeing the sessions that there were when it looked first.
     SELECT pg_catalog.pg_stat_clear_snapshot();
-    SELECT a.pid, a.backend_start FROM pg_catalog.pg_stat_activity a WHERE a.backend_start IS NOT NULL;
+    SELECT a.pid, a.backend_start, to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
+      FROM pg_catalog.pg_stat_activity a WHERE a.backend_start IS NOT NULL;
 $$;
 COMMENT ON FUNCTION cerebro._sessions() IS
 'The sessions that are open now. A process id can be reused, so a session is identified by its process id and its '
-'start time.';
+'start time. transaction: when its transaction began, which identifies the transaction; NULL: it is in none.';
 
 CREATE OR REPLACE FUNCTION cerebro._dismiss_waiting() RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -112,6 +113,22 @@ $$;
 COMMENT ON FUNCTION cerebro._dismiss_waiting() IS
 'Ends the idle worker sessions that all users keep for their next call, and returns their number. Called when '
 'connections or memory are short.';
+
+-- A statement of its own could not be run in a function that REFRESH MATERIALIZED VIEW, CREATE INDEX or ANALYZE calls.
+CREATE OR REPLACE FUNCTION cerebro._close_cursor(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    opened CONSTANT refcursor := name;
+BEGIN
+    IF (name OPERATOR(pg_catalog.~) '^cerebro_[0-9a-f]+$') IS NOT TRUE THEN
+        RAISE EXCEPTION '% is no cursor of cerebro_db', pg_catalog.quote_nullable(name)
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    CLOSE opened;
+END
+$$;
+COMMENT ON FUNCTION cerebro._close_cursor(text) IS
+'Closes a cursor that our functions have opened in this session.';
 
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
 -- session that calls it: no argument is a path or a credential.

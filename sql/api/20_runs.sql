@@ -109,7 +109,9 @@ WITH told AS (
            max(words) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
            min(at) FILTER (WHERE event = 'started') AS started_at,
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
-           bool_or(event = 'submitted') AS submitted
+           bool_or(event = 'submitted') AS submitted,
+           max(words) FILTER (WHERE event = 'cancel requested') AS request,
+           max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, model_table, configurations, segments, epochs, created_at,
                    NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
                    NULL::integer AS configuration
@@ -118,7 +120,8 @@ WITH told AS (
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
-                         detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason'] COLLATE "C", NULL
+                         detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
+                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL
               FROM cerebro._visible_event
              WHERE model IS NULL
              UNION ALL
@@ -127,7 +130,10 @@ WITH told AS (
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
 ), known AS (
-    SELECT t.*, t.last[2] AS word, COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
+    SELECT t.*,
+           -- The session that is to begin a run finds the request and does not begin it.
+           CASE WHEN t.last[2] = 'created' AND t.request[1] > t.last[1] THEN 'cancelled' ELSE t.last[2] END AS word,
+           COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
            -- Before a session drives a run, the one that created it.
            COALESCE(t.started, t.last) AS driver,
            t.owner = (SELECT quote_ident(current_user)::regrole) AS own
@@ -149,7 +155,8 @@ SELECT k.run,
        k.epochs,
        k.created_at,
        k.started_at,
-       CASE WHEN k.word <> 'started' THEN k.ended_at END AS ended_at,
+       CASE WHEN k.word <> 'started' THEN COALESCE(k.ended_at, CASE k.word WHEN 'cancelled' THEN k.requested_at END)
+       END AS ended_at,
        -- The texts of errors may contain what rows contain: a monitor sees no more than the class of the error.
        CASE WHEN k.made[2] = 'not materialized' AND k.was_made_last
             THEN 'its model tables were not made' || COALESCE(CASE WHEN k.own THEN ': ' || k.made[5] END, '')
@@ -159,6 +166,7 @@ SELECT k.run,
             WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making
             THEN 'its models are in no table; SELECT cerebro.materialize(' || k.run || ', '
                  || quote_literal(k.model_table) || ') makes it'
+            WHEN k.word = 'cancelled' AND k.last[2] = 'created' THEN 'the run was cancelled before it began'
             WHEN k.own THEN k.last[5]
             WHEN k.last[5] IS NOT NULL
             THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
@@ -177,12 +185,11 @@ SELECT k.run,
   FROM known k
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = k.driver[3]::integer AND driver.backend_start = k.driver[4]::timestamptz
- -- Whether the driver is still in the transaction that makes the model tables (locks.of_models).
+ -- Whether the driver is still in the transaction that trains the run and then makes the model tables. Not by a lock: on
+ -- Greenplum pg_locks asks the segments, and a query that has a subquery over this view could not do that.
  CROSS JOIN LATERAL (
-    SELECT COALESCE((driver.pid, hashtextextended('cerebro_db models of run ' || k.run, 0))
-                    IN (SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint
-                          FROM pg_catalog.pg_locks l
-                         WHERE l.locktype = 'advisory'), false) AS is_making
+    -- The session itself knows whether it has made them.
+    SELECT COALESCE(driver.transaction = k.driver[8] AND driver.pid <> pg_backend_pid(), false) AS is_making
  ) holder;
 COMMENT ON VIEW cerebro._runs IS
 'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '

@@ -115,7 +115,9 @@ WITH fact AS (
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
-           CASE WHEN event = 'built' THEN detail ->> 'engine' END, NULL, NULL, NULL
+           -- A model that went on with another engine has a second event.
+           CASE WHEN event = 'built' THEN lpad(event_id::text, 20, '0') || (detail ->> 'engine') END,
+           NULL, NULL, NULL
       FROM cerebro._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
@@ -138,7 +140,7 @@ WITH fact AS (
            min(least_trained) AS least_trained, min(least_validated) AS least_validated,
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
            max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
-           max(weights) AS weights, max(engine) AS engine, max(metric_name) AS metric_name,
+           max(weights) AS weights, substr(max(engine), 21) AS engine, max(metric_name) AS metric_name,
            max(rung) AS rung, max(fold) AS fold,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
@@ -214,12 +216,14 @@ WITH fact AS (
       FROM folded f
 )
 SELECT t.run,
-       (rank() OVER (PARTITION BY t.run, t.owner
-                     ORDER BY t.fold IS NOT NULL,
-                              t.has_failed,
-                              CASE WHEN t.asked IS NULL AND NOT t.has_folds THEN COALESCE(t.validated[2], t.trained[2])
-                                   ELSE t.sign * t.value
-                              END NULLS LAST))::integer AS rank,
+       (row_number() OVER (PARTITION BY t.run, t.owner
+                           ORDER BY t.fold IS NOT NULL,
+                                    t.has_failed,
+                                    CASE WHEN t.asked IS NULL AND NOT t.has_folds
+                                         THEN COALESCE(t.validated[2], t.trained[2])
+                                         ELSE t.sign * t.value
+                                    END NULLS LAST,
+                                    t.configuration, t.model))::integer AS rank,
        t.configuration,
        t.architecture,
        t.parameters,
@@ -271,7 +275,8 @@ COMMENT ON VIEW cerebro.leaderboard IS
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
-'validation loss if there is one, else the training loss. Failed models come last. In runs with folds, the models on all '
+'validation loss if there is one, else the training loss. Of equal models the one with the smaller number comes first, so '
+'no rank occurs twice. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.architecture IS

@@ -21,40 +21,33 @@ WITH ending AS (
     HAVING bool_or(known)  -- users can write rows about models that do not exist
 ), fact AS (
     SELECT run, owner, 'run' AS kind, NULL::timestamptz AS at, NULL::bigint AS rows_done, NULL::bigint AS rows_total,
-           segments, epochs AS epoch, NULL::integer AS visits, NULL::bigint AS hop, NULL::double precision AS building,
-           NULL::double precision AS reading, NULL::integer AS configuration, NULL::text AS status, NULL::bigint AS rank,
+           segments, epochs AS epoch, NULL::integer AS visits, NULL::bigint AS hop, NULL::double precision AS seconds_left,
+           NULL::integer AS configuration, NULL::text AS status, NULL::bigint AS rank,
            NULL::double precision AS loss, NULL::double precision AS metric, NULL::text AS objective,
            NULL::double precision AS value
       FROM cerebro._plan
      UNION ALL
     -- A run of a day has 86,400 of these.
-    SELECT run, owner, 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, h.seconds_left,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM (SELECT run, owner, max(at) AS at FROM cerebro._visible_heartbeat GROUP BY run, owner) l
       FULL JOIN cerebro._visible_heartbeat h USING (run, owner)
      WHERE CASE WHEN h.at >= l.at - interval '30 seconds' THEN true END
      UNION ALL
-    SELECT run, owner, 'start', at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL
-      FROM cerebro._visible_event
-     WHERE model IS NULL AND event = 'started'
-     UNION ALL
-    SELECT run, owner, 'visit', started_at, rows, NULL, segment, epoch, NULL, NULL,
-           COALESCE((seconds ->> 'build')::double precision, 0), COALESCE((seconds ->> 'data')::double precision, 0),
+    SELECT run, owner, 'visit', NULL, rows, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_hop
      UNION ALL
     SELECT run, owner, 'model', NULL, NULL, NULL, NULL, epoch, visits, hop, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, NULL
+           NULL, NULL, NULL
       FROM ended
      UNION ALL
-    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, status, rank,
+    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, status, rank,
            COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
            objective_value
       FROM cerebro._leaderboard
 ), timed AS (
     SELECT f.*,
-           max(at) FILTER (WHERE kind = 'start') OVER of_run AS start,
            max(at) FILTER (WHERE kind = 'beat') OVER of_run AS seen_at,
            max(segments) FILTER (WHERE kind = 'run') OVER of_run AS run_segments,
            max(epoch) FILTER (WHERE kind = 'run') OVER of_run AS run_epochs
@@ -73,20 +66,9 @@ WITH ending AS (
            -- A stopped model has no visits after its decision, which may have come within an epoch.
            LEAST(COALESCE(sum(COALESCE(hop, LEAST(run_epochs, epoch)::numeric * COALESCE(visits, run_segments)))
                               FILTER (WHERE kind = 'model'), 0), 1e18)::bigint AS hops_total,
-           sum(COALESCE(visits, run_segments)) FILTER (WHERE kind = 'model') AS planned_visits,
-           -- An epoch with more hops than segments is one of replicas and their average: they train on all segments.
-           CASE WHEN max(visits) > max(run_segments) THEN max(run_segments)
-                ELSE LEAST(count(*) FILTER (WHERE kind = 'model'), max(run_segments))
-           END AS parallel,
            count(*) FILTER (WHERE kind = 'visit') AS hops_done,
            COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit'), 0) AS rows_visited,
-           COALESCE(sum(rows_done) FILTER (WHERE kind = 'visit' AND at < start), 0) AS rows_before,
-           min(at) FILTER (WHERE kind = 'visit' AND at >= start) AS began,
-           count(DISTINCT segments) FILTER (WHERE kind = 'visit' AND at >= start) AS segments,
-           COALESCE(sum(building + reading) FILTER (WHERE kind = 'visit' AND at >= start), 0) AS building,
-           count(*) FILTER (WHERE kind = 'visit' AND epoch = 1) AS first_visits,
-           COALESCE(percentile_cont(0.5) WITHIN GROUP (ORDER BY building) FILTER (WHERE kind = 'visit' AND epoch = 1), 0)
-               AS first_build,
+           max(seconds_left) FILTER (WHERE kind = 'beat' AND at = seen_at) AS seconds_left,
            count(*) FILTER (WHERE status IN ('finished', 'stopped')) AS finished,
            count(*) FILTER (WHERE status = 'failed') AS failed,
            min(configuration) FILTER (WHERE rank = 1 AND status <> 'waiting') AS best_configuration,
@@ -112,16 +94,7 @@ SELECT run,
        t.failed AS configurations_failed,
        r.configurations,
        CASE WHEN r.status = 'running' THEN t.rows_per_second END AS rows_per_second,
-       -- What the segments have spent since the first visit of this session began, without building models and reading
-       -- rows, is the price of the rows trained so far. The other rows have the same price. Models that have not visited a
-       -- segment yet must be built there: the median is what most of them take, also if few visits had to compile for all
-       -- the others.
-       CASE WHEN r.status = 'running' AND t.segments >= t.parallel AND t.rows_done > t.rows_before
-            THEN (GREATEST(extract(epoch FROM t.seen_at - t.began)::double precision * t.parallel - t.building, 0)
-                      / (t.rows_done - t.rows_before) * (t.rows_total - t.rows_done)
-                  + GREATEST(t.planned_visits - t.first_visits, 0) * t.first_build)
-                 / t.parallel
-       END AS seconds_left,
+       CASE WHEN r.status = 'running' THEN t.seconds_left END AS seconds_left,
        extract(epoch FROM COALESCE(r.ended_at, CASE WHEN r.status = 'running' THEN clock_timestamp() ELSE t.seen_at END)
                           - r.started_at)::double precision AS seconds_elapsed,
        t.best_configuration,
@@ -157,9 +130,8 @@ COMMENT ON COLUMN cerebro.run_progress.configurations IS
 COMMENT ON COLUMN cerebro.run_progress.rows_per_second IS
 'Rows trained per second over the last 30 seconds, all segments together; NULL unless the run is running.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_left IS
-
-'Estimated seconds until the run ends. NULL unless the run is running, and until every segment has committed a visit: '
-'before that, starting and compiling would be taken for training.';
+'Estimated seconds until the run ends, by the pace of its visits, its method and its budget. NULL unless the run is '
+'running, and until the pace of a visit is known.';
 COMMENT ON COLUMN cerebro.run_progress.seconds_elapsed IS
 'Seconds from the start of the run to its end, or to now while it is running.';
 COMMENT ON COLUMN cerebro.run_progress.best_configuration IS

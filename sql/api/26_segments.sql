@@ -16,7 +16,7 @@ SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u
                COALESCE((t.stages ->> 'behind')::double precision, 0) AS seconds_behind,
                t.worker_pid, t.trainer_pid, t.model,
                max(t.configuration) OVER (PARTITION BY t.run, t.owner, t.model) AS configuration,
-               max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model) AS engine
+               substr(max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model), 21) AS engine
           FROM (SELECT h.run, h.owner, h.model, CASE h.kind WHEN 'average' THEN h.kind ELSE 'train' END AS activity,
                        h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part,
                        h.started_at, h.finished_at, h.rows, h.loss, h.metric, h.seconds AS stages,
@@ -35,7 +35,9 @@ SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u
                  UNION ALL
                 SELECT b.run, b.owner, b.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
-                       NULL, NULL, NULL, NULL, b.detail ->> 'engine'
+                       NULL, NULL, NULL, NULL,
+                       -- A model that went on with another engine has a second event.
+                       lpad(b.event_id::text, 20, '0') || (b.detail ->> 'engine')
                   FROM cerebro._visible_event b
                  WHERE b.model IS NOT NULL AND b.event = 'built') t) u
  WHERE u.activity IS NOT NULL

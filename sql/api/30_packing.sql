@@ -15,7 +15,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack_plain(
     seed bigint DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.pack_plain(plpy, *args)
 $py$;
@@ -52,7 +53,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack_like(
     distribution_rules text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.pack_like(plpy, *args)
 $py$;

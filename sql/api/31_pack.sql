@@ -21,8 +21,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     folds integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+SET synchronize_seqscans = off SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.pack(plpy, *args)
 $py$;
@@ -56,6 +56,13 @@ shows. Predictions prepare rows in the same way.
   all rows with the same value in one fold; stratify gives each fold the same share of each class.';
 
 -- The settings are those of cerebro.pack.
+CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$
+SELECT $1::text
+$sql$;
+COMMENT ON FUNCTION cerebro._text_in_utc(anyelement) IS
+'The text of an array, a range or a row, whatever the time zone of the session is.';
+
 CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     same_name boolean,
     source_table text,
@@ -78,8 +85,8 @@ CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     folds integer
 ) RETURNS text
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET jit = off SET extra_float_digits = 1
-SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS $py$
+SET synchronize_seqscans = off SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.packed_rows(plpy, *args)
 $py$;

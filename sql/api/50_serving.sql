@@ -70,7 +70,8 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     top           integer DEFAULT 1
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
                  rank integer)
-LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $sql$
+LANGUAGE sql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
 SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
        CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank
   FROM cerebro._predict_rows($1, $2, $3, $4, $5) s
@@ -87,8 +88,8 @@ query with the names of the training columns; they are prepared as in training.
 
 - model_table: the table of trained models.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows.
-- key: the column that key_value returns, as text. NULL: the first column that the model does not use; if there is
-  none, the number of the row.
+- key: the column that key_value returns, as text. NULL: a column that the model does not use, whose values differ in
+  all rows; if there is none, the number of the row. A notice names it, unless it is the first column.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
@@ -103,7 +104,8 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
     configuration integer DEFAULT NULL,
     top           integer DEFAULT 1
 ) RETURNS bigint
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.predict_into(plpy, *args)
 $py$;
@@ -117,24 +119,46 @@ see is predicted in your own session.
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.
 - output_table: the table to be made, with key_value, target, value, class, probability and rank.
-- key: the column that key_value contains, as text. NULL: the first column that the model does not use.
+- key: the column that key_value contains, as text. NULL: the columns of the primary key or of another unique index; else
+  a column that the model does not use, whose values differ in the first 1,000 rows.
 - configuration, top: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
-    model_table text, function_name text, configuration integer DEFAULT NULL
+    model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false
 ) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.create_predictor(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer) IS
+COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer, boolean) IS
 'Creates a SQL function that predicts one row: its arguments are the input columns of a trained model, its result is the
 number or the class. Returns how to call it. Each call predicts on its own; for many rows use cerebro.predict.
+
+If the model reads windows, the function predicts one window. Each argument is an array with the values of its rows, in
+their order.
+
+While a transaction replaces the model table, the function waits for it. Afterwards it predicts with the new table.
 
 - model_table: the table of trained models.
 - function_name: of the new function, with or without a schema.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
-  the run; without an objective, the one with the lowest loss, on the validation table if there was one.';
+  the run; without an objective, the one with the lowest loss, on the validation table if there was one. The function
+  chooses it in each call.
+- replace: true replaces a function of that name that cerebro.create_predictor has made.';
+
+CREATE OR REPLACE FUNCTION cerebro._require_window(length integer, given integer[]) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT length = ALL (given) OR pg_catalog.array_position(given, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'the model reads windows of % rows, and the arrays have % elements', length,
+                        pg_catalog.array_to_string(given, ', ', '0')
+              USING ERRCODE = 'invalid_parameter_value', HINT = 'Each array has the values of all rows, in their order.';
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION cerebro._require_window(integer, integer[]) IS
+'True if all these lengths of arrays are that of a window; else an error.';
 
 CREATE OR REPLACE FUNCTION cerebro.ensemble(model_table text, output_table text, members integer DEFAULT 5) RETURNS void
 LANGUAGE plpython3u AS $py$

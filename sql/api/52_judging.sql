@@ -6,13 +6,13 @@
 CREATE OR REPLACE FUNCTION cerebro._judging(
     function text, model_table text, query text, target text, key text, wanted text, configuration integer,
     bins integer DEFAULT 1
-) RETURNS TABLE (query text, key text, target text, class text, null_is_class boolean, classes integer)
+) RETURNS TABLE (rows_query text, row_key text, of_target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer, integer) IS
-'What the functions that judge a model give to cerebro.predict. Each key of the query is an array in JSON: the key of the
+'What the functions that judge a model give to cerebro.predict. Each row_key of rows_query is an array in JSON: the key of the
 row and the value that the target has. classes: how many the target has; NULL: it is a number.';
 
 CREATE OR REPLACE FUNCTION cerebro.evaluate(
@@ -21,7 +21,8 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (metric text, value double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -35,8 +36,8 @@ BEGIN
                        1 - sum(a.error ^ 2) / nullif(var_pop(a.actual) * count(*), 0) AS r2
                   FROM (SELECT p.actual, p.actual - p.value AS error
                           FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value
-                                  FROM cerebro.predict($1, judged.query, judged.key, $4) p
-                                 WHERE p.target = judged.target) p
+                                  FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4) p
+                                 WHERE p.target = judged.of_target) p
                          WHERE p.actual IS NOT NULL) a) f
          CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),
                                     (5, 'r2', f.r2), (6, 'rows', f.n)) AS m (place, metric, value)
@@ -76,8 +77,8 @@ BEGIN
                                                    p.actual IS NOT DISTINCT FROM p.class AS is_right
                                               FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability,
                                                            p.rank
-                                                      FROM cerebro.predict($1, judged.query, judged.key, $4, 1000000) p
-                                                     WHERE p.target = judged.target) p
+                                                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, 1000000) p
+                                                     WHERE p.target = judged.of_target) p
                                              WHERE p.actual IS NOT NULL OR judged.null_is_class) a
                                      GROUP BY GROUPING SETS ((), (a.actual, a.class), (a.class, a.probability))) k) l
                      -- A pair counts for its actual and for its predicted class.
@@ -102,8 +103,8 @@ COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer) IS
 - rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
   that training did not have counts as a wrong prediction with the probability 0.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
-- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the target of its
-  last row.';
+- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
+  target that packing gives it: that of its last row, or the majority.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
@@ -111,7 +112,8 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -120,8 +122,8 @@ BEGIN
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
       FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
-              FROM cerebro.predict($1, judged.query, judged.key, $4) p
-             WHERE p.target = judged.target
+              FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4) p
+             WHERE p.target = judged.of_target
              GROUP BY 1, 2) g
      ORDER BY 1, 2;
 END
@@ -139,7 +141,8 @@ that no class has is shown as text.
 CREATE OR REPLACE FUNCTION cerebro._scored(
     function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1
 ) RETURNS TABLE (positive integer, probability double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -147,8 +150,8 @@ BEGIN
     SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
-      FROM cerebro.predict($2, judged.query, judged.key, $6, 1000000) p
-     WHERE p.target = judged.target AND p.class IS NOT DISTINCT FROM judged.class
+      FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000) p
+     WHERE p.target = judged.of_target AND p.class IS NOT DISTINCT FROM judged.class
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
 END
 $$;
@@ -229,7 +232,8 @@ CREATE OR REPLACE FUNCTION cerebro.residuals(
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL
 ) RETURNS TABLE (key_value text, actual double precision, predicted double precision, residual double precision)
-LANGUAGE plpgsql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $$
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
 #variable_conflict use_column
 DECLARE
     judged record;
@@ -238,8 +242,8 @@ BEGIN
     RETURN QUERY
     SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
            (p.key_value::json ->> 1)::double precision - p.value
-      FROM cerebro.predict($1, judged.query, judged.key, $5) p
-     WHERE p.target = judged.target;
+      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5) p
+     WHERE p.target = judged.of_target;
 END
 $$;
 COMMENT ON FUNCTION cerebro.residuals(text, text, text, text, integer) IS
@@ -256,7 +260,8 @@ CREATE OR REPLACE FUNCTION cerebro.importance(
     configuration integer DEFAULT NULL,
     repeats       integer DEFAULT 1
 ) RETURNS TABLE (column_name text, importance double precision, loss double precision, loss_before double precision)
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.importance(plpy, *args)
 $py$;

@@ -88,7 +88,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_training_preprocessor_dl(
     distribution_rules  text
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_training_preprocessor_dl(plpy, *args)
 $py$;
@@ -106,12 +107,14 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_validation_preprocessor_dl(
     distribution_rules          text
 ) RETURNS void
 LANGUAGE plpython3u
-SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $py$
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_validation_preprocessor_dl(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._madlib_validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
-'validation_preprocessor_dl as MADlib has it: labels may be NULL, or vectors of as many classes.';
+'validation_preprocessor_dl as MADlib has it: labels may be NULL if some of the training table are, or vectors of as many '
+'classes.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_keras_model(
     keras_model_arch_table text, model_arch json, model_weights bytea, name text, description text
@@ -216,7 +219,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict(plpy, *args)
 $py$;
@@ -240,7 +244,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict(plpy, *args)
 $py$;
@@ -257,7 +262,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
     use_gpus            boolean DEFAULT false,
     mst_key             integer DEFAULT NULL
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict(plpy, *args)
 $py$;
@@ -277,7 +283,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
     normalizing_const   double precision,
     dependent_count     integer
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict_byom(plpy, *args)
 $py$;
@@ -298,7 +305,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
     normalizing_const   double precision,
     dependent_count     integer
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict_byom(plpy, *args)
 $py$;
@@ -319,7 +327,8 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
     normalizing_const   double precision,
     dependent_count     integer
 ) RETURNS void
-LANGUAGE plpython3u SET extra_float_digits = 1 SET datestyle = 'ISO' AS $py$
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.madlib_keras_predict_byom(plpy, *args)
 $py$;

@@ -1,6 +1,8 @@
 -- Functions, views and settings that Greenplum needs besides, or in another form.  On PostgreSQL this does nothing.
 
 DO $greenplum$
+DECLARE
+    shown record;
 BEGIN
     IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
         RETURN;
@@ -19,7 +21,8 @@ BEGIN
         CREATE OR REPLACE FUNCTION cerebro._predictions(
             model_table text, query text, key text, configuration integer, top integer)
         RETURNS SETOF text EXECUTE ON INITPLAN
-        LANGUAGE sql SET extra_float_digits = 1 SET datestyle = 'ISO' AS $f$
+        LANGUAGE sql
+        SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $f$
         SELECT pg_catalog.row_to_json(p)::text
           FROM (%s) p (key_value, target, value, class, probability, rank)
         $f$
@@ -133,5 +136,26 @@ BEGIN
     EXECUTE $sql$COMMENT ON FUNCTION cerebro._perform(text, boolean) IS
         'Runs commands that may take long, and returns the first row of the last one as JSON if it answers. A cancel '
         'interrupts them.'$sql$;
+
+    -- A query may call our functions with runs and models that it reads from a view: SELECT cerebro.cancel(run) FROM
+    -- cerebro.runs. On a segment they could do nothing. A function that runs on the coordinator, once for each row, keeps
+    -- what follows there, and the conditions of the query still reach the tables.
+    EXECUTE $sql$
+        CREATE OR REPLACE FUNCTION cerebro._on_coordinator(bigint, bigint) RETURNS SETOF bigint EXECUTE ON COORDINATOR
+        LANGUAGE internal IMMUTABLE STRICT ROWS 1 AS 'generate_series_int8'
+    $sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._on_coordinator(bigint, bigint) IS
+        'The numbers between two numbers. The views on runs join it, so that their rows are on the coordinator.'$sql$;
+    FOR shown IN
+        SELECT c.oid, c.relname AS name, pg_catalog.rtrim(pg_catalog.pg_get_viewdef(c.oid), ';') AS query
+          FROM pg_catalog.pg_class c
+         WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'v' AND c.relname !~ '^_'
+           AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'run')
+    LOOP
+        EXECUTE pg_catalog.format(
+            'CREATE OR REPLACE VIEW cerebro.%I WITH (security_barrier) AS SELECT v.* FROM (%s) v'
+            ' CROSS JOIN LATERAL cerebro._on_coordinator(COALESCE(v.run, 0), COALESCE(v.run, 0)) here',
+            shown.name, shown.query);
+    END LOOP;
 END
 $greenplum$;

@@ -215,10 +215,13 @@ CREATE TABLE cerebro.heartbeat (
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     rows_done  bigint      NOT NULL,
     rows_total bigint      NOT NULL,
+    seconds_left double precision,
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
+    CHECK (seconds_left BETWEEN 0 AND 1e18),
     CHECK (rows_done BETWEEN 0 AND 1e18::bigint AND rows_total BETWEEN 0 AND 1e18::bigint)
 );
 CREATE INDEX heartbeat_run ON cerebro.heartbeat (run, owner, at);
 COMMENT ON TABLE cerebro.heartbeat IS
-'How many rows a run has trained on so far, including visits that are not committed yet. About one row per second '
+'How many rows a run has trained on so far, including visits that are not committed yet, and the estimated seconds '
+'until it ends. About one row per second '
 'while the run is driven.';

@@ -18,6 +18,11 @@ BEGIN
     SELECT pg_catalog.generate_series(0, GREATEST(4096, 64 * count(*)::integer))
       FROM pg_catalog.gp_segment_configuration WHERE role = 'p' AND content >= 0;
 
+    -- The bodies of our functions; api/95_greenplum_calls.sql says why.
+    EXECUTE 'CREATE SCHEMA cerebro_python';
+    EXECUTE $sql$COMMENT ON SCHEMA cerebro_python IS
+        'The Python bodies of the functions of the schema cerebro. Call those of the schema cerebro.'$sql$;
+
     -- Trainers on the segments read the source of custom functions from their own segment.
     EXECUTE 'ALTER TABLE cerebro.custom_function SET DISTRIBUTED REPLICATED';
     -- And so do worker processes with the limit of their trainers.

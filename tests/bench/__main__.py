@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import gpu, growth, hops, meter, mixed, other_work, report, results, search, tabular, trainers
+from tests.bench import gpu, growth, hops, many, meter, mixed, other_work, report, results, search, tabular, trainers
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -32,6 +32,7 @@ CONTENDERS_OF = {
     "W5": other_work.BOUNDED,
     "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
+    **{work.name: many.CONTENDERS for work in WORKS["many"]},
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found["works"][work.name] = results.of_work(work, repeats)
             results.write(found, path.with_suffix(".json"))  # after each work, because later ones may take hours
             print(f"\n## {work.name}: {work.about}\n")
-            tables = [*report.about(repeats), hops.table(repeats), trainers.table(repeats)]
+            tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
             tables += [mixed.table(repeats), search.table(search.figures(repeats))]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:

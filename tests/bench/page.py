@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.bench import growth, hops, mixed, report, search, tabular, trainers
+from tests.bench import growth, hops, many, mixed, report, search, tabular, trainers
 from tests.bench.results import CLONE, Unfit, merged, repeats_of, write
 from tests.bench.works import WORKS
 from tests.sql.lab import Json
@@ -195,6 +195,16 @@ def hop_costs(results: Json) -> str | None:
     return _captioned(results, WORKS["hops"][0].name, *tables) if tables else None
 
 
+def many_models(results: Json) -> str | None:
+    found = {work.name: repeats_of(results, work.name) for work in WORKS["many"]}
+    tables = [
+        f"{work.about[0].upper()}{work.about[1:]}:\n\n{many.table(found[work.name])}"
+        for work in WORKS["many"]
+        if found[work.name]
+    ]
+    return _captioned(results, WORKS["many"][0].name, *tables) if tables else None
+
+
 def searches(work: str) -> Block:
     def block(results: Json) -> str | None:
         found = results["works"].get(work, {}).get("search")
@@ -238,6 +248,7 @@ BLOCKS: dict[str, Block] = {
     "singles": made_by("singles", report.delays),
     "trainers": made_by("trainers", trainers.table),
     "hops": hop_costs,
+    "many": many_models,
     **{work.name: searches(work.name) for work in WORKS["search"]},
     "growth": growing,
     "tables": scores,

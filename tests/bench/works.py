@@ -236,6 +236,30 @@ HOPS = tuple(
     for size, hidden, epochs in (("10_kB", (36,), 101), ("1_MB", (3900,), 41), ("100_MB", (5000, 4900), 4))
 )
 
+# Thousands of small models.  The second one is about what a run leaves.
+SMALL = Work(
+    name="many_500",
+    about="500 configurations of an MLP 64-16-2 (states of 14 kB), 5,000 rows, batch 32, 5 epochs",
+    table=clicks,
+    rows=5_000,
+    validation_rows=10,
+    classes=2,
+    architectures=(mlp(64, (16,), 2),),
+    configurations=tuple(Configuration(0, 1e-5 * number, 32) for number in range(1, 501)),
+    epochs=5,
+)
+MANY = (
+    SMALL,
+    SMALL.but(
+        name="many_3000",
+        about="3,000 configurations of the same MLP, 500 rows, batch 32, 2 epochs",
+        rows=500,
+        configurations=tuple(Configuration(0, 1e-6 * number, 32) for number in range(1, 3001)),
+        epochs=2,
+        contenders=("ours",),
+    ),
+)
+
 PACKING = W1.but(name="packing", about="packing the 60,000 rows of W1, and COPY of the same rows out")
 
 PACK_MIXED = PACKING.but(
@@ -391,5 +415,6 @@ WORKS = {
     "gpu": list(GPU),
     "growth": list(GROWTH),
     "hops": list(HOPS),
+    "many": list(MANY),
     "search": [*SEARCHES, SEARCH_ROWS],
 }

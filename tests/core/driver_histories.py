@@ -24,6 +24,7 @@ from server_in_memory import Crash, MemorySession, MemoryTeam, Server
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import Layout, Partition, Variable
+from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import AsIs, Real
 from cerebro_db.core.protocol import codec
 from cerebro_db.core.run_options import RunOptions
@@ -33,7 +34,7 @@ from cerebro_db.core.sql import shown
 from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
 from cerebro_plpy.runs.drive import attention, driver, execution
-from cerebro_plpy.runs.record import state_tables
+from cerebro_plpy.runs.record import shared_tables, state_tables
 from cerebro_plpy.runs.record.log.drivers import Drivers
 
 RUN, STORAGE = 7, "run_x"
@@ -109,6 +110,7 @@ class DriverHistory:
 
     def record(self) -> None:
         log = self.server.log
+        self.server.states = {shown(table): [] for table in state_tables.shared(STORAGE)}
         layout = layout_of(self.keys, "y")
         parts = self.parts["validation"]
         validation = layout_of(self.keys[:parts] if parts > 1 else self.keys[-1:], "y") if parts else None
@@ -182,8 +184,11 @@ class DriverHistory:
                 break
         else:
             self.faults.crash_at = self.faults.cancel_at = -1
-            self.faults.left = 0
+            self.faults.left, self.faults.readers = 0, 0.0
+            began = self.server.standing()
             assert self._drive(), "a run without faults did not end"
+            if began != "finished":
+                self._check_that_the_rest_is_gone()
         self.check()
         return self
 
@@ -191,12 +196,12 @@ class DriverHistory:
         """Requests of other sessions in the next life, some of them for models that there are not."""
         for _ in range(self.chance.choice((0, 0, 0, 1, 3))):
             model = self.chance.choice([*self.models, 2 * max(self.models)])
-            action = self.chance.choice(("stop", "stop", "go on", "add", "add"))
+            action = self.chance.choice(("stop", "stop", "stop", "go on", "add", "add"))
             at = self.server.looks + int(self.chance.random() * most)
             detail = {"new": NewModel(None, parent=model).to_json()} if action == "add" else {"model": model}
             self.server.asked_at[at] = (action, detail)
             if action == "stop" and self.chance.random() < 0.7:
-                self.server.asked_at[at + self.chance.randint(10, 100)] = ("go on", detail)
+                self.server.asked_at[at + self.chance.randint(5, 50)] = ("go on", detail)
 
     def _drive(self) -> bool:
         """Whether the run came to its end."""
@@ -294,6 +299,7 @@ class DriverHistory:
         for model in [row["model"] for row in log["model"]]:
             wanted = self.expected(model)
             assert (model in failed) == wanted.failed, f"model {model}: {wanted.failed=}"
+            assert not any("was not received" in row["detail"] for row in log["event"]), "a state that moved is missed"
             mine = hops[model]
             assert mine.keys() == wanted.states.keys(), (
                 f"model {model}: hops {sorted(mine)}, not {sorted(wanted.states)}"
@@ -319,9 +325,9 @@ class DriverHistory:
 
     def _check_states(self, model: int, hops: dict[int, Any], wanted: Expected, objectives: list[Any]) -> None:
         last = max(wanted.states)
-        table = self.server.states[shown(state_tables.table_name(STORAGE, model, last).sql)]
         key = self.keys[hops[last]["segment"]]
-        assert (key, last, wanted.states[last]) in table, "the last state is gone"
+        stored = self._stored(state_tables.table_name(STORAGE, model, last), model, last)
+        assert stored.get(key) == wanted.states[last], "the last state is gone"
         if self.options.objective is None:
             return
         best: float | None = None
@@ -338,12 +344,25 @@ class DriverHistory:
                 best, at = row["value"], row["hop"]
         if best is None:
             return
-        kept = [
-            row[2]
-            for row in self.server.states[shown(state_tables.best_table_name(STORAGE, model).sql)]
-            if row[1] == at
-        ]
-        assert kept == [wanted.states[at]], "the best state is gone"
+        stored = self._stored(state_tables.best_table_name(STORAGE, model), model, at)
+        assert stored.get(self.keys[hops[at]["segment"]]) == wanted.states[at], "the best state is gone"
+
+    def _check_that_the_rest_is_gone(self) -> None:
+        """A finished run keeps the last state of each model, and the best."""
+        last = {row["model"]: 0 for row in self.server.log["model"]}
+        for row in self.server.log["hop"]:
+            last[row["model"]] = max(last[row["model"]], row["hop"])
+        kept = {row["model"]: row["hop"] for row in self.server.log["objective"] if row["kept"]}
+        for table in state_tables.shared(STORAGE):
+            for _, model, hop, _ in self.server.states[shown(table)]:
+                assert hop in (last[model], kept.get(model)) or self.averages, f"model {model}, hop {hop}: not freed"
+
+    def _stored(self, own: Name, model: int, hop: int) -> dict[int | None, str]:
+        """What tables have as the state after a hop, by the keys of segments."""
+        small = state_tables.is_small(self.server.state_bytes)
+        tables = state_tables.shared(STORAGE) if small else [own.sql]
+        rows = [row for table in tables for row in self.server.states[shown(table)]]
+        return {key: state for key, of, at, state in rows if (of, at) == (model if small else None, hop)}
 
 
 @contextlib.contextmanager
@@ -360,7 +379,6 @@ def on(server: Server) -> Iterator[None]:
 
     replaced: list[tuple[Any, str, Any]] = [
         (platform, "of", lambda db: server.platform),
-        (execution.locks, "show", lambda *_: None),
         (Drivers, "claim", lambda *_: server.note("started")),
         (execution.warm_up, "ahead", lambda *_: None),
         (execution.kept_teams, "team_for", team_for),
@@ -368,6 +386,8 @@ def on(server: Server) -> Iterator[None]:
         (driver, "LISTEN_EVERY", 0.0),
         (driver, "HEARTBEAT_EVERY", 0.0),
         (attention, "ASK_EVERY", 0.0),
+        (shared_tables, "FEWEST_APPENDED", 0),
+        (shared_tables, "TIMES_NEEDED", 1),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, value in replaced:

@@ -46,12 +46,12 @@ MUTANTS = (
     ),
     Mutant(
         "a visit that failed beside others is not tried alone", RUNS + "drive.driver",
-        "try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)",
-        "try_again = isinstance(result.error.error, LOSSES)",
+        "try_again = len(task.units) > 1 or isinstance(error, LOSSES)",
+        "try_again = isinstance(error, LOSSES)",
     ),
     Mutant(
         "a visit whose trainer died is not tried again", RUNS + "drive.driver",
-        "try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)", "try_again = len(task.units) > 1",
+        "try_again = len(task.units) > 1 or isinstance(error, LOSSES)", "try_again = len(task.units) > 1",
     ),
     Mutant(
         "a task that was not the one whose message was lost is forgotten", RUNS + "drive.driver",
@@ -89,12 +89,11 @@ MUTANTS = (
     ),
     Mutant(
         "a state that is gone is not fetched from the tables", RUNS + "units.unit",
-        "if not (fetched.may_be_gone and isinstance(refused.error, WrongState)):", "if True:",
+        "if not (fetched.may_be_gone and isinstance(refused.error, (WrongState, CorruptState))):", "if True:",
     ),
     Mutant(
         "states are fetched from the segment of the first key", RUNS + "units.unit",
-        "model.state_bytes, model.dist_key = state_bytes, worker.dist_key",
-        "model.state_bytes, model.dist_key = state_bytes, self.run.dist_keys[0]",
+        "model.dist_key = worker.dist_key", "model.dist_key = self.run.dist_keys[0]",
     ),
     Mutant(
         "the epoch of what the metrics have counted is not kept", RUNS + "units.unit",
@@ -114,8 +113,34 @@ MUTANTS = (
     ),
     Mutant(
         "a state is stored as that of the hop before", RUNS + "units.visit",
-        "                hop=visit.hop,\n                made=made,",
-        "                hop=visit.start,\n                made=made,",
+        "LeftState(member.state.index, visit.model, visit.hop)",
+        "LeftState(member.state.index, visit.model, visit.start)",
+    ),
+    Mutant(
+        "a large state is stored as that of the hop before", RUNS + "units.visit",
+        "                hop=visit.hop,\n                made=",
+        "                hop=visit.start,\n                made=",
+    ),
+    Mutant(
+        "a shared table is emptied while another session appends to it", RUNS + "record.shared_tables",
+        "return self.leaving and not self.moving and not self.writers[self.other]",
+        "return self.leaving and not self.moving",
+    ),
+    Mutant(
+        "the states of replicas do not move", RUNS + "record.state_tables",
+        "{model.hops, *model.replicas, ", "{model.hops, ",
+    ),
+    Mutant(
+        "the best states do not move", RUNS + "record.state_tables",
+        ", best.get(number, model.hops)}", "}",
+    ),
+    Mutant(
+        "small states that nothing needs stay", RUNS + "drive.execution",
+        "for source in (run.shared.other, run.shared.current):", "for source in ():",
+    ),
+    Mutant(
+        "a state that has moved is not looked for again", RUNS + "units.unit",
+        "            fetched.may_be_gone = True  # states that move", "            # states that move",
     ),
     Mutant(
         "large states are freed one hop too early", RUNS + "units.visit",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cerebro_db.core import protocol
-from cerebro_db.core.errors import ConfigurationFailed, RowsLost, TrainerFailed, WrongState
+from cerebro_db.core.errors import ConfigurationFailed, CorruptState, RowsLost, TrainerFailed, WrongState
 from cerebro_db.core.protocol import Failure, MetricStates, Origin, StateRef
 
 # -- what trainers compute -----------------------------------------------------------------------------------
@@ -71,6 +71,7 @@ class Faults:
     crash_at: int = -1  # the number of the answer at which the driver is gone
     cancel_at: int = -1  # the number of the look for a cancel that finds one
     forgets: float = 0.0  # how often a trainer has a state no more, or a file is gone
+    readers: float = 0.1  # how often somebody reads a table that is to be emptied
     happened: int = 0
 
     def strikes(self, likely: float, weight: int = 1) -> bool:
@@ -133,7 +134,7 @@ class Trainer:
     def _guarded(self, order: Any) -> Any:
         try:
             return self._obey(order)
-        except (ConfigurationFailed, RowsLost, TrainerFailed, WrongState) as error:
+        except (ConfigurationFailed, CorruptState, RowsLost, TrainerFailed, WrongState) as error:
             return Failure.of(error)
 
     def _obey(self, order: Any) -> Any:
@@ -190,7 +191,9 @@ class Trainer:
                 raise WrongState("the file is gone")
             self.host.seen["files taken over"] += 1
         else:
-            assert ref.name in self.received, "a state was not received"
+            if ref.name not in self.received:
+                self.host.seen["states that had moved"] += 1
+                raise CorruptState("the state was not received")
             state = self.received.pop(ref.name)
         if ref.sha256 is not None:
             assert checksum(state) == ref.sha256, "another state than the one on record"

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import psycopg2
 from segment_in_memory import Faults, Trainer
@@ -30,6 +30,7 @@ ALWAYS_READABLE = os.open(os.devnull, os.O_RDONLY)
 STANDING = ("started", "finished", "failed", "cancelled")
 MOST_LOOKS = 20_000  # at the sessions of a driver, until it is stuck for sure
 Row = dict[str, Any]
+Stored = tuple[Optional[int], Optional[int], int, str]  # key, model (of a table that all share), hop, state
 
 
 class Crash(BaseException):
@@ -52,7 +53,7 @@ class Server:
         self.platform, self.faults, self.places, self.state_bytes = platform, faults, list(places), state_bytes
         self.merges = False  # whether metrics are no means, so that trainers merge them
         self.log: dict[str, list[Row]] = defaultdict(list)
-        self.states: dict[str, list[tuple[int, int, str]]] = {}  # table -> (key, hop, state)
+        self.states: dict[str, list[Stored]] = {}  # by table
         self.files: dict[tuple[str, str], str] = {}
         self.hops: dict[str, int] = {}  # state -> how many hops have led to it
         self.sessions: list[MemorySession] = []
@@ -199,30 +200,83 @@ class Server:
             self.states[table] = []
             session.undo.append(lambda table=table, before=before: self.states.update({table: before}))
 
-    def _put(self, session: MemorySession, table: str, row: tuple[int, int, str]) -> None:
+    def move(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> None:
+        """Needed states leave a shared table, and all others are gone; unless somebody reads the table."""
+        source, target, models, hops = found.groups()
+        wanted = set(zip(*([int(one) for one in text.split(",") if one] for text in (models, hops))))
+        newest: dict[int | None, int] = {}
+        for model, hop in wanted:
+            newest[model] = max(hop, newest.get(model, 0))
+        for other in self.sessions:
+            stores = [
+                text for text in other.under_way if text.startswith(f"INSERT INTO {source}") and "_state_out" in text
+            ]
+            assert other is session or not stores, (
+                f"a table is emptied while another session may append to it: {stores}"
+            )
+        if self.faults.chance.random() < self.faults.readers:
+            self.seen["tables that were not emptied"] += 1
+            return
+        self.seen["tables that were emptied"] += 1
+        rows = self.states[source]
+        self._set(session, source, [])
+        for row in rows:
+            if (row[1], row[2]) in wanted or row[2] >= newest.get(row[1], 0):
+                self._put(session, target, row)
+
+    def _set(self, session: MemorySession, table: str, rows: list[Stored]) -> None:
         before = self.states[table]
-        self.states[table] = [*before, row]
+        self.states[table] = rows
         session.undo.append(lambda: self.states.update({table: before}))
+
+    def _put(self, session: MemorySession, table: str, row: Stored) -> None:
+        self._set(session, table, [*self.states[table], row])
 
     def store(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> None:
         table, hop, made = found[1], int(found[2]), found[3]
-        key, out = (
-            re.search(r"SELECT (\d+) AS|__dist_key__ = (\d+)", made),
-            re.search(r"_state_out\((\d+), (\d+)\)", made),
-        )
-        assert key is not None and out is not None, made
-        state = session.trainer.out[int(out[1])][int(out[2])]
+        out = re.search(r"_state_out\((\d+), (\d+)\)", made)
+        assert out is not None, made
+        self._store(session, table, made, (int(out[1]), int(out[2])), (None, hop))
+
+    def store_shared(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> None:
+        """A state each on Greenplum, all of an order on PostgreSQL."""
+        table, made = found[1], found[2]
+        one = re.search(r"(\d+) AS model, (\d+) AS hop, .*_state_out\((\d+), (\d+)\)", made)
+        if one is not None:
+            model, hop, visit, index = map(int, one.groups())
+            self._store(session, table, made, (visit, index), (model, hop))
+            return
+        several = re.search(r"_state_out\((\d+), index\) AS made FROM \(VALUES (.*)\) v \(index, model, hop\)", made)
+        assert several is not None, made
+        for left in re.findall(r"\((\d+), (\d+), (\d+)\)", several[2]):
+            index, model, hop = map(int, left)
+            self._store(session, table, made, (int(several[1]), index), (model, hop))
+
+    def _store(
+        self, session: MemorySession, table: str, made: str, left: tuple[int, int], of: tuple[int | None, int]
+    ) -> None:
+        """``left``: the number of the visit, and the place of the state.  ``of``: its model and its hop."""
+        key = re.search(r"SELECT (\d+) AS|__dist_key__ = (\d+)", made)
+        assert key is not None, made
+        state = session.trainer.out[left[0]][left[1]]
         assert state, "the state of a visit that failed is stored"
-        self._put(session, table, (int(key[1] or key[2]), hop, state))
+        self._put(session, table, (int(key[1] or key[2]), *of, state))
 
     def copy(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        """Rows of one table of states go into another, or into the same for another segment."""
-        table, key, as_hop, source, hop, there = found.groups()
-        rows = [row for row in self.states[source] if row[1] == int(hop) and row[0] == int(there)]
-        assert len(rows) <= 1, "a state is stored twice"
+        """Rows of tables of states go into another, or into the same for another segment."""
+        table, columns, chosen, source, which, there = found.groups()
+        to = dict(zip(columns.split(", "), chosen.split(", ")))
+        rows = [
+            row for name in re.findall(r'"[^ ;()]+', source) for row in self.states[name]
+            if row[0] == int(there) and (row[1], row[2]) in _states(which)
+        ]  # fmt: skip
+        assert len({row[1:3] for row in rows}) == len(rows), "a state is stored twice"
         for row in rows:
-            to = (row[0] if key == "__dist_key__" else int(key), row[1] if as_hop == "hop" else int(as_hop), row[2])
-            self._put(session, table, to)
+            old = dict(zip(("__dist_key__", "model", "hop"), row))
+            key, model, hop = (
+                None if name not in to else old[name] if to[name] == name else int(to[name]) for name in old
+            )
+            self._put(session, table, (key, model, hop, row[3]))
         return [(1,)] * len(rows)
 
     # -- segments ----------------------------------------------------------------------------------------------
@@ -240,12 +294,21 @@ class Server:
         return [(protocol.reply_json(session.trainer.obey(order)),)]
 
     def state_in(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        table, hop, key = found[1], int(found[2]), found[3]
-        # A segment may have got several copies: their bytes go to the same place.
-        rows = list({row for row in self.states[table] if row[1] == hop and key in (None, str(row[0]))})
-        assert len({row[2] for row in rows}) == 1, f"{len(rows)} states after hop {hop} in {table}, for segment {key}"
-        session.trainer.received[values[0]] = rows[0][2]
+        shared, table, which, key = found.groups()
+        for model, hop in _states(which):
+            # A segment may have got several copies: their bytes go to the same place.
+            rows = [row for row in self.states[table] if row[1:3] == (model, hop) and key in (None, str(row[0]))]
+            assert len({row[3] for row in rows}) <= 1, (
+                f"{len(rows)} states after hop {hop} in {table}, for segment {key}"
+            )
+            for row in rows[:1]:
+                session.trainer.received[f"{values[0]}{model}/{hop}" if shared else values[0]] = row[3]
         return [(1,)]
+
+    def tables(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        """Which of these tables there are."""
+        there = {name.split(".")[1].strip('"') for name in self.states}
+        return [(name,) for name in values[1] if name in there]
 
     def data_in(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> None:
         session.trainer.streamed.update(values[::2])
@@ -308,7 +371,7 @@ class Server:
 
     def replicas(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         _, model, hop = values
-        names = ("hop", "segment", "rows", "state_sha256", "metric_states")
+        names = ("hop", "segment", "rows", "state_sha256", "metric_states", "state_bytes")
         rows = [
             tuple(row[name] for name in names) for row in self.log["hop"]
             if row["model"] == model and row["hop"] > hop and row["kind"] == "train replica"
@@ -402,8 +465,8 @@ HANDLERS = (
     (r"SELECT cerebro\._worker_open\(", "opened"),
     (r"SELECT cerebro\._worker_close\(", "closed"),
     (r"SELECT cerebro\._work\(", "work"),
-    (r"SELECT count\(cerebro\._state_in\(\0, start, payload\)\) FROM (\S+)"
-     r" WHERE hop = (\d+)(?: AND __dist_key__ = (\d+))?$", "state_in"),
+    (r"SELECT count\(cerebro\._state_in\(\0( \|\| model \|\| '/' \|\| hop)?, start, payload\)\) FROM (\S+)"
+     r" WHERE (.*?)(?: AND __dist_key__ = (\d+))?$", "state_in"),
     (r"SELECT cerebro\._data_in\(", "data_in"),
     (r"SELECT 1 FROM pg_catalog\.pg_class", "versions"),
     (r"SELECT tableoid, ctid, xmin FROM", "versions"),
@@ -412,10 +475,15 @@ HANDLERS = (
     (r"DO E?'.*INSERT INTO cerebro\.event", "end"),
     (r"CREATE TABLE (\S+) \(__dist_key__", "create"),
     (r"DO \$empty\$.*TRUNCATE ([^;]+);", "empty"),
+    (r"DO \$move\$.*LOCK TABLE (\S+) IN ACCESS EXCLUSIVE MODE; INSERT INTO (\S+) .*"
+     r"unnest\('\{([\d,]*)\}'::integer\[\], '\{([\d,]*)\}'::integer\[\]\)", "move"),
     (r"INSERT INTO (\S+) \(__dist_key__, hop, start, payload\)"
      r" SELECT s\.__dist_key__, (\d+), .* FROM \((.*)\) s$", "store"),
-    (r"INSERT INTO (\S+)(?: \(__dist_key__, hop, start, payload\))? SELECT (\S+), (\S+), start, payload FROM (\S+)"
-     r" WHERE hop = (\d+) AND __dist_key__ = (\d+)", "copy"),
+    (r"INSERT INTO (\S+) \(__dist_key__, model, hop, start, payload\) SELECT s\.__dist_key__, .*? FROM \((.*)\) s$",
+     "store_shared"),
+    (r"INSERT INTO (\S+) \(([^)]*), start, payload\) SELECT ([^(]*), start, payload FROM (.*)"
+     r" WHERE (.*) AND __dist_key__ = (\d+)", "copy"),
+    (r"SELECT relname::text FROM pg_catalog\.pg_class", "tables"),
     (r"SELECT owner::text, source_table", "run_plan"),
     (r"SELECT model_id, architecture::text", "architectures"),
     (r"SELECT m\.model, m\.configuration, c\.place", "models"),
@@ -443,6 +511,15 @@ HANDLERS = (
     (r"SELECT \(COALESCE\(\(SELECT sum", "zero"),
     (r"SELECT seconds_left", "nothing"),
 )  # fmt: skip
+
+
+def _states(which: str) -> list[tuple[int | None, int]]:
+    """The states that a condition means, as model and hop; a table of a model's own has no column for the model."""
+    if (several := re.fullmatch(r"\(model, hop\) IN \((.*)\)", which)) is not None:
+        return [(int(model), int(hop)) for model, hop in re.findall(r"\((\d+), (\d+)\)", several[1])]
+    one = re.fullmatch(r"(?:model = (\d+) AND )?hop = (\d+)", which)
+    assert one is not None, which
+    return [(int(one[1]) if one[1] else None, int(one[2]))]
 
 
 # -- sessions -------------------------------------------------------------------------------------------------
@@ -503,6 +580,11 @@ class MemorySession(Session):
         self._roll_back()
         self._lost = True
         return Ended("server closed the connection unexpectedly")
+
+    @property
+    def under_way(self) -> list[str]:
+        """The statements that were sent and have not been answered."""
+        return [] if self._sent is None else [shown(part.sql) for part in self._sent.parts]
 
     def orphaned(self) -> None:
         statement, self._sent = self._sent, None

@@ -95,7 +95,7 @@ def test_quantiles_within_bins() -> None:
         (found("uuid", texts=["a", "b"] * 30), CategoryFeature),
         (found("text", texts=[f"u{i}" for i in range(90)]), Ignored),
         (found("integer", [float(i % 50) for i in range(500)], is_key=True), Ignored),
-        (found("integer", [float(i) for i in range(500)], numbers_the_rows=True), Ignored),
+        (found("integer", [float(i) for i in range(500)], identifies="it numbers the rows"), Ignored),
         (found("text", texts=["same"] * 90), Ignored),
         (found("text", texts=["same"] * 90, nulls=10), CategoryFeature),
         (found("real", [], nulls=10), Ignored),

@@ -105,6 +105,34 @@ def test_refused_sources(source):
 
 
 @pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        ("import keras.backend as K\n    return K.sqrt(y_true)", "sqrt"),
+        ("from keras import backend as K\n    return K.mean(K.square(y_true))", "mean"),
+        ("from keras import backend\n    return backend.abs(y_true)", "abs"),
+        ("from keras.backend import epsilon, clip\n    return clip(y_true, epsilon(), 1)", "clip"),
+        ("return keras.backend.sqrt(y_true)", "sqrt"),
+        ("import keras.backend as K\n    return y_true + K.epsilon()", None),
+        ("return ops.sqrt(y_true) + keras.backend.epsilon()", None),
+        ("return ops.sqrt(y_true" + ".a" * 90 + ")", None),
+    ],
+)
+def test_what_keras_3_has_not_is_refused_when_a_function_is_added(lines, refused):
+    source = f"def focal(y_true, y_pred):\n    {lines}"
+    if refused is None:
+        custom.check_source("focal", source)
+        return
+    with pytest.raises(InvalidSyntax, match=f"uses keras.backend.{refused} at line") as caught:
+        custom.check_source("focal", source)
+    assert f"ops.{refused}" in str(caught.value.hint)
+
+
+def test_the_names_of_keras_backend_are_those_of_keras():
+    keras = pytest.importorskip("keras")
+    assert set(dir(keras.backend)) >= custom.OF_BACKEND
+
+
+@pytest.mark.parametrize(
     "name",
     ["", None, "mse", "MSE", "Huber", "accuracy", "top_3_accuracy", "get", "a b", "é", "x" * 60, "a@1", "a;--", "1a"],
 )

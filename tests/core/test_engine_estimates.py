@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from cerebro_db.core.engines import (
     OPTIONAL_PACKAGES,
@@ -12,6 +14,10 @@ from cerebro_db.core.engines import (
     gpu_of_each_segment,
     known_faster,
 )
+from cerebro_db.core.events import Initial
+from cerebro_db.core.run_options import RunOptions
+from cerebro_plpy.runs.preflight import engine_choice
+from cerebro_plpy.runs.record.run import ModelBuild
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -61,3 +67,32 @@ def test_tensorflow_is_first_with_convolutions_and_on_gpus():
     assert expected_faster([flat], gpus=True) == "tensorflow"
     assert known_faster(deep, gpus=False) == "tensorflow"
     assert known_faster(flat, gpus=False) is None and known_faster(deep, gpus=True) is None
+
+
+def test_a_model_that_is_added_gets_the_engine_that_has_built_the_others():
+    """What no trial has built is not chosen, however fast it is elsewhere."""
+
+    dense = {"class_name": "Dense", "config": {"units": 3}}
+
+    def model(engine: str, architecture: object = dense) -> Any:
+        asked = SimpleNamespace(definition={"architecture": architecture}, initial=Initial.RANDOM)
+        return SimpleNamespace(asked=asked, build=ModelBuild(done=bool(engine), engine=engine), hops=0)
+
+    convolution = {"class_name": "Conv1D", "config": {"filters": 3}}
+    options = RunOptions(engine="auto", among=("tensorflow", "jax"))
+    run: Any = SimpleNamespace(
+        options=options, models={1: model("tensorflow"), 2: model("tensorflow"), 3: model("jax")}
+    )
+    new, added = model(""), model("", convolution)
+    assert engine_choice.of_added(run, new) == "tensorflow"
+    run.models = {1: model("jax")}
+    assert engine_choice.of_added(run, new) == "jax" and engine_choice.of_added(run, added) == "tensorflow"
+    run.models = {}
+    assert engine_choice.of_added(run, new) == "jax"
+    # And a model that its engine cannot build gets each other engine once.
+    new.build.engine = "jax"
+    assert engine_choice.instead(run, new) == "tensorflow"
+    new.build.engine = "tensorflow"
+    assert engine_choice.instead(run, new) is None
+    run.options = RunOptions(engine="jax")
+    assert engine_choice.instead(run, model("jax")) is None

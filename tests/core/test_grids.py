@@ -279,6 +279,7 @@ def test_texts_with_the_same_parameters_count_once():
         (1, SGD, "batch_size = 2, epochs = 1")
     ]
     assert cross_product([1], [SGD], ["", "  "]) == [(1, SGD, "  ")]
+    assert cross_product([1], [SGD], [None]) == [(1, SGD, None)]
 
 
 @pytest.mark.parametrize(

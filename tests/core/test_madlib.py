@@ -64,6 +64,7 @@ def test_the_schedule_of_madlibs_documentation() -> None:
 
 def test_last_rounds_are_skipped() -> None:
     assert schedule(9, 3, 1) == [(2, 0, 9, 1), (2, 1, 3, 3), (1, 0, 3, 3)]
+    assert schedule(8, 3, 0)[:2] == [(1, 0, 3, 3), (1, 1, 1, 8)]  # 8 / 3 is rounded
     assert schedule(10, 3, 2) == [(2, 0, 9, 1)]  # 10 is no power of 3: a ninth of it is 1
 
 
@@ -114,12 +115,17 @@ def test_automl_parameters_that_make_no_sense(method: str, given: str | None, wr
 def test_rounds_of_hyperband_add_up() -> None:
     """A round goes on from the weights of the round before, so its iterations come on top."""
     nine = MadlibHyperband(9, 3, 0)
-    assert nine.brackets == [MadlibBracket(2, 9, (1, 4, 13)), MadlibBracket(1, 3, (3, 12)), MadlibBracket(0, 3, (9,))]
+    assert nine.brackets == [
+        MadlibBracket(2, 9, (1, 4, 13)),
+        MadlibBracket(1, 3, (3, 12), 1),
+        MadlibBracket(0, 3, (9,), 4),
+    ]
     assert (nine.configurations, nine.iterations) == (15, 13)
     assert [nine.bracket_of(place).s for place in (0, 8, 9, 12, 14)] == [2, 2, 1, 0, 0]  # type: ignore[union-attr]
     assert nine.bracket_of(15) is None
     assert [nine.brackets[0].round_of(epoch) for epoch in (1, 2, 4, 5, 13)] == [0, 1, 1, 2, 2]
     assert MadlibHyperband(4, 2, 0).brackets[0].ends == (1, 3, 7)
+    assert [one.before for one in nine.brackets] == [0, 1, 4]  # MADlib's page counts those of the last one from 5 to 13
     assert nine.measured(None) == [1, 3, 4, 9, 12, 13]
     assert [
         MadlibHyperband(5, 5, 1).last_iterations,

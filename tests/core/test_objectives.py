@@ -49,10 +49,13 @@ class Log(UnitLog):
                 self.epochs[model, epoch] = value, kept
 
 
-def run(**options: Any) -> Run:
+SMALL, LARGE = 1 << 18, 1 << 21  # bytes of a state
+
+
+def run(size: int = LARGE, **options: Any) -> Run:
     chosen = RunOptions(**{"keep": "best", "direction": "min", **options})
     made = Run(1, "me", data(), data(), "models", 9, 1, 1, [0, 1], "run_0", chosen)
-    made.models[1] = Model(AskedModel(1, 1, 0, 1, "", "", {}, 1, Initial.RANDOM), None, state_bytes=1 << 18)
+    made.models[1] = Model(AskedModel(1, 1, 0, 1, "", "", {}, 1, Initial.RANDOM), None, state_bytes=size)
     return made
 
 
@@ -64,8 +67,8 @@ def objectives(of: Run, log: Log) -> Objectives:
     return Objectives(of, log, PostgreSQL())
 
 
-def trained(loss: float, **metrics: Any) -> TrainedMember:
-    state = OutgoingState(0, 8, "x", 0, 8)
+def trained(loss: float, size: int, **metrics: Any) -> TrainedMember:
+    state = OutgoingState(0, size, "x", 0, 8)
     return TrainedMember(loss=loss, metrics=metrics, rows=10, steps=1, finite=True, metric_states=None, state=state)
 
 
@@ -74,7 +77,8 @@ def train(one: Objectives, log: Log, epoch: int, *losses: float, commit: bool = 
     said = []
     for place, loss in enumerate(losses, 1):
         visit = Train(1, (epoch - 1) * SEGMENTS + place, epoch, place - 1)
-        statements = one.after_visit(visit, trained(loss, auc=[loss, loss]), 0)
+        size = one.run.models[1].state_bytes
+        statements = one.after_visit(visit, trained(loss, size, auc=[loss, loss]), 0)
         said += [shown(statement.sql) for statement in statements]
         if commit:
             log.take(statements)
@@ -110,14 +114,27 @@ def test_large_values_are_best_if_the_objective_says_so() -> None:
     ]
 
 
-def test_the_table_of_the_best_states() -> None:
-    """It is made once, and emptied when it holds 1 MB of small states."""
+def test_the_table_of_the_best_large_states() -> None:
+    """It is made once, and emptied before each further state."""
     log = Log()
     one = objectives(run(objective="loss"), log)
     said = [train(one, log, epoch, 1 / epoch, 1 / epoch) for epoch in range(1, 7)]
     assert [sum("CREATE TABLE" in sql for sql in epoch) for epoch in said] == [1, 0, 0, 0, 0, 0]
-    assert [sum("TRUNCATE" in sql for sql in epoch) for epoch in said] == [0, 0, 0, 0, 1, 0]
+    assert [sum("TRUNCATE" in sql for sql in epoch) for epoch in said] == [0, 1, 1, 1, 1, 1]
     assert all(any("hop = 12 AND __dist_key__ = 0" in sql for sql in epoch) for epoch in said[-1:])
+
+
+def test_a_small_best_state_stays_where_it_is() -> None:
+    """It is not copied, but needed for as long as no later epoch is better."""
+    log = Log()
+    one = objectives(run(SMALL, objective="loss"), log)
+    assert [len(train(one, log, epoch, loss, loss)) for epoch, loss in enumerate((3, 1, 2), 1)] == [1, 1, 1]
+    assert log.epochs == {(1, 1): (3.0, True), (1, 2): (1.0, True), (1, 3): (2.0, False)}
+    one.run.models[1].hops = 6
+    assert state_tables.needed(one.run, one.best) == [(1, 4), (1, 6)]
+    assert state_tables.needed(one.run, objectives(one.run, log).best) == [(1, 4), (1, 6)], (
+        "a resumed run knows it, too"
+    )
 
 
 def test_only_the_objective_is_recorded_without_keep() -> None:
@@ -145,7 +162,7 @@ def test_a_session_that_is_lost_while_it_commits(there: bool) -> None:
     train(one, log, 1, 4, 4)
     last = Train(1, 4, 2, 1)
     train(one, log, 2, 1, commit=False)
-    statements = one.after_visit(last, trained(1), 0)
+    statements = one.after_visit(last, trained(1, LARGE), 0)
     if there:
         log.take(statements)
     one.look_up(last)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
+from cerebro_plpy.platform.base import LeftState, StateRows
 
 COLUMNS = [identifier("x"), identifier("y")]
-STATE, PACKED, PART, CALL = sql("s.state"), sql("packed"), sql("s.part"), sql("f(1)")
+PACKED, PART, CALL = sql("packed"), sql("s.part"), sql("f(1)")
+ROWS = StateRows([sql("s.one"), sql("s.other")], sql("s.one"), sql("hop, start, payload"), sql("hop = 4"))
+LEFT = [LeftState(0, 7, 4), LeftState(1, 8, 6)]
 NOTHING = sql("")
 
 
 class Failed(psycopg2.Error):
-    def __init__(self, code: str | None) -> None:
+    def __init__(self, code: str | None, text: str = "") -> None:
+        super().__init__(text)
         self.code = code
 
     @property
@@ -25,7 +29,13 @@ class Failed(psycopg2.Error):
 def test_postgresql_runs_everything_where_it_is_called() -> None:
     assert POSTGRESQL.on_segment(3) == POSTGRESQL.distributed_by("x") == NOTHING
     assert POSTGRESQL.made_on_segment(CALL, 3) == sql("SELECT 3 AS __dist_key__, f(1) AS made")
-    assert POSTGRESQL.hop_state(STATE, 4, here=1, there=2) == (None, sql("WHERE hop = 4"))
+    assert POSTGRESQL.hop_states(ROWS, here=1, there=2) == ([], sql("hop = 4"))
+    assert POSTGRESQL.states_made(5, LEFT, 3) == [
+        sql(
+            "SELECT 3 AS __dist_key__, model, hop, cerebro._state_out(5, index) AS made"
+            " FROM (VALUES (0, 7, 4), (1, 8, 6)) v (index, model, hop)"
+        )
+    ]
     assert POSTGRESQL.bring_rows(PACKED, COLUMNS, 7, 1, PART) == (PACKED, 7, None)
 
 
@@ -37,12 +47,28 @@ def test_greenplum_runs_a_function_on_the_segment_that_stores_the_key() -> None:
 
 
 def test_greenplum_copies_a_state_that_lies_elsewhere() -> None:
-    copy, where = GREENPLUM.hop_state(STATE, 4, here=1, there=2)
-    assert copy == sql(
-        "INSERT INTO s.state SELECT 1, hop, start, payload FROM s.state WHERE hop = 4 AND __dist_key__ = 2"
+    copies, where = GREENPLUM.hop_states(ROWS, here=1, there=2)
+    assert copies == [
+        sql(
+            "INSERT INTO s.one (__dist_key__, hop, start, payload) SELECT 1, hop, start, payload FROM s.one"
+            " WHERE hop = 4 AND __dist_key__ = 2"
+        ),
+        sql(
+            "INSERT INTO s.one (__dist_key__, hop, start, payload) SELECT 1, hop, start, payload FROM s.other"
+            " WHERE hop = 4 AND __dist_key__ = 2"
+        ),
+    ]
+    assert where == sql("hop = 4 AND __dist_key__ = 1")
+    assert GREENPLUM.hop_states(ROWS, here=1, there=1) == ([], where)
+
+
+def test_greenplum_stores_each_state_with_the_column_of_its_segment() -> None:
+    first, second = GREENPLUM.states_made(5, LEFT, 3)
+    assert first == sql(
+        "SELECT m.__dist_key__, 7 AS model, 4 AS hop, m.made FROM (SELECT __dist_key__,"
+        " cerebro._state_out(5, 0) AS made FROM cerebro.place WHERE __dist_key__ = 3) m"
     )
-    assert where == sql("WHERE hop = 4 AND __dist_key__ = 1")
-    assert GREENPLUM.hop_state(STATE, 4, here=1, there=1) == (None, where)
+    assert "8 AS model, 6 AS hop" in shown(second) and "_state_out(5, 1)" in shown(second)
 
 
 def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
@@ -60,7 +86,17 @@ def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
     )
 
 
-@pytest.mark.parametrize(("code", "lost"), [("58M01", True), ("57P02", True), ("57014", False), (None, False)])
-def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, lost: bool) -> None:
-    assert GREENPLUM.lost_a_segment(Failed(code)) is lost
-    assert not POSTGRESQL.lost_a_segment(Failed(code))
+@pytest.mark.parametrize(
+    ("code", "text", "lost"),
+    [
+        ("58M01", "", True),
+        ("57P02", "", True),
+        ("57014", "", False),
+        (None, "", False),
+        ("XX000", "Reader qExec could not find Shared Local Snapshot!  (seg1 slice3)", True),
+        ("XX000", "unrecognized node type: 7", False),
+    ],
+)
+def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, text: str, lost: bool) -> None:
+    assert GREENPLUM.lost_a_segment(Failed(code, text)) is lost
+    assert not POSTGRESQL.lost_a_segment(Failed(code, text))

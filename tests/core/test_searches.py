@@ -170,6 +170,37 @@ def test_a_stopped_model_goes_on_where_it_was():
     assert world.statuses() == {1: (Status.FINISHED, None), 2: (Status.FINISHED, None)}
 
 
+class StopsTwo(Policy):
+    name = "stops two"
+
+    def decide(self, history, model, epoch):
+        return Decision(model, epoch, Verdict.STOP, "far off") if model == 2 else super().decide(history, model, epoch)
+
+
+@pytest.mark.parametrize("how", ["rule", "policy"])
+def test_what_a_person_lets_go_on_is_stopped_by_people_and_budgets_only(how):
+    def world(*asked):
+        return World(asked, ruled=(lambda model, epoch: "far off" if model == 2 else None) if how == "rule" else None)
+
+    plan, policy = Plan(1, models((1, 2)), 1, 4), StopsTwo() if how == "policy" else StopAfter(9)
+    go_on, stop = (3.0, asks(1, Action.GO_ON, "after all", model=2)), (5.0, asks(2, Action.STOP, "enough", model=2))
+    first = world(go_on)
+    first.run(plan, policy)
+    told = [one for one in first.told() if one[0] == 2]
+    assert [one[2] for one in told] == ["stop", "go on", *["continue"] * 3] and first.trained == {1: 4, 2: 4}
+    assert how == "rule" or told[2][3] == "a person has let it go on: far off"
+    stopped = world(go_on, stop)
+    stopped.run(plan, policy)
+    assert stopped.statuses()[2] == (Status.STOPPED, "enough") and 1 < stopped.trained[2] < 4
+    again = world()  # a session that resumes the run knows it from the log
+    again.schedule = Schedule(plan, True)
+    for model, epochs in ((1, 4), (2, 1)):
+        mine = [one for one in first.decisions if one.model == model and (one.epoch or 0) <= epochs]
+        again.schedule.restore(model, epochs, decided=mine)
+    orchestrator.run(again.schedule, again, policy)
+    assert again.statuses()[2] == (Status.FINISHED, None)
+
+
 def test_what_has_trained_all_its_epochs_is_not_stopped():
     """It would be called stopped, and could not go on."""
     world = World([(2.5, asks(7, Action.STOP, "too slow", model=1))])

@@ -30,6 +30,24 @@ def test_a_visit_of_unknown_length_has_an_order_of_its_own() -> None:
     first_visits(one_segment(range(1, 9)), 0.01)
 
 
+def test_the_first_visit_of_a_model_is_expected_to_take_as_long_as_those_of_its_sort() -> None:
+    plan = one_segment(range(1, 41)).plan
+    sorts = tuple(replace(one, sort="long" if one.model % 2 else "short") for one in plan.models)
+    schedule = Schedule(replace(plan, models=sorts))
+    for _ in range(2):
+        unit = schedule.take(0)
+        assert unit is not None and schedule.follow_ups(unit) == [], "nothing is known of its sort"
+        schedule.succeeded(unit, 2 * HALF_A_SECOND if unit.model % 2 else 0.1)
+    sizes = {}
+    for _ in range(4):
+        unit = schedule.take(0)
+        assert unit is not None
+        chosen = schedule.follow_ups(unit)
+        assert all(other.model % 2 == 0 for other in chosen)
+        sizes[unit.model % 2] = len(chosen)
+    assert sizes[0] == 4 and sizes.get(1, 0) == 0
+
+
 def test_an_order_takes_no_longer_than_the_plan_says() -> None:
     schedule = one_segment(range(1, 101))
     first_visits(schedule, 0.1)

@@ -20,7 +20,7 @@ from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
 
 from . import configurations as c
 from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
-from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
+from .test_trainer import AVERAGED, CATEGORICAL, IMAGES, LABELS, check_averages, failure
 from .trainer_client import Trainer, full
 
 NUMBERS = itertools.count()
@@ -179,6 +179,10 @@ class OtherEngine:
         found = [name for name in ("jaxlib", "tensorflow", "torch") if f"/{name}/" in libraries]
         assert found == ["tensorflow" if place == 2 else self.module]
 
+    @pytest.mark.parametrize("name", AVERAGED)
+    def test_averages_are_what_is_evaluated_and_what_tables_get(self, engines: list[Trainer], name: str) -> None:
+        check_averages(engines[0], AVERAGED[name], "digits")
+
     @pytest.mark.parametrize("name", WITHOUT_CHANCE)
     def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:
         """From the same state, over the same rows in the same order; the state changes engines on its way."""
@@ -241,15 +245,30 @@ class OtherEngine:
         assert last.state.sha256 == engines[1].train(configuration, "digits", seed=23).state.sha256
 
     def test_a_layer_that_only_tensorflow_has(self, engines: list[Trainer]) -> None:
-        flipped = c.sequential(
+        looked_up = c.sequential(
             c.input_layer([8, 8, 1]),
-            c.layer("RandomFlip", "flip"),
             c.layer("Flatten", "flat"),
+            c.layer("IntegerLookup", "code", vocabulary=[1, 2, 3]),
             c.layer("Dense", "out", units=10),
         )
-        order = Describe(c.configuration(flipped, CATEGORICAL), c.DIGITS)
+        order = Describe(c.configuration(looked_up, CATEGORICAL), c.DIGITS)
         assert "TensorFlow only" in failure("ConfigurationFailed", engines[0], order)
         assert engines[2](order).outputs == [[10]]
+
+    def test_layers_that_look_for_a_graph_of_tensorflow(self, engines: list[Trainer]) -> None:
+        """Architectures for a number to predict end with Rescaling."""
+        scaled = c.sequential(
+            c.input_layer([8, 8, 1]),
+            c.layer("Rescaling", "scaled", scale=2.0, offset=0.5),
+            c.layer("Flatten", "flat"),
+            c.layer("Dense", "out", units=10, activation="softmax", kernel_initializer="zeros"),
+        )
+        configuration = c.configuration(scaled, CATEGORICAL, learning_rate=0.01, steps_per_epoch=2, shuffle=False)
+        mine, its = (engines[place].train(configuration, "digits").loss for place in (0, 2))
+        assert mine == pytest.approx(its, rel=1e-3)
+        scaled["config"]["layers"].insert(1, c.layer("RandomFlip", "flip"))
+        first, second = (engines[place].train(configuration, "digits", seed=3).state for place in (0, 1))
+        assert first.sha256 == second.sha256
 
     def test_a_custom_loss(self, engines: list[Trainer]) -> None:
         source = (

@@ -171,6 +171,7 @@ class Variables:
         self.values = list(values)
         self.variables = [(f"v{at}", value.dtype.name, value.shape) for at, value in enumerate(values)]
         self.weights = len(values) - 1
+        self.averages = False
         self.at_once = False
 
     def get(self, number: int) -> np.ndarray:

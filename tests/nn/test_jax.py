@@ -23,7 +23,7 @@ from . import configurations as c
 from .other_engine import OtherEngine, engines_of, in_turns, visits
 from .test_hops import CASES, same
 from .test_numbers import PAIRS
-from .test_trainer import CATEGORICAL, LABELS, failure
+from .test_trainer import CATEGORICAL, LABELS, failure, step_by_step
 from .trainer_client import OrderFailed, Trainer, full
 
 
@@ -69,6 +69,13 @@ def test_hops_change_no_bit(engines: list[Trainer], name: str) -> None:
     _, stayed, _ = visits(engines[:1], configuration, layout)
     assert all(same(hopped, stayed))
     assert len(hopped) > 6
+
+
+def test_the_average_is_that_of_the_paper(engines: list[Trainer]) -> None:
+    """Schedule-free's x is the mean of its z.  On other engines Keras mixes the last z into it: there z is a variable
+    that has changed when Keras reads the value that it had before the step."""
+    after, averaged = step_by_step(engines[0], "schedule-free")
+    np.testing.assert_allclose(averaged, np.mean(after, axis=0), atol=2e-6)
 
 
 def test_random_numbers_go_on_in_another_engine(engines: list[Trainer]) -> None:

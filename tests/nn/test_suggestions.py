@@ -102,3 +102,33 @@ def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         suggestions.suggested(order(0))
     assert "needs Optuna, which is not installed" in caught.value.message
     assert f"{sys.executable} -m pip install optuna==" in str(caught.value.hint)
+
+
+def test_suggestions_are_where_the_better_trials_are_dense() -> None:
+    """Bergstra et al. 2011: of the points that are drawn from the density l of the better trials, the one with the
+    largest l(x) / g(x), where g is the density of the others.  The densities are estimated anew here."""
+    line = read({"compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}}}, {7: None})
+
+    def place(point: dict[str, Any]) -> float:
+        return math.log10(point["learning_rate"])
+
+    def density(x: float, centres: list[float]) -> float:
+        return sum(math.exp(-((x - one) ** 2) / (2 * 0.4**2)) for one in centres) / len(centres) + 0.02
+
+    points = [line.drawn(4, number) for number in range(40)]
+    trials: list[Trial] = [Trial(point, COMPLETE, abs(place(point) + 2), 9) for point in points]
+    ranks = []
+    for number in range(40, 60):
+        order = Suggest(line.described(), 1, number, [one.to_json() for one in trials], 1)
+        (point,) = suggestions.suggested(order).points
+        ordered = sorted(trials, key=lambda one: one.score or 0.0)
+        better = math.ceil(0.1 * len(ordered))  # Optuna's gamma
+        l_of, g_of = ([place(dict(one.point)) for one in part] for part in (ordered[:better], ordered[better:]))
+
+        def ratio(x: float, l_of: list[float] = l_of, g_of: list[float] = g_of) -> float:
+            return density(x, l_of) / density(x, g_of)
+
+        others = [ratio(place(line.drawn(5, f"{number}/{one}"))) for one in range(100)]
+        ranks.append(sum(one > ratio(place(point)) for one in others) / len(others))
+        trials.append(Trial(point, COMPLETE, abs(place(point) + 2), 9))
+    assert sorted(ranks)[len(ranks) * 9 // 10] < 0.3, "of random points few have a larger ratio"

@@ -41,6 +41,12 @@ digits = load_digits()
 IMAGES, LABELS = digits.images.astype("uint8")[:600], digits.target[:600]
 CATEGORICAL = "categorical_crossentropy"
 MEMORY_LIMIT_MB = 8192
+EMA = {"learning_rate": 0.02, "use_ema": True, "ema_momentum": 0.9}
+AVERAGED = {
+    "use_ema": c.configuration(c.mlp(), CATEGORICAL, **EMA),
+    "use_ema, in 16 bits": c.configuration(computed_in(c.noisy_mlp(), "mixed_float16"), CATEGORICAL, **EMA),
+    "schedule-free": c.configuration(c.noisy_mlp(), CATEGORICAL, "ScheduleFreeAdamW", learning_rate=0.02),
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,50 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def raw_weights(visit: Visit) -> bytes:
     """The weights in the state that a visit has left, as MADlib stores them."""
     return Path(visit.path).read_bytes()[visit.state.weights_offset :][: visit.state.weights_bytes]
+
+
+def check_averages(trainer: Trainer, configuration: c.Json, rows: str) -> None:
+    """An evaluation of a state and of the weights for the model table agree; training goes on from the state itself."""
+
+    def seen(state: StateRef) -> tuple[float, c.Json, bytes]:
+        found = trainer.evaluate(configuration, rows, state)
+        trainer.predict(configuration, rows, state, str(trainer.folder / "seen"))
+        return found.loss, found.metrics, (trainer.folder / "seen.0").read_bytes()
+
+    first = trainer.train(configuration, rows)
+    second = trainer.train(configuration, rows, full(first), out=first.path + "2")
+    for_tables, trained = (Path(f"{first.path}.{name}") for name in ("tables", "trained"))
+    for_tables.write_bytes(raw_weights(second))
+    values = safetensors.numpy.load_file(second.path)
+    names = sorted(name for name in values if name[:1].isdigit())[: 8 if "norm" in str(configuration) else 4]
+    trained.write_bytes(b"".join(values[name].astype("<f4").tobytes() for name in names))
+    looked = seen(resident(second))
+    assert looked == seen(full(second)) == seen(weights(for_tables)) != seen(weights(trained))
+    third = trainer.train(configuration, rows, full(second), shuffle_seed=2, out=first.path + "3")
+    again = trainer.train(configuration, rows, full(first), out=first.path + "2")
+    assert again.state.sha256 == second.state.sha256
+    assert seen(resident(again)) == looked
+    on = trainer.train(configuration, rows, resident(again), shuffle_seed=2, out=first.path + "4")
+    assert on.state.sha256 == third.state.sha256
+    # The weights of a table begin a training of their own, and are not mixed with averages of the model before.
+    warm = trainer.train(configuration, rows, weights(for_tables), out=first.path + "5")
+    trainer.train(configuration, rows, seed=9, out=first.path + "6")
+    assert trainer.train(configuration, rows, weights(for_tables)).state.sha256 == warm.state.sha256
+
+
+def step_by_step(trainer: Trainer, name: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """What is averaged, after each of four steps: the weights, or schedule-free's sequence z; and the average."""
+    fit = {"batch_size": 16, "steps_per_epoch": 1}
+    configuration = {**AVERAGED[name], "architecture": c.mlp(), "fit": fit}
+    state, after = None, []
+    for step in range(4):
+        visit = trainer.train(configuration, "digits", state, shuffle_seed=step, out=f"{trainer.folder}/step.{step}")
+        tensors = safetensors.numpy.load_file(visit.path)
+        names = sorted(tensors)
+        chosen = names[:4] if name == "use_ema" else [one for one in names if one.endswith("_momentum")]
+        after.append(np.concatenate([tensors[one].ravel() for one in chosen]).astype("f8"))
+        state = full(visit)
+    return after, np.frombuffer(raw_weights(visit), "<f4")
 
 
 def failure(kind: str, call: Any, *arguments: Any, **more: Any) -> str:
@@ -226,22 +276,18 @@ def test_a_state_is_resident_until_another_replaces_it(trainer: Trainer) -> None
     failure("WrongState", trainer.train, configuration, "digits", resident(again))
 
 
-def test_averaged_weights_are_for_looking_only(trainer: Trainer) -> None:
-    """With use_ema Keras evaluates the moving average; the training goes on from the weights themselves."""
-    averaged = {"learning_rate": 0.02, "use_ema": True, "ema_momentum": 0.9}
-    configuration = c.configuration(c.mlp(), CATEGORICAL, **averaged)
-    first = trainer.train(configuration, "digits")
-    second = trainer.train(configuration, "digits", full(first), out=first.path + "2")
-    looked = trainer.evaluate(configuration, "digits", full(second))
-    third = trainer.train(configuration, "digits", full(second), out=first.path + "3")
-    plain = trainer.train(configuration, "digits", full(first), out=first.path + "2")
-    assert plain.state.sha256 == second.state.sha256
-    unlooked = trainer.train(configuration, "digits", resident(plain), out=first.path + "4")
-    assert unlooked.state.sha256 == third.state.sha256
-    without = c.configuration(c.mlp(), CATEGORICAL, learning_rate=0.02)
-    Path(first.path + ".raw").write_bytes(raw_weights(second))
-    raw = trainer.evaluate(without, "digits", weights(first.path + ".raw"))
-    assert raw.loss != looked.loss
+@pytest.mark.parametrize("name", AVERAGED)
+def test_averages_are_what_is_evaluated_and_what_tables_get(trainer: Trainer, name: str) -> None:
+    check_averages(trainer, AVERAGED[name], "digits")
+
+
+def test_the_average_is_that_of_keras(trainer: Trainer) -> None:
+    """The moving average of the weights after each step."""
+    after, averaged = step_by_step(trainer, "use_ema")
+    expected = after[0]
+    for one in after[1:]:
+        expected = 0.9 * expected + 0.1 * one
+    np.testing.assert_allclose(averaged, expected, atol=2e-6)
 
 
 def test_weights_as_madlib_has_them(trainer: Trainer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg2
 import pytest
@@ -30,6 +31,7 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
         lab.close()
         with contextlib.closing(connect(server)) as connection:
             run(connection, "SET client_min_messages = warning")
+            end_runs(connection, schema)
             for (run_id,) in run(connection, "SELECT run FROM cerebro.run WHERE model_table LIKE %s", schema + ".%"):
                 with contextlib.suppress(psycopg2.Error):
                     run(connection, "SELECT cerebro.forget(%s)", run_id)
@@ -37,6 +39,15 @@ def lab(server: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
                 if (name,) not in architectures:  # another module may add one of this name
                     run(connection, "SELECT cerebro.drop_architecture(%s)", name)
             run(connection, f"DROP SCHEMA {schema} CASCADE")
+
+
+def end_runs(connection: Any, schema: str) -> None:
+    """A test that fails leaves its run behind, which would slow down all tests after it."""
+    unended = run(connection, "SELECT run FROM cerebro.runs WHERE model_table LIKE %s AND NOT ended", schema + ".%")
+    for question in ("SELECT cerebro.cancel(%s)", "SELECT cerebro.wait(%s, 60)"):
+        for (run_id,) in unended:
+            with contextlib.suppress(psycopg2.Error):
+                run(connection, question, run_id)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None],
         lab("RESET synchronous_commit")
 
 
-def eventually(question: Callable[[], Any], within: float = 30.0, what: str = "") -> Any:
+def eventually(question: Callable[[], Any], within: float = 120.0, what: str = "") -> Any:
     """Repeat the question until its answer is true, and return the answer.  The time limit suits a busy machine."""
     deadline = time.monotonic() + within
     while not (answer := question()):
@@ -240,11 +240,20 @@ class Lab:
             "SELECT r.storage, h.model, max(h.hop) FROM run r JOIN hop h USING (run) WHERE run = %s GROUP BY 1, 2",
             run_id,
         ):
-            leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
+            table, which = self.stored(storage, key, hop)
             # On Greenplum, each segment that needed the state has a copy.
-            payloads = self(f"SELECT DISTINCT start, payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
+            payloads = self(f"SELECT DISTINCT start, payload FROM {table} WHERE {which} ORDER BY start")
             found[key] = b"".join(bytes(payload) for _, payload in payloads)
         return found
+
+    def stored(self, storage: str, model: int, hop: int) -> tuple[str, str]:
+        """The table that has a model's state after a hop, and the condition for its rows there."""
+        own = f'cerebro_state."{storage}_{model}_{hop % 2}"'
+        if self.value("SELECT to_regclass(%s) IS NOT NULL", own):
+            return own, f"hop = {hop}"
+        which = f"model = {model} AND hop = {hop}"
+        first, second = (f'cerebro_state."{storage}_shared_{number}"' for number in (0, 1))
+        return (first if self.value(f"SELECT EXISTS (SELECT FROM {first} WHERE {which})") else second), which
 
     @property
     def greenplum(self) -> bool:

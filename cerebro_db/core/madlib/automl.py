@@ -20,6 +20,9 @@ class MadlibBracket:
     s: int
     size: int
     ends: tuple[int, ...]  # after how many iterations in all each round ends
+    # The iterations of MADlib's fits before the one that this bracket begins with: metrics_iters counts from the first
+    # fit of the call, as metrics_elapsed_time does.
+    before: int = 0
 
     def round_of(self, iteration: int) -> int:
         """The round that an iteration belongs to, counted from 0."""
@@ -50,9 +53,10 @@ class MadlibHyperband:
         by_bracket: dict[int, list[Round]] = {}
         for one in schedule(self.r, self.eta, self.skip_last):
             by_bracket.setdefault(one.s, []).append(one)
+        before = accumulate((rounds[0].r_i for rounds in by_bracket.values()), initial=0)
         return [
-            MadlibBracket(s, rounds[0].n_i, tuple(accumulate(one.r_i for one in rounds)))
-            for s, rounds in by_bracket.items()
+            MadlibBracket(s, rounds[0].n_i, tuple(accumulate(one.r_i for one in rounds)), earlier)
+            for (s, rounds), earlier in zip(by_bracket.items(), before)
         ]
 
     @property

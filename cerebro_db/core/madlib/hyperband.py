@@ -37,7 +37,7 @@ def schedule(r: int | None, eta: int | None, skip_last: int | None) -> list[Roun
     found = []
     for s in reversed(range(brackets)):
         configurations = brackets // (s + 1) * eta**s
-        found += [Round(s, i, configurations // eta**i, r * eta**i // eta**s) for i in range(s + 1 - skip_last)]
+        found += [Round(s, i, configurations // eta**i, round(r * eta**i / eta**s)) for i in range(s + 1 - skip_last)]
     return found
 
 

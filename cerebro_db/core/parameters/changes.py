@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InvalidArgument, Unsupported
 from . import custom, flat, params, writing
 from .custom import Known
-from .optimizers import canonical_optimizer
+from .optimizers import WITH_SLOTS, canonical_optimizer, slots
 
 KEPT = (
     "A clone keeps the architecture of its parent, with the architecture's parameters. It can change the loss,"
@@ -37,7 +37,9 @@ def changed(
         if name not in flat.RESERVED:
             raise flat.unknown(name, (), "changes", KEPT)
     point = {name: value for name, value in compiled.items() if value}
-    optimizer = canonical_optimizer(changes["optimizer"]) if "optimizer" in changes else compiled["optimizer"]
+    optimizer = compiled["optimizer"]
+    if "optimizer" in changes:
+        optimizer = _optimizer(compiled["optimizer"], canonical_optimizer(changes["optimizer"]))
     point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
     defaults = params.fit_params(None)
     fit = {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
@@ -52,14 +54,40 @@ def changed(
     return texts
 
 
+def _optimizer(parent: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer that is given; its class alone keeps all arguments, and without a learning rate it keeps that one.
+
+    Otherwise a clone would get Keras' default rate without anybody having said so.
+    """
+    if given["class_name"] != parent["class_name"]:
+        return given  # it is refused
+    if not given["config"]:
+        return {**given, "config": dict(parent["config"])}
+    rate = {name: value for name, value in parent["config"].items() if name == "learning_rate"}
+    return {**given, "config": {**rate, **given["config"]}}
+
+
+def chosen(parent: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was chosen for a clone: what was chosen for its parent, and the changes."""
+    return {**(parent or {}), **{"learning_rate" if name == "lr" else name: value for name, value in given.items()}}
+
+
 def _require_same_optimizer(parent: dict[str, Any], child: dict[str, Any]) -> None:
     """Refuse compile parameters of a clone whose optimizer has another class: the parent's state would not fit it."""
-    before, after = (one["optimizer"]["class_name"] for one in (parent, child))
-    if before != after:
+    before, after = parent["optimizer"], child["optimizer"]
+    one, other = before["class_name"], after["class_name"]
+    if one != other:
         raise Unsupported(
-            f"a clone cannot change its optimizer from {before} to {after}: it takes over the optimizer's state.",
-            hint=f"Change the arguments of {before}, or add a model with another optimizer by"
+            f"a clone cannot change its optimizer from {one} to {other}: it takes over the optimizer's state.",
+            hint=f"Change the arguments of {one}, or add a model with another optimizer by"
             " cerebro.add_configuration().",
+        )
+    if slots(before) != slots(after):
+        changed = [name for name in WITH_SLOTS if bool(before["config"].get(name)) != bool(after["config"].get(name))]
+        raise Unsupported(
+            f"a clone cannot change whether {one} has {' and '.join(changed)}: it takes over a state that"
+            " has other variables.",
+            hint="cerebro.add_configuration() adds a model that starts with a state of its own.",
         )
 
 

@@ -19,6 +19,11 @@ KINDS = ("loss", "metric")
 BOTH = "both"  # of a function that configurations may name as a loss and as a metric, as in MADlib
 PARAMETERS = ["y_true", "y_pred"]
 LONGEST_SOURCE = 64 << 10  # characters
+# All that Keras 3 has in keras.backend.
+OF_BACKEND = {
+    "backend", "clear_session", "epsilon", "floatx", "get_uid", "image_data_format", "is_float_dtype", "is_int_dtype",
+    "is_keras_tensor", "result_type", "set_epsilon", "set_floatx", "set_image_data_format", "standardize_dtype",
+}  # fmt: skip
 
 # kind -> {name or reference that a user may write: reference}, such as {"loss": {"focal": "focal@3"}}
 Known = Mapping[str, Mapping[str, str]]
@@ -133,3 +138,38 @@ def check_source(name: str, source: str | None) -> None:
     annotated = any(argument.annotation for argument in given.args)
     if [argument.arg for argument in given.args] != PARAMETERS or any(extras) or function.decorator_list or annotated:
         raise InvalidSyntax(f"{name} must be defined as {signature} without decorators, defaults or annotations")
+    _require_of_keras_3(name, function)
+
+
+def _require_of_keras_3(name: str, function: ast.FunctionDef) -> None:
+    """Refuse what Keras 2 had in keras.backend and Keras 3 has not: it would fail only when training begins."""
+    modules = {"keras.backend"}  # and what the function calls it
+    for node in ast.walk(function):
+        if isinstance(node, ast.Import):
+            modules |= {one.asname for one in node.names if one.name == "keras.backend" and one.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module == "keras":
+            modules |= {one.asname or one.name for one in node.names if one.name == "backend"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "keras.backend":
+            for one in node.names:
+                _require_in_backend(name, one.name, node.lineno)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and _dotted(node.value) in modules:
+            _require_in_backend(name, node.attr, node.lineno)
+
+
+def _require_in_backend(name: str, used: str, line: int) -> None:
+    if used not in OF_BACKEND and not used.startswith("_"):
+        raise InvalidSyntax(
+            f"{name} uses keras.backend.{used} at line {line}, which Keras 3 does not have",
+            hint=f"keras.ops has most functions that Keras 2 had in keras.backend, for instance ops.{used}; ops is"
+            " already defined.",
+        )
+
+
+def _dotted(node: ast.expr) -> str:
+    """The name that an expression is, with one dot at most; an empty text if it is none."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return ""

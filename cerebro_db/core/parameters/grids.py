@@ -9,7 +9,7 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from ..errors import CerebroError, InvalidArgument
 from ..records import dataclass
@@ -19,7 +19,7 @@ from .dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space
 from .params import compile_params, fit_params
 from .writing import compile_text, fit_text
 
-Row = tuple[int, str, str]
+Row = tuple[int, str, Optional[str]]  # fit parameters may be NULL
 
 
 Listen = Callable[[], None]
@@ -62,8 +62,8 @@ def generate(
 
 def cross_product(
     model_ids: Iterable[int | None],
-    compile_list: list[str] | None,
-    fit_list: list[str] | None,
+    compile_list: list[str | None] | None,
+    fit_list: list[str | None] | None,
     known: Known = custom.NONE,
     listen: Listen = lambda: None,
 ) -> list[Row]:
@@ -73,7 +73,8 @@ def cross_product(
     if not compile_list:
         raise InvalidArgument("compile_params_list cannot be NULL")
     ids = _distinct_ids(model_ids)
-    compiles, fits = _distinct_texts(compile_list, "compile_params"), _distinct_texts(fit_list, "fit_params")
+    compiles = [text or "" for text in _distinct_texts(compile_list, "compile_params")]
+    fits = _distinct_texts(fit_list, "fit_params")
     rows = list(itertools.islice(itertools.product(ids, compiles, fits), MOST_ROWS + 1))
     return _checked_rows(rows, known, listen)
 
@@ -97,11 +98,11 @@ def _distinct_ids(model_ids: Iterable[int | None]) -> list[int]:
     return sorted(number for number in ids if number is not None)
 
 
-def _distinct_texts(texts: list[str], argument: str) -> list[str]:
+def _distinct_texts(texts: list[str | None], argument: str) -> list[str | None]:
     """The texts without repetitions.  Texts that differ only in blanks or in the order of keys count as equal."""
-    kept: dict[str, str] = {}
+    kept: dict[str, str | None] = {}
     for text in texts:
-        kept[_normalized(text, argument)] = text or ""
+        kept[_normalized(text, argument)] = text
     return list(kept.values())
 
 
@@ -248,7 +249,7 @@ def _checked_rows(rows: list[Row], known: Known, listen: Listen) -> list[Row]:
         (2, "Fit", lambda text: fit_params(text, tensorboard=True)),
     )
     for column, title, check in checks:
-        for number, text in enumerate(dict.fromkeys(str(row[column]) for row in rows)):
+        for number, text in enumerate(dict.fromkeys(str(row[column] or "") for row in rows)):
             if number % LISTEN_EVERY == 0:
                 listen()
             try:

@@ -12,7 +12,7 @@ from .vocabulary import DEFAULT_RATE, OPTIMIZERS, SCHEDULES, Entry
 
 _SCHEDULES_MODULE = "keras.optimizers.schedules"
 _IGNORED = {"jit_compile", "is_legacy_optimizer"}  # Keras 2 saved them with an optimizer; they do not affect training
-_WITH_SLOTS = (
+WITH_SLOTS = (
     "momentum",
     "amsgrad",
     "centered",
@@ -46,7 +46,7 @@ def canonical_optimizer(value: Any) -> dict[str, Any]:
 def slots(optimizer: Mapping[str, Any]) -> tuple[Any, ...]:
     """Equal for optimizers whose states have the same variables, but for the learning rate, which may have none."""
     config = optimizer.get("config") or {}
-    return optimizer["class_name"], *(bool(config.get(name)) for name in _WITH_SLOTS)
+    return optimizer["class_name"], *(bool(config.get(name)) for name in WITH_SLOTS)
 
 
 def _translate_keras2_arguments(entry: Entry, given: dict[str, Any]) -> float:

@@ -19,6 +19,7 @@ from .progress import Status
 from .schedule import Schedule
 
 NO_LIMIT = Budget()
+FREED = "a person has let it go on"
 SPENT = "budget"  # the reason of models that are stopped because the budget is spent
 ENDED = {
     Status.ACTIVE: "has not been stopped",
@@ -67,6 +68,9 @@ class Deciding:
         self._pending: dict[int, list[Request]] = {}  # model -> what takes effect at the end of its epoch
         self._nothing_at: tuple[int, int] | None = None  # how things stood when the policy proposed nothing
         self._failed = -1  # how many models had failed when the policy was asked whether others go on
+        self._freed: set[int] = set()  # models that a person has let go on: only a person or the budget stops them
+        for decision in schedule.decisions:
+            self._note_freed(decision)
 
     def spent(self) -> bool:
         """Whether nothing new may begin."""
@@ -121,15 +125,29 @@ class Deciding:
         if decision is None and spent and not complete:
             decision = self._end_of(model)
         if decision is None and schedule.undecided(model):
-            reason = None if complete else self.ports.ruled(model, mine.epochs)
+            reason = None if complete or model in self._freed else self.ports.ruled(model, mine.epochs)
             if reason is not None:
                 decision = Decision(model, mine.epochs, Verdict.STOP, reason, by=Decider.RULE)
             else:
-                decision = self._within_budget(self.policy.decide(self.history, model, mine.epochs))
+                decision = self._within_budget(self._of_policy(model, mine.epochs))
         if decision is not None:
             self._commit(decision)
         else:
             schedule.go_on(model)
+
+    def _of_policy(self, model: int, epoch: int) -> Decision:
+        """The policy's decision; but it cannot stop a model that a person has let go on."""
+        decision = self.policy.decide(self.history, model, epoch)
+        if decision.verdict is not Verdict.STOP or model not in self._freed:
+            return decision
+        return replace(decision, verdict=Verdict.CONTINUE, reason=f"{FREED}: {decision.reason}", added=())
+
+    def _note_freed(self, decision: Decision) -> None:
+        if decision.model is not None and decision.by is Decider.REQUEST:
+            if decision.verdict is Verdict.GO_ON:
+                self._freed.add(decision.model)
+            elif decision.verdict is Verdict.STOP:
+                self._freed.discard(decision.model)
 
     def _propose(self) -> None:
         """Let the policy propose models until it has no more."""
@@ -171,6 +189,7 @@ class Deciding:
         schedule, history = self.schedule, self.history
         if decision.verdict is Verdict.STOP and decision.by in (Decider.RULE, Decider.REQUEST):
             self._failed = -1  # as after a failure, others may have waited for this model
+        self._note_freed(decision)
         decision = schedule.prepared(decision)
         by = Decider.BUDGET if decision.verdict is Verdict.BUDGET else decision.by
         about_another = f"model {decision.model} has completed epoch {decision.epoch}"

@@ -22,6 +22,8 @@ class ModelPlan:
     group: str | None = None  # its fusion group: models of one group may train fused; None: it trains alone
     # Models of one series may train, or be evaluated, one after the other in one order; None: one order per unit.
     series: str | None = None
+    # A visit of a model takes about as long as those of other models of its sort; None: nothing is known of it.
+    sort: str | None = None
     refused: str | None = None  # why it cannot train at all
     # Replicas of it train in all visits of an epoch but the last, at the same time; the last one averages their states.
     averages: bool = False

@@ -59,6 +59,7 @@ class Schedule:
         # The same units as in ModelProgress.waiting, by segment: 1,000 models are not searched for each hop.
         self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
         self._visits, self._evaluations = Spent(), Spent()  # of all models
+        self._visits_of: dict[str, Spent] = {}  # of the models of a sort
         for one in plan.models:
             self._add(one)
 
@@ -215,6 +216,8 @@ class Schedule:
             mine.has_hopped(unit)
             mine.visits.add(seconds)
             self._visits.add(seconds)
+            if mine.plan.sort is not None:
+                self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
             self._hopped(unit.model)
             return
         mine.evaluations.add(seconds)
@@ -466,8 +469,10 @@ class Schedule:
         return sum(map(self.remaining, self._active)) / self.plan.segments
 
     def _visit_pace(self, model: int) -> float:
-        """The mean seconds of a model's visits so far; 0 if it has made none."""
-        return self.progress[model].visits.each or 0.0
+        """The mean seconds of a model's visits so far; if there is none, of its sort's; 0 if there is none either."""
+        mine = self.progress[model]
+        of_sort = self._visits_of.get(mine.plan.sort or "")
+        return mine.visits.each or (of_sort and of_sort.each) or 0.0
 
     def _evaluation_pace(self, model: int) -> float:
         """The mean seconds of a model's evaluations so far; if there is none, of all; 0 if there is none either."""

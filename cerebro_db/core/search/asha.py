@@ -38,6 +38,9 @@ class Asha(Policy):
         reason = f"{rungs.WAITS} {rung}: not among the best of {reached} after epoch {epoch}"
         return Decision(model, epoch, Verdict.STOP, reason, gone_on=gone_on)
 
+    def expected_epochs(self, place: int, done: int) -> float:
+        return rungs.expected_epochs(self._rungs(), self.reduction, self.epochs, done)
+
     def released(self, history: History) -> tuple[int, ...]:
         return self._released(history)
 

@@ -47,6 +47,10 @@ class Brackets(Policy, ABC):
     def _kinds(self) -> Iterable[Kind]:
         """Brackets for all configurations, or more."""
 
+    def expected_epochs(self, place: int, done: int) -> float:
+        mine = next((one for one in self.brackets() if one.first <= place < one.first + one.size), None)
+        return rungs.expected_epochs(mine.rungs if mine else (), self.reduction, self.epochs, done)
+
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         released = self._released(history, model, epoch)
         gone_on = tuple(one for one in released if one != model)

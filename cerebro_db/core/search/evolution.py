@@ -60,7 +60,7 @@ class Evolution(Sampler):
         self, history: History, known: dict[int, Point], ended: Sequence[int], place: int, taken: set[Any]
     ) -> dict[str, Any]:
         chance = random_stream(self.seed, f"evolution/{place}")
-        rivals = chance.sample(ended, min(self.tournament, len(ended)))
+        rivals = chance.choices(ended, k=self.tournament)  # with replacement, as in the paper
 
         def rank(model: int) -> tuple[int, float, int]:  # who was stopped later has been found better
             epochs = len(history.epochs(model))

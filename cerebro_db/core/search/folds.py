@@ -32,6 +32,14 @@ class CrossValidated(Policy):
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         return self.inner.decide(history, model, epoch)
 
+    def expected_epochs(self, place: int, done: int) -> float:
+        return self.inner.expected_epochs(place, done)
+
+    @property
+    def begins(self) -> int | None:
+        inner = self.inner.begins
+        return None if inner is None else inner * (self.folds + 1)
+
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         configurations = active // (self.folds + 1)  # what the search counts; the next begins before the last has ended
         return without_folds(history, self.folds) or self.inner.propose(history, configurations)

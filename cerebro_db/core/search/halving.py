@@ -1,6 +1,7 @@
 """Successive halving: at each rung the best 1 / reduction of a bracket go on, once all its models are there.
 
-Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, 2016.
+Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, 2016; with the sizes of
+the rungs rounded down, as in Li et al., Hyperband, 2018.
 """
 
 from __future__ import annotations

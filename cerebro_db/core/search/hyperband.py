@@ -29,7 +29,7 @@ class Hyperband(Brackets):
         kinds = [
             (
                 math.ceil((most + 1) / (kind + 1) * self.reduction**kind - 1e-9),
-                epochs_of_rungs(max(1, round(self.epochs * self.reduction**-kind)), self.reduction, self.epochs),
+                epochs_of_rungs(self.epochs * self.reduction**-kind, self.reduction, self.epochs),
             )
             for kind in range(most, -1, -1)
         ]

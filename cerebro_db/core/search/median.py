@@ -1,6 +1,7 @@
 """The median stopping rule: stops a model whose best score is worse than the median of what others had on average.
 
-Golovin et al., Google Vizier: A Service for Black-Box Optimization, 2017.
+Golovin et al., Google Vizier: A Service for Black-Box Optimization, 2017.  There a model is compared with those that
+have completed their training.  Here models train side by side, so it is compared with all that have come as far.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ class MedianStopping(Policy):
     min_epochs: int = 1  # no model is stopped earlier
     min_models: int = 5  # to compare with
     name = "median"
-    does = "stops a model whose best value so far is worse than the median of the others' averages up to the same epoch"
+    does = (
+        "stops a model whose best value so far is worse than the median of the others' averages up to the same epoch. "
+        "The others are all models that have completed this epoch"
+    )
     parameters = (MIN_EPOCHS, Parameter("min_models", 5, 1, MOST_POINTS))
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:

@@ -74,9 +74,10 @@ class PopulationBased(Policy):
     def _better(self, history: History, model: int, epoch: int) -> int | None:
         """One of the best, if the model is one of the worst.
 
-        Each place of the population counts with the score that it had at the age of the model, or with its last one if
-        it is younger. With the latest scores of all, models would be compared with older ones and with the copies that
-        have replaced others of their own age, and more than the quantile would be replaced.
+        Each place of the population counts with the score that it had at the age of the model; one that has not come so
+        far does not count. With the latest scores of all, models would be compared with older ones and with the copies
+        that have replaced others of their own age, and more than the quantile would be replaced. With the last scores
+        of those that are younger, which are worse for their age only, fewer would be.
         """
         age = self.age(history, model, epoch)
         known = {model: scores.at(history, model, epoch)}
@@ -94,10 +95,12 @@ class PopulationBased(Policy):
         return best[int(random_stream(self.seed, f"pbt parent/{model}/{epoch}").random() * len(best))] if best else None
 
     def _score_at(self, history: History, model: int, age: int) -> float | None:
-        """The score of a model's place at an age, or the last one before it; None: it has none."""
+        """The score of a model's place at an age; None: it has none yet."""
         place: int | None = model
         while place is not None:
-            epochs = min(age - self.age(history, place, 0), len(history.epochs(place)))
+            epochs = age - self.age(history, place, 0)
+            if epochs > len(history.epochs(place)):
+                return None
             if epochs > 0:
                 return scores.at(history, place, epochs)
             origin = history.origin(place)

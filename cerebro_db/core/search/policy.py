@@ -6,6 +6,7 @@ A resumed or replayed run reads its decisions from the log and does not ask the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..events import Decider, Verdict
@@ -50,6 +51,18 @@ class Policy:
         finished or failed. What is on record is in the history, and is not proposed again.
         """
         return ()
+
+    def expected_epochs(self, place: int, done: int) -> float:
+        """How many epochs in all the ``place``-th model (from 0) is likely to train, if it has done so many.
+
+        For the estimate of the time that is left, and for nothing else.
+        """
+        return math.inf
+
+    @property
+    def begins(self) -> int | None:
+        """How many models will begin in all, if the policy proposes them; None: those that there are."""
+        return None
 
     def released(self, history: History) -> Sequence[int]:
         """Stopped models that go on now. Asked when a model has failed, or was stopped by a rule or a person."""

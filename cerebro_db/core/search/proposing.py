@@ -53,6 +53,14 @@ class Proposing(Policy):
     def decide(self, history: History, model: int, epoch: int) -> Decision:
         return self.stopper.decide(history, model, epoch)
 
+    def expected_epochs(self, place: int, done: int) -> float:
+        return self.stopper.expected_epochs(place, done)
+
+    @property
+    def begins(self) -> int | None:
+        size = self.sampler.size()
+        return self.configurations if size is None else min(self.configurations, size)
+
     def released(self, history: History) -> Sequence[int]:
         return self.stopper.released(history)
 

@@ -12,14 +12,24 @@ WAITS = "waits at rung"  # how the reason of a decision begins that a later one 
 PASSES = "passes rung"  # and of one by which a model trains on without a wait; the view cerebro.leaderboard reads both
 
 
-def epochs_of_rungs(first: int, reduction: float, epochs: int) -> tuple[int, ...]:
-    """After which epochs there is a rung: first, first * reduction, …; none after the last epoch of the run."""
+def epochs_of_rungs(first: float, reduction: float, epochs: int) -> tuple[int, ...]:
+    """After which epochs there is a rung: first, first * reduction, …; none after the last epoch of the run.
+
+    ``first`` need not be whole: each product is rounded, and not the first one alone.
+    """
     found: list[int] = []
     exact = float(first)
     while round(exact) < epochs:
         found.append(max(round(exact), found[-1] + 1 if found else 1))
         exact *= reduction
     return tuple(one for one in found if one < epochs)
+
+
+def expected_epochs(rungs: Sequence[int], reduction: float, epochs: int, done: int) -> float:
+    """How many epochs a model trains on average that has done so many: of those at a rung, 1 / reduction go on."""
+    ahead = [rung for rung in rungs if rung > done]
+    ends = [*ahead, epochs]
+    return ends[0] + sum((ends[place + 1] - ends[place]) / reduction ** (place + 1) for place in range(len(ahead)))
 
 
 def waits(history: History, model: int) -> bool:
@@ -50,13 +60,14 @@ def released(
     found: list[int] = []
     epochs = {one: epoch if one == asked else len(history.epochs(one)) for one in models}
     ended = {one for one in models if one != asked and (history.stopped(one) or history.failed(one))}
-    size = len(models)
-    for rung in rungs:
+    for place, rung in enumerate(rungs):
         complete = full and all(epochs[one] >= rung or one in ended for one in models)
         if for_all and not complete:
             break
         reached = {one: scores.at(history, one, rung) for one in models if epochs[one] >= rung}
-        size = math.floor((size if for_all else len(reached)) / reduction + 1e-9)
+        # Of n models, floor(n / reduction ** place) compete at a rung, however many a rung before has let go on.
+        rivals = math.floor(len(models) / reduction**place + 1e-9) if for_all else len(reached)
+        size = math.floor(rivals / reduction + 1e-9)
         if complete:
             size = max(1, size)
         best = sorted(reached, key=lambda one: (reached[one], one))[:size]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument, UndefinedObject, WrongState
@@ -27,6 +27,7 @@ class Standing:
     key: int
     status: str
     parameters: str  # of its configuration, as a JSON text
+    chosen: Mapping[str, Any] | None = None  # the point of the search space, if it is one
 
     def __str__(self) -> str:
         return f"model {self.model} (configuration {self.key})"

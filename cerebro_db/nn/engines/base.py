@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
 import os
 import re
 import sys
@@ -27,8 +28,8 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 NOT_NEEDED = ("PIL", "h5py", "matplotlib", "pandas", "sklearn", "tensorboard")
 NOT_NEEDED_BY = {
     "tensorflow": ("scipy", "jax", "torch"),
-    "jax": ("tensorflow", "torch"),
-    "torch": ("scipy", "tensorflow", "jax"),
+    "jax": ("torch",),
+    "torch": ("scipy", "jax"),
 }
 
 Configuration = dict[str, Any]
@@ -42,7 +43,8 @@ class Program(Protocol):
     outputs: list[list[int | None]]
     weights: int  # number of variables that are the model's weights; they come first
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
-    volatile: bool  # whether weights alone are not all that evaluating and predicting need, or they replace weights
+    volatile: bool  # whether weights alone are not all that evaluating and predicting need
+    averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
@@ -67,11 +69,17 @@ class Program(Protocol):
     def put_learning_rate(self, configuration: dict[str, Any]) -> None:
         """After the state of another configuration was read: give its variable this configuration's learning rate."""
 
+    def evaluated(self, index: int, get: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
+        """The value of a weight to evaluate and to predict with: the average, if the optimizer averages weights.
+
+        ``get``: values of the state that are those of the variables.
+        """
+
     def average(self) -> None:
-        """Before evaluating: if the optimizer keeps moving averages of the weights, they replace the weights."""
+        """Put the values to evaluate and to predict with into the weights."""
 
     def put_back(self) -> Callable[[], None]:
-        """Remember what evaluating and predicting may write, besides averages; the function puts it back."""
+        """Remember what evaluating and predicting may write, averages included; the function puts it back."""
 
     def start_metrics(self) -> None: ...
 
@@ -135,12 +143,26 @@ class Engine(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 
+class WithoutTensorFlow(importlib.abc.MetaPathFinder):
+    """Has TensorFlow count as not installed.
+
+    An entry None in sys.modules, as for other packages, would tell Keras that TensorFlow is imported.  Then Rescaling,
+    Normalization and all other layers that look for a graph of TensorFlow would fail.
+    """
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "tensorflow":
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
+
 def import_engine(name: str) -> Any:
     """The module of an engine, whose framework is imported.  No device is open yet, and no thread runs."""
     if name not in ENGINES:
         raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
     for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
+    if name != "tensorflow":
+        sys.meta_path.insert(0, WithoutTensorFlow())
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
     module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
     try:

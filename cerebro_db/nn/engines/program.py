@@ -27,6 +27,7 @@ from cerebro_db.nn.models.adapt import (
     require_probabilities,
     takes_probabilities,
 )
+from cerebro_db.nn.models.averages import Averages
 from cerebro_db.nn.models.initial import Recipe
 from cerebro_db.nn.rows.data import Dataset, Slab
 
@@ -89,8 +90,9 @@ class KerasProgram(abc.ABC):
         self.outputs = [list(tensor.shape[1:]) for tensor in self.model.outputs]
         optimizer = self.model.optimizer if self.model.compiled else None
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # float16's wraps another
-        self._averages = optimizer is not None and bool(optimizer.use_ema)
-        self.volatile = self._averages or any(
+        self._averages = Averages(optimizer, self._state)
+        self.averages = bool(self._averages)
+        self.volatile = any(
             getattr(layer, "stateful", False) for layer in self.model._flatten_layers(include_self=False)
         )
         self.input_columns: list[InputColumn] = []
@@ -215,18 +217,23 @@ class KerasProgram(abc.ABC):
                 build.give_value(variable)
 
     def put_back(self) -> Callable[[], None]:
-        kept = [np.array(np.asarray(variable)) for variable in self._written_by_calls]
+        written = [*self._written_by_calls, *(self._state[place] for place in self._averages)]
+        kept = [np.array(np.asarray(variable)) for variable in written]
 
         def put() -> None:
-            for variable, value in zip(self._written_by_calls, kept):
+            for variable, value in zip(written, kept):
                 variable.assign(value)
 
         return put
 
+    def evaluated(self, index: int, get: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
+        return self._averages.value(index, get or self.get)
+
     def average(self) -> None:
-        if self._averages:  # as Keras' fit does at its end; training goes on from the weights themselves
+        if self._averages:
             self.touched()
-            self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+        for place in self._averages:
+            self._state[place].assign(np.array(self.evaluated(place)))
 
     # --- metrics ---
 

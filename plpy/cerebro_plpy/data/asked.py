@@ -14,7 +14,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, sql
 from cerebro_db.core.windows import Windows
 
-from ..database import relations
+from ..database import lineage, relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import variables
@@ -32,8 +32,10 @@ class AskedColumns:
     inputs: list[Column]
     named: bool  # the user listed the inputs
     wishes: dict[str, Wish]
-    keys: set[str]
+    keys: set[str]  # columns that are unique on their own
     references: set[str]
+    key: str | None  # the column of the table's key, if that is one column
+    keys_below: set[str]  # of a view: they show a key of a table, whose rows may be there several times
 
     def wish(self, column: Column) -> Wish:
         return self.wishes.get(column.name, NOTHING)
@@ -108,11 +110,19 @@ def asked_for(
         db, source, [*wanted, *chosen, *apart, *([weight] if weight else []),
                      *(present[name] for name in (windows.columns if windows else ()))],
     )  # fmt: skip
+    key = relations.unique_key(db, source)
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(documents.argument(given.prepare, "prepare"), families, "prepare")
     return AskedColumns(
-        wanted, chosen, given.inputs is not None, wishes, relations.keys(db, source), relations.references(db, source)
-    )  # fmt: skip
+        wanted,
+        chosen,
+        given.inputs is not None,
+        wishes,
+        relations.keys(db, source),
+        relations.references(db, source) | lineage.references_below(db, source),
+        key[0] if len(key) == 1 else None,
+        lineage.keys_below(db, source),
+    )
 
 
 def family_of(column: Column) -> str | None:
@@ -126,14 +136,19 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
     relations.require_readable(db, source, [column, *more])
     if more or column.element is not None or column.type in deciding.REALS:
         return False
-    (found,) = db.scan(
-        sql(
-            "SELECT count(*) AS values FROM (SELECT DISTINCT {name} FROM {rows} AS s LIMIT {most}) d",
-            name=identifier(column.name),
-            rows=source.rows,
-            most=most + 1,
+    try:
+        (found,) = db.scan(
+            sql(
+                "SELECT count(*) AS values FROM (SELECT DISTINCT {name} FROM {rows} AS s LIMIT {most}) d",
+                name=identifier(column.name),
+                rows=source.rows,
+                most=most + 1,
+            )
         )
-    )
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, "42883"):
+            raise
+        return False  # values of such a type cannot be compared; packing says so
     return bool(found["values"] <= most)
 
 

@@ -87,7 +87,10 @@ def write(db: Database, job: PackJob) -> None:
                 f"a value of table {job.source.text} is too large: {error}.",
                 hint="Inputs become real (smaller integers: integer), integer outputs smallint.",
             ) from None
-    raise InUse(f"{reason}.", hint="Pack a copy, or in a REPEATABLE READ transaction.")
+    raise InUse(
+        f"{reason}.",
+        hint="Pack a copy; or call cerebro.pack in a REPEATABLE READ transaction, as cerebro.train does by itself.",
+    )
 
 
 def _packed_columns(job: PackJob) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.columns import family_of
+from cerebro_db.core.columns import IN_A_ZONE, family_of, need_a_zone
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import split_list
@@ -51,11 +51,13 @@ def found(trained: Layout, present: dict[str, Column], table: str) -> list[Sourc
     missing = [name for name in _names(trained) if name not in present]
     if missing:
         raise lacks(table, missing)
-    changed = []
+    changed, in_a_zone = [], False
     for variable in trained.inputs:
         for feature, name in zip(variable.preparation.features, variable.columns):
             column = present[name]
-            if family_of(column.type, column.category, column.element) != feature.family:
+            zone = need_a_zone(column.type, feature.type.name)
+            in_a_zone = in_a_zone or zone
+            if zone or family_of(column.type, column.category, column.element) != feature.family:
                 changed.append(f"{name} ({column.shown} now, {feature.type} in training)")
         first = present[variable.columns[0]]
         if not variable.preparation.features and family_of(first.type, first.category, first.element) != "array":
@@ -63,7 +65,7 @@ def found(trained: Layout, present: dict[str, Column], table: str) -> list[Sourc
     if changed:
         raise BadData(
             f"columns of {table} have a type that they did not have in training: {', '.join(changed)}.",
-            hint="Cast them in a view.",
+            hint=IN_A_ZONE if in_a_zone else "Cast them in a view.",
         )
     inputs = []
     for variable in trained.inputs:

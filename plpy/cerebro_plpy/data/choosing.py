@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from cerebro_db.core import columns as deciding
-from cerebro_db.core.columns import NOTHING, Found, Ignored
+from cerebro_db.core.columns import NOTHING, POSSIBLE, Found, Ignored, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import CategoryFeature, Feature, NumberFeature
-from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, OneHot, Preparation, Words
+from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, Preparation, Words
 from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql_types import REALS
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import statistics, targets, variables
+from . import identifying, leaks, statistics, targets, variables
 from .asked import AskedColumns, family_of
 from .preparation import SourceVariable, applied
 from .statistics import Looked
@@ -21,11 +23,11 @@ from .statistics import Looked
 
 def prepared(
     db: Database, training: Relation, asked: AskedColumns
-) -> tuple[list[SourceVariable], list[SourceVariable]]:
-    """The inputs and outputs, with the preparations that the training rows ask for."""
+) -> tuple[list[SourceVariable], list[SourceVariable], str | None]:
+    """The inputs and outputs, with the preparations that the training rows ask for; and the column of a row's key."""
     looked: list[Looked] = []
     arrays: list[Column] = []
-    ignored: dict[str, str] = {}
+    ignored: dict[str, Ignored] = {}
     for column in asked.inputs:
         family = family_of(column)
         if family is None:
@@ -34,11 +36,11 @@ def prepared(
                     f"the input '{column.name}' has the type {column.shown}, which cannot be prepared.",
                     hint="A view can convert it to a number, a text, a date or an array of numbers.",
                 )
-            ignored[column.name] = f"its type {column.shown} cannot be prepared"
+            ignored[column.name] = Ignored(f"its type {column.shown} cannot be prepared")
             continue
         deciding.require_possible(column.name, column.shown, family, asked.wish(column))
         if asked.wish(column).choice == "ignore":
-            ignored[column.name] = "as prepare says"
+            ignored[column.name] = Ignored("as prepare says")
         elif family == "array":
             arrays.append(column)
         else:
@@ -46,16 +48,21 @@ def prepared(
     goals = [_looked(column, family, asked) for column in asked.targets if (family := _known_family(column))]
     most = max((wish.arguments.get("values", 0) for wish in asked.wishes.values()), default=0)
     found = statistics.of(db, training, looked + goals, max(most, deciding.MOST_VALUES))
-    outs = _outputs(db, asked, found[len(looked) :])
-    _find_row_numbers(db, training, found[: len(looked)], asked)
+    outs = _outputs(db, training, asked, goals, found[len(looked) :])
+    identifying.note(db, training, found[: len(looked)], asked)
     decided: list[tuple[str, Feature]] = []
     for one in found[: len(looked)]:
         became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named)
         if isinstance(became, Ignored):
-            ignored[one.name] = became.why
+            ignored[one.name] = became
         else:
             decided.append((one.name, became))
             _require_known(db, one, became)
+            if one.name not in asked.wishes and (one.is_key or one.identifies):
+                db.notice(
+                    f"the input '{one.name}' identifies rows, and seldom says anything about other rows; leave it out"
+                    " of inputs unless you mean it"
+                )
     _tell(db, decided, ignored, found[: len(looked)])
     if not decided and not arrays:
         raise BadData(f"{training.text} has no column that can be an input.", hint="See the notices above.")
@@ -65,32 +72,8 @@ def prepared(
         for name, pairs in deciding.inputs_of(decided)
     ]
     ins += [applied(column.name, [column], AsIs()) for column in arrays]
-    return ins, outs
-
-
-def _find_row_numbers(db: Database, training: Relation, found: list[Found], asked: AskedColumns) -> None:
-    """Note the columns that number the rows.  All rows are looked at: those for training are a part of the numbers."""
-    for one in found:
-        if one.may_number_the_rows and one.name not in asked.wishes and one.name not in asked.keys:
-            name = identifier(one.name)
-            (close,) = db.scan(
-                sql(
-                    "SELECT max({name})::numeric - min({name}) + 1 = count({name})"
-                    " AND count({name}) = count(*) AS numbers"
-                    " FROM {training}",
-                    name=name,
-                    training=training.sql,
-                )
-            )
-            if close["numbers"]:
-                (whole,) = db.scan(
-                    sql(
-                        "SELECT count(*) = count(DISTINCT {name}) AS numbers FROM {training}",
-                        name=name,
-                        training=training.sql,
-                    )
-                )
-                one.numbers_the_rows = whole["numbers"]
+    leaks.tell(db, training, [one for one in found[: len(looked)] if one.name not in ignored], outs, asked)
+    return ins, outs, asked.key or next((name for name, one in ignored.items() if one.identifies), None)
 
 
 def _require_known(db: Database, found: Found, feature: Feature) -> None:
@@ -124,25 +107,37 @@ def _kind(prepared: Sequence[Feature]) -> Preparation:
     return kind(tuple(prepared))
 
 
-def _outputs(db: Database, asked: AskedColumns, found: list[Found]) -> list[SourceVariable]:
+def _outputs(
+    db: Database, training: Relation, asked: AskedColumns, goals: Sequence[Looked], found: list[Found]
+) -> list[SourceVariable]:
     known = {one.name: one for one in found}
+    for looked, one in zip(goals, found):
+        _count_exactly(db, training, looked, one, asked.wish(looked.column))
     outs = []
     for column in asked.targets:
         wish = asked.wish(column)
         if column.name in known:
             preparation = targets.decide(known[column.name], wish)
+            if (text := targets.notice(known[column.name], preparation, wish)) is not None:
+                db.notice(text)
         else:
             preparation = variables.output_preparation(column)
-        if column.type in deciding.INTEGERS and not isinstance(preparation, OneHot) and wish is NOTHING:
-            db.notice(
-                f"'{column.name}' is predicted as a number, because it has many different integers;"
-                f' prepare => \'{{"{column.name}": "category"}}\' makes classes of them'
-            )
         outs.append(applied(column.name, [column], preparation))
     return outs
 
 
-def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, str], found: list[Found]) -> None:
+def _count_exactly(db: Database, training: Relation, looked: Looked, found: Found, wish: Wish) -> None:
+    """Count the different values of a target that may become classes: a bin of numbers holds many of them."""
+    if looked.as_text or not found.numbers.rows or found.numbers.values is not None:
+        return
+    if found.type in REALS and wish.choice != "category":
+        return
+    name = identifier(found.name)
+    (row,) = db.scan(sql("SELECT count(DISTINCT {name}) AS groups FROM {rows} AS s", name=name, rows=training.rows))
+    found.groups = row["groups"]
+
+
+def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, Ignored], found: list[Found]) -> None:
     became: dict[str, list[str]] = {}
     for name, feature in decided:
         transform = feature.transform if isinstance(feature, NumberFeature) and feature.transform != "standard" else ""
@@ -150,8 +145,11 @@ def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, s
     if became:
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in became.items())
         db.notice(f"prepared as {listed}")
-    for name, why in ignored.items():
-        db.notice(f"the column '{name}' is ignored: {why}")
+    families = {one.name: one.family for one in found}
+    for name, ignoring in ignored.items():
+        wish = json.dumps({name: POSSIBLE.get(families.get(name, ""), ("category",))[0]}, ensure_ascii=False)
+        hint = f"prepare => '{wish}' makes it an input." if ignoring.identifies else None
+        db.notice(f"the column '{name}' is ignored: {ignoring.why}", hint)
     for one in found:
         if one.texts and one.look_like_numbers == one.texts and one.family == "text" and one.name not in ignored:
             db.notice(

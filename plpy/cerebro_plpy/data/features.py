@@ -13,11 +13,13 @@ from collections.abc import Callable
 from cerebro_db.core.distributions import limits
 from cerebro_db.core.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from cerebro_db.core.sql import Sql, literal, number_array, sql
+from cerebro_db.core.sql_types import BUILT_IN, WITH_ZONE
 
 from ..database.relations import Column
 
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 REALS = ("real", "double precision", "numeric")
+WITHOUT_ZONE = BUILT_IN - {WITH_ZONE}
 NOT_FINITE = sql("('NaN', 'Infinity', '-Infinity')")
 DAY = 86400
 PERIODS: dict[
@@ -38,7 +40,7 @@ def number(column: Column, value: Sql) -> Sql:
     if column.type == "boolean":
         return sql("{value}::integer::double precision", value=value)
     if column.type == "money":
-        return sql("{value}::numeric::double precision", value=value)
+        return sql("({units} * 0.01)::double precision", units=_units(value))
     if column.type == "interval":
         return sql("pg_catalog.date_part('epoch', {value})", value=value)
     if column.type in DATES:
@@ -60,6 +62,17 @@ def moment(column: Column, value: Sql) -> Sql:
     return sql("CASE WHEN pg_catalog.isfinite({value}) THEN {inside} END", value=value, inside=inside)
 
 
+def may_hold_moments(column: Column) -> bool:
+    """Whether it is an array, a range or a row whose text may depend on the session's time zone."""
+    return column.category in "RC" or (column.element or "text") not in WITHOUT_ZONE
+
+
+def _units(value: Sql) -> Sql:
+    """The integer that money is stored as.  A cast to numeric would divide it by what lc_monetary says."""
+    stored = sql("pg_catalog.encode(pg_catalog.cash_send({value}), 'hex')", value=value)
+    return sql("('x' || {stored})::bit(64)::bigint", stored=stored)
+
+
 def text(column: Column, value: Sql) -> Sql:
     """A column as text, compared byte by byte.  Numbers of all types have the same text for the same number."""
     if column.type in ("real", "double precision"):
@@ -72,11 +85,13 @@ def text(column: Column, value: Sql) -> Sql:
     elif column.type == "numeric":
         value = sql("{value}::double precision::numeric", value=value)
     elif column.type == "money":
-        value = sql("{value}::numeric", value=value)
+        value = sql("({units} * 0.01)", units=_units(value))
     elif column.type == "interval":
         value = sql("pg_catalog.date_part('epoch', {value})::numeric", value=value)
     elif column.type in DATES:
         value = sql("pg_catalog.to_char({moment}, 'YYYY-MM-DD HH24:MI:SS.US')", moment=moment(column, value))
+    elif may_hold_moments(column):
+        value = sql("cerebro._text_in_utc({value})", value=value)
     return sql('({value})::text COLLATE "C"', value=value)
 
 

@@ -19,13 +19,14 @@ from cerebro_db.core import documents
 from cerebro_db.core.errors import DuplicateTable
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import WITH_ZONE
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from . import asked, pack
+from . import asked, features, pack
 from .pack import VALIDATION, WantedPacking
 from .pack_arguments import PackArguments
 from .preparation import NUMBERS
@@ -75,6 +76,7 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
         "named": wanted.asked.named,
         "keys": sorted(wanted.asked.keys),
         "references": sorted(wanted.asked.references),
+        "keys below": sorted(wanted.asked.keys_below),
         "source": _of_rows(db, source, used),
     }
     if wanted.given.validation_table is not None:
@@ -128,8 +130,11 @@ def _exact(columns: Iterable[Column]) -> list[Sql]:
             arrays.append(name)
         elif column.type in OF_FIXED_SIZE:
             numbers[column.type].append(sql("{name}::{type}", name=name, type=column.cast))
+        elif column.type == WITH_ZONE:  # its text depends on the session's time zone
+            others.append(sql("pg_catalog.date_part('epoch', {name})", name=name))
         else:
-            others.append(name)
+            text = features.may_hold_moments(column)
+            others.append(sql("cerebro._text_in_utc({name})", name=name) if text else name)
     for names in numbers.values():
         if len(names) < MANY:
             others += names

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro_db.core import packing
+from cerebro_db.core.columns import IN_A_ZONE, need_a_zone
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import identifier, sql
@@ -75,6 +76,12 @@ def find(
 
 def match(db: Database, source: Relation, variable: SourceVariable, one_hot: OneHot, training: str) -> None:
     """Set the class of every spelling of a label, by the labels of the training table."""
+    if need_a_zone(variable.columns[0].type, one_hot.type.name):
+        raise InvalidArgument(
+            f"column '{variable.name}' of type {variable.columns[0].shown} cannot be read as {one_hot.type.name}, the"
+            " type of the training labels: it depends on the time zone.",
+            hint=IN_A_ZONE,
+        )
     column, kind = identifier(variable.columns[0].name), one_hot.type
     try:
         rows = db.scan(

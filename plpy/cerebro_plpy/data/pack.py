@@ -101,7 +101,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
             relations.require_free(db, output.suffixed(VALIDATION + ending))
 
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
-    ins, outs = prepared(db, training, asked)
+    ins, outs, key = prepared(db, training, asked)
     variables.check_names(ins, outs)
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)
     rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
@@ -131,6 +131,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         rule=wanted.rule,
         windows=windows,
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
+        key=key,
     )
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)

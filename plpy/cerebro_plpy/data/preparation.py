@@ -28,7 +28,7 @@ from cerebro_db.core.preparation import (
 )
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
-from cerebro_db.core.sql_types import SqlType
+from cerebro_db.core.sql_types import WITH_ZONE, SqlType
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -37,6 +37,7 @@ from . import features
 SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
 NUMBERS = (*SMALL, "bigint", *REALS)
+MOMENTS = (WITH_ZONE, "tstzrange", "tstzmultirange")
 
 Alias = Callable[[Column], Sql]  # how a query names a column
 
@@ -231,8 +232,11 @@ def _hash_of_array(array: Sql, seed: Sql) -> Sql:
 
 
 def label_text(value: Sql, label_type: SqlType) -> Sql:
-    """A label as text that is compared byte by byte, whatever the column's collation."""
-    return sql('({value}::{label_type})::text COLLATE "C"', value=value, label_type=label_type.sql)
+    """A label as text that is compared byte by byte, whatever the column's collation and the session's time zone."""
+    label = sql("({value}::{label_type})", value=value, label_type=label_type.sql)
+    if label_type.name in MOMENTS:
+        return sql('cerebro._text_in_utc({label}) COLLATE "C"', label=label)
+    return sql('{label}::text COLLATE "C"', label=label)
 
 
 def _number(value: Sql, column: Column, element: Sql) -> Sql:

@@ -53,6 +53,7 @@ class PackJob:
     windows: Windows | None = None
     weight: SourceVariable | None = None
     fold: SourceVariable | None = None
+    key: str | None = None  # the column that identifies a row, if one does
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
 
     @property
@@ -74,6 +75,7 @@ class PackJob:
             self.windows,
             self.weight.documented() if self.weight else None,
             self.fold.documented() if self.fold else None,
+            self.key,
         )
 
 

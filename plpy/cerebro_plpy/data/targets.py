@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cerebro_db.core.columns import INTEGERS, REALS, Found, Wish
-from cerebro_db.core.distributions import rounded, six_digits
+from cerebro_db.core.distributions import FEW_VALUES, rounded, six_digits
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import Measured, OneHot, Preparation
+from cerebro_db.core.sql import quoted
 from cerebro_db.core.sql_types import SqlType
 
 MOST_CLASSES_OF_INTEGERS = 30  # more different integers are numbers to predict
@@ -30,9 +31,8 @@ def decide(found: Found, wish: Wish) -> Preparation:
         )
     if not found.filled:
         raise BadData(f"the target '{found.name}' is NULL in all {found.rows} rows.", hint="Name another column.")
-    values = found.numbers.values if found.numbers.rows else None
-    groups = len(values) if values is not None else max(found.groups, len(found.numbers.bins))
-    if groups == 1:
+    groups = found.groups
+    if found.numbers.constant if found.numbers.rows else groups == 1:
         raise BadData(
             f"the target '{found.name}' has the same value in all rows.",
             hint="There is nothing to predict. Check the rows and the name of the column.",
@@ -44,9 +44,47 @@ def decide(found: Found, wish: Wish) -> Preparation:
         if 2 * groups > found.filled and found.filled > 2:
             raise BadData(
                 f"the target '{found.name}' has {groups} different values in {found.filled} rows.",
-                hint="A class needs several rows to be learned. If the values are numbers, cast the column to"
-                " double precision in a view.",
+                hint=f"A class needs several rows to be learned. {_as_number(found)}",
+            )
+        if wish.choice is None and groups > MOST_CLASSES_OF_INTEGERS and found.look_like_numbers == found.filled:
+            raise InvalidArgument(
+                f"the target '{found.name}' is {found.shown}, but all its {groups} different values are numbers.",
+                hint=f"{_as_number(found)} To make a class of each of them: prepare =>"
+                f""" '{{"{found.name}": "category"}}'.""",
             )
         return OneHot(SqlType(found.type))
     moments = found.numbers.moments()
     return Measured(rounded(moments.mean, moments.deviation), six_digits(moments.deviation))
+
+
+def notice(found: Found, preparation: Preparation, wish: Wish) -> str | None:
+    """What a user should know of a choice that might have been another one."""
+    if wish.choice is not None:
+        return None
+    as_classes = f"""prepare => '{{"{found.name}": "category"}}' makes classes of them"""
+    if isinstance(preparation, OneHot):
+        if found.family in ("date", "time", "money", "interval"):
+            return (
+                f"'{found.name}' is predicted as one of {found.groups} classes, because its type is {found.shown}."
+                f" {_as_number(found)}"
+            )
+        return None
+    if found.type in INTEGERS:
+        return f"'{found.name}' is predicted as a number, because it has many different integers; {as_classes}"
+    few = found.numbers.values
+    if few is not None and len(few) <= FEW_VALUES and all(value == int(value) for value in few):
+        listed = ", ".join(f"{value:.0f}" for value in few)
+        return (
+            f"'{found.name}' is predicted as a number, because its type is {found.shown}. It has only the values"
+            f" {listed}; {as_classes}"
+        )
+    return None
+
+
+def _as_number(found: Found) -> str:
+    name = quoted(found.name)
+    if found.family in ("date", "time", "interval"):
+        cast = f"extract(epoch FROM {name})"
+    else:
+        cast = f"{name}{'::numeric' if found.family == 'money' else ''}::double precision"
+    return f"To predict a number, make a view with {cast}."

@@ -20,7 +20,8 @@ from ..database.relations import Column, Relation
 from . import buffers, unusable
 from .preparation import SourceVariable, value
 
-KEY = identifier("cerebro_key")
+KEY_NAME = "cerebro_key"
+KEY = identifier(KEY_NAME)
 GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
 
 
@@ -45,14 +46,15 @@ def of(
     *,
     weight: Column | None = None,
     key: Sql | None = None,
+    key_of_most: bool = False,
     group: Sql | None = None,
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
-    Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive, and a
+    Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive. A
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
-    last row.  ``key``: SQL that gives the key of that row.  ``group``: SQL that gives a number; a window of rows with
-    different numbers is left out, and the others have theirs in the column GROUP.
+    last row.  ``key``: SQL that gives the key of that row, or of most rows (``key_of_most``).  ``group``: SQL that
+    gives a number; a window of rows with different numbers is left out, the others have theirs in the column GROUP.
     """
     all_kept = [*targets, *([weight] if weight else [])]
     arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
@@ -84,9 +86,10 @@ def of(
         else:
             chosen = sql("(array_agg(r.t{i}) {at_the_end})[1]", i=i, at_the_end=at_the_end)
         gathered.append(sql("{chosen} AS {name}", chosen=chosen, name=identifier(column.name)))
-    gathered += (
-        [sql("(array_agg(r.k) {at_the_end})[1] AS {key}", at_the_end=at_the_end, key=KEY)] if key is not None else []
-    )
+    if key is not None and key_of_most:
+        gathered.append(sql("COALESCE(mode() WITHIN GROUP (ORDER BY r.k COLLATE \"C\"), '[]') AS {key}", key=KEY))
+    elif key is not None:
+        gathered.append(sql("(array_agg(r.k) {at_the_end})[1] AS {key}", at_the_end=at_the_end, key=KEY))
     gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
     groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
     query = sql(
@@ -134,11 +137,21 @@ def gathered(
 
 
 def to_predict(
-    db: Database, source: Relation, windows: Windows, inputs: list[SourceVariable], key: Sql
+    db: Database,
+    source: Relation,
+    windows: Windows,
+    inputs: list[SourceVariable],
+    key: Sql,
+    *,
+    judged: bool = False,
 ) -> tuple[Relation, list[SourceVariable]]:
-    """The windows, with the key of each in the column KEY, and their inputs."""
+    """The windows, with the key of each in the column KEY, and their inputs.
+
+    ``judged``: the keys have the classes of the rows; a window has the one that its target has.
+    """
     require_usable(db, source, windows, inputs)
-    return of(source, windows, inputs, key=key), inputs_of(inputs, windows)
+    most = judged and windows.target == "majority"
+    return of(source, windows, inputs, key=key, key_of_most=most), inputs_of(inputs, windows)
 
 
 # -- what has to hold ----------------------------------------------------------------------------------------
@@ -161,13 +174,26 @@ def require_columns(windows: Windows, present: dict[str, Column], table: str, wh
 
 
 def require_usable(db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable]) -> None:
-    """An error if the order of a row is not known, or arrays cannot be put together."""
+    """An error if the order of a row is not known, or arrays cannot be put together.
+
+    A notice tells of subjects with fewer rows than a window has: nothing else would.
+    """
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
         for i, name in enumerate(windows.columns)
     ]
+    by = joined(", ", map(identifier, windows.by))
     (found,) = db.scan(
-        sql("SELECT count(*) AS rows, {nulls} FROM {rows} AS s", nulls=joined(", ", nulls), rows=source.rows)
+        sql(
+            "SELECT count(*) FILTER (WHERE g.rows > 0) AS subjects,"
+            " count(*) FILTER (WHERE g.rows > 0 AND g.rows < {length}) AS short, sum(g.rows)::bigint AS rows, {sums}"
+            " FROM (SELECT count(*) AS rows, {nulls} FROM {rows} AS s{grouped}) g",
+            length=windows.length,
+            sums=joined(", ", (sql("sum(g.n{i})::bigint AS n{i}", i=i) for i in range(len(nulls)))),
+            nulls=joined(", ", nulls),
+            rows=source.rows,
+            grouped=sql(" GROUP BY {by}", by=by) if by else sql(""),
+        )
     )
     for place, name in enumerate(windows.columns):
         if found[f"n{place}"]:
@@ -175,6 +201,14 @@ def require_usable(db: Database, source: Relation, windows: Windows, inputs: Seq
                 f"column '{name}' of sequence is NULL in {found[f'n{place}']} of {found['rows']} rows.",
                 hint="Leave these rows out with a view: their place in a window is not known.",
             )
+    if found["short"]:
+        who = (
+            f"{found['short']} of {found['subjects']} subjects ({', '.join(windows.by)})"
+            if windows.by
+            else f"{source.text}"
+        )
+        have = "has" if found["short"] == 1 else "have"
+        db.notice(f"{who} {have} fewer than {counted(windows.length, 'row')}, which make no window")
     unusable.require_alike(db, source, [one for one in inputs if one.is_array])
 
 

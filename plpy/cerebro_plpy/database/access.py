@@ -80,7 +80,7 @@ class Database:
     def cursor(self, statement: Sql, types: Types | list[str] = (), *values: Any, drops: Sql | None = None) -> Cursor:
         """``drops``: a table, as SQL, that is dropped when the cursor is closed."""
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
-        return Cursor(self, identifier(f"cerebro_{token()}"), statement, types, values, drops)
+        return Cursor(self, f"cerebro_{token()}", statement, types, values, drops)
 
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
@@ -121,10 +121,11 @@ class Cursor:
     """The rows of a query, fetched batch by batch.  Close it."""
 
     def __init__(
-        self, db: Database, name: Sql, query: Sql, types: Types | list[str], values: tuple[Any, ...], drops: Sql | None
+        self, db: Database, name: str, query: Sql, types: Types | list[str], values: tuple[Any, ...], drops: Sql | None
     ) -> None:
-        self.db, self.name, self.drops = db, name, drops
-        db._run(sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=name, query=query), types, values)
+        self.db, self.text, self.drops = db, name, drops
+        self.name = identifier(name)
+        db._run(sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=self.name, query=query), types, values)
 
     def wait(self) -> None:
         """Wait for the first row and skip it."""
@@ -135,6 +136,8 @@ class Cursor:
         return self.db._run(sql("FETCH {rows} FROM {name}", rows=rows, name=self.name), (), ())
 
     def close(self) -> None:
-        self.db._run(sql("CLOSE {name}", name=self.name), (), ())
+        # REFRESH MATERIALIZED VIEW, CREATE INDEX and ANALYZE allow no CLOSE in the functions that they call, because a
+        # cursor belongs to no role.  PL/pgSQL may close it there.
+        self.db._run(sql("SELECT cerebro._close_cursor($1)"), ("text",), (self.text,))
         if self.drops:
             self.db._run(sql("DROP TABLE {table}", table=self.drops), (), ())

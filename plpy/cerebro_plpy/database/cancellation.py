@@ -31,7 +31,10 @@ CANCEL, TERMINATE = signal.SIGINT, signal.SIGTERM
 
 Prepare = Callable[[str, tuple[str, ...]], Any]  # a statement and the types of its parameters -> a plan
 
+GREENPLUMS_FILE = "internal.auto.conf"  # in the data folder, our working directory
+
 _greenplum: bool | None = None  # not known yet
+_admitted = False
 _on_segment = False  # of Greenplum
 _scanning = False
 
@@ -40,7 +43,7 @@ def on_greenplum(plpy: Any) -> bool:
     """For this module and ``platform.of`` only: all others use the methods of the Platform."""
     global _greenplum, _on_segment
     if _greenplum is None:
-        if os.path.exists("internal.auto.conf"):  # a file of Greenplum's in the data folder, our working directory
+        if os.path.exists(GREENPLUMS_FILE):
             # A cancel may have come while the interpreter started, and must not meet a statement.  Writing to the log
             # raises it as an exception.
             plpy.log("cerebro_db is used in this session")
@@ -50,6 +53,51 @@ def on_greenplum(plpy: Any) -> bool:
         _on_segment = here["role"] == "execute"
         _greenplum = "Greenplum" in here["version"]
     return _greenplum
+
+
+def is_dispatching(_plpy: Any = None) -> bool:
+    """On Greenplum's coordinator: whether processes of segments work for this session, on a query or a cursor.
+
+    Then a statement may be impossible, and even its error unsound (sql/api/95_greenplum_calls.sql).  So this asks the
+    server's own C function.
+    """
+    if _greenplum is False or _on_segment or not os.path.exists(GREENPLUMS_FILE):
+        return False
+    import ctypes  # takes long to import
+
+    try:
+        asked = ctypes.CDLL(None).cdbcomponent_activeQEsExist
+    except AttributeError:  # another version of Greenplum
+        return False
+    asked.restype = ctypes.c_bool
+    return bool(asked())
+
+
+def admit(_plpy: Any = None) -> None:
+    """Let the next function run statements although processes of segments work: only a cursor is open."""
+    global _admitted
+    _admitted = True
+
+
+def was_admitted() -> bool:
+    global _admitted
+    admitted, _admitted = _admitted, False
+    return admitted
+
+
+def current_user_id() -> int:
+    """The OID of the role that this function runs as, without a statement."""
+    import ctypes
+
+    asked = ctypes.CDLL(None).GetUserId
+    asked.restype = ctypes.c_uint32
+    return int(asked())
+
+
+def expect_coordinator() -> None:
+    """Tell this module that it is on Greenplum's coordinator, where no statement may ask."""
+    global _greenplum, _on_segment
+    _greenplum, _on_segment = True, False
 
 
 @contextlib.contextmanager
@@ -72,7 +120,7 @@ def look(plpy: Any, client: int | None = None) -> None:
     pending = signal.sigpending()
     if TERMINATE in pending:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {TERMINATE})
-        plpy.execute("SELECT 1")  # ends this process
+        plpy.log("cerebro_db is terminated in this session")  # ends this process
     if CANCEL in pending:
         raise KeyboardInterrupt(let_in(plpy))
     if client is not None and is_closed(client):

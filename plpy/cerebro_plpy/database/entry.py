@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable
 
-from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull
+from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported
 from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
@@ -20,7 +20,10 @@ INTERNAL = ""  # ``called`` of a function that only the product calls: its error
 
 
 def entry(
-    function: Callable[..., Any] | None = None, *, called: str | None = None, longest: int = sizes.LONGEST
+    function: Callable[..., Any] | None = None,
+    *,
+    called: str | None = None,
+    longest: int = sizes.LONGEST,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 
@@ -39,6 +42,7 @@ def entry(
 
     @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_within_query(plpy)
         db = Database(plpy, name)
 
         def action() -> Any:
@@ -48,6 +52,18 @@ def entry(
         return _as_postgres(db, action)
 
     return call
+
+
+def _refuse_within_query(plpy: Any) -> None:
+    """Refuse to run on Greenplum's coordinator while segments work on the query that calls the function.
+
+    A statement would crash the server there.  PL/pgSQL guards the functions that users call, and admits them where only
+    a cursor is open (sql/api/95_greenplum_calls.sql).
+    """
+    if cancellation.is_dispatching() and not cancellation.was_admitted():
+        raise _postgres_error(
+            plpy, Unsupported("a query calls this on the coordinator, where it cannot run statements.")
+        )
 
 
 def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
@@ -60,6 +76,7 @@ def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Calla
     def decorate(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         @wraps(function)
         def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            _refuse_within_query(plpy)
             db = Database(plpy, called)
             rows = function(db, *args, **kwargs)
             end = object()

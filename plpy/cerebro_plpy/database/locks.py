@@ -30,17 +30,6 @@ def in_use(what: str) -> InUse:
     )
 
 
-def of_models(run: int) -> str:
-    """The name of the lock of the transaction that trains a run and then makes its model tables."""
-    return f"cerebro_db models of run {run}"
-
-
-def show(db: Database, name: str) -> None:
-    """Let other sessions see in pg_locks that this transaction has not ended.  No session waits for this lock."""
-    lock = sql("SELECT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 0))")
-    db.value(lock, ("text",), name)
-
-
 def attempt(name: Sql) -> Sql:
     """The query that takes the lock of a name, an expression, unless another session has it."""
     return sql("SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended({name}, 0))", name=name)

@@ -13,6 +13,7 @@ from cerebro_db.core.errors import (
     InvalidName,
     InvalidSyntax,
     NotPermitted,
+    SerializationFailure,
     UndefinedColumn,
     UndefinedObject,
     UndefinedTable,
@@ -100,6 +101,21 @@ def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
 
 
+def hold(db: Database, text: str | None) -> None:
+    """Keep a table and its name as they are until the transaction ends, if there is one that the user may read.
+
+    A transaction that replaces the table is waited for.  It is found by its name once more then, so what is read of it
+    and of the tables beside it is all old or all new, for whoever replaces it locks it before the others.
+    """
+    if text is None or not text.strip():
+        return
+    try:
+        db.execute(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(text, "table").sql))
+    except db.plpy.SPIError as error:
+        if not error.sqlstate.startswith("42"):  # what is wrong with the name is said by who reads the table
+            raise
+
+
 def existing(
     db: Database,
     text: str | None,
@@ -119,6 +135,11 @@ def existing(
     shown = text.strip()
     relation = find(db, Name.parse(text, "input table name" if db.madlib else argument), shown)
     if relation is None:
+        if db.value(sql("SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there"), ("text",), shown):
+            raise SerializationFailure(
+                f"{argument}: the table '{shown}' was made after this transaction began.",
+                hint="Try again in a new transaction.",
+            )
         missing = f"Input table '{shown}' does not exist." if db.madlib else f"{argument}: there is no table '{shown}'."
         raise UndefinedTable(
             f"{missing} {please}".rstrip(),

@@ -13,10 +13,15 @@ from .access import Database
 
 
 def written(row: Sql) -> Sql:
-    """The name of a type as the server itself writes it.  ``row`` is a row of pg_type."""
+    """The name of a type as the server itself writes it.  ``row`` is a row of pg_type.
+
+    The setting quote_all_identifiers does not change the names of pg_catalog; "char" is another type than char.
+    """
     return sql(
-        "CASE WHEN {t}.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN pg_catalog.format_type({t}.oid, -1)"
-        " ELSE pg_catalog.format('%s.%I', {t}.typnamespace::pg_catalog.regnamespace, {t}.typname) END",
+        "CASE WHEN {t}.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace"
+        " THEN pg_catalog.format('%s.%I', {t}.typnamespace::pg_catalog.regnamespace, {t}.typname)"
+        " WHEN {t}.typname IN ('char', '_char') THEN pg_catalog.format_type({t}.oid, -1)"
+        " ELSE pg_catalog.replace(pg_catalog.format_type({t}.oid, -1), '\"', '') END",
         t=row,
     )
 
@@ -28,7 +33,7 @@ _FOUND = sql(
       JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
       JOIN pg_catalog.pg_roles r ON r.oid = t.typowner
      WHERE n.nspname = COALESCE($1, 'pg_catalog') AND t.typtype IN ('b', 'c', 'e', 'r', 'm')
-       AND CASE WHEN $1 IS NULL THEN pg_catalog.format_type(t.oid, -1) ELSE t.typname::pg_catalog.text END = $2
+       AND CASE WHEN $1 IS NULL THEN {written} ELSE t.typname::pg_catalog.text END = $2
        AND (r.rolsuper OR r.rolname = current_user
             OR EXISTS (SELECT FROM pg_catalog.pg_depend d
                         WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = t.oid
@@ -48,4 +53,4 @@ def settled(db: Database, named: SqlType) -> SqlType:
 
 
 def may_use(db: Database, named: SqlType) -> bool:
-    return settled(db, named) == named
+    return settled(db, named).parts == named.parts

@@ -55,6 +55,7 @@ class AutoML:
         beyond = [epoch] if epoch > last else []  # the run was extended
         return {
             "epochs": [*bracket.measured(self.frequency), *beyond],
+            "before": bracket.before,
             "s": bracket.s,
             "i": bracket.round_of(min(max(1, epoch), last)),
         }

@@ -150,7 +150,8 @@ def info_rows(plain: Name) -> Sql:
     """The rows of _info, from those of the plain one.
 
     $1: the run.  $2: {configuration: {"metrics": names or null, "loss": name}}, and of AutoML "epochs": those that have
-    an entry in the lists, "s" and "i": bracket and round.  $3: when the run began, $4: evaluate_every, $5: epochs.
+    an entry in the lists, "before": the iterations before the first one, "s" and "i": bracket and round.  $3: when the
+    run began, $4: evaluate_every, $5: epochs.
     """
     return sql(
         """
@@ -158,6 +159,7 @@ WITH evaluated AS MATERIALIZED (
     {evaluated}
 ), named AS (
     SELECT n.configuration::integer AS configuration, n.told ->> 'loss' AS loss, n.told -> 'epochs' AS epochs,
+           COALESCE((n.told ->> 'before')::integer, 0) AS before,
            (n.told ->> 's')::integer AS s, (n.told ->> 'i')::integer AS i,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
       FROM jsonb_each($2::jsonb) AS n (configuration, told)
@@ -165,7 +167,7 @@ WITH evaluated AS MATERIALIZED (
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
-     GROUP BY 1, 2, 3, 4, 5
+     GROUP BY 1, 2, 3, 4, 5, 6
 ), listed AS MATERIALIZED (
     -- What the columns have an entry for in each iteration, and the figures of the epoch whose state the table has.
     SELECT l.model,
@@ -176,13 +178,13 @@ WITH evaluated AS MATERIALIZED (
            array_agg(COALESCE(l.loss, l.training_loss) ORDER BY l.epoch) FILTER (WHERE l.counts) AS training_loss,
            array_agg(l.validation_metric ORDER BY l.epoch) FILTER (WHERE l.counts) AS validation_metrics,
            array_agg(l.validation_loss ORDER BY l.epoch) FILTER (WHERE l.counts) AS validation_loss,
-           array_agg(l.epoch ORDER BY l.epoch) FILTER (WHERE l.counts) AS iterations,
+           array_agg(l.before + l.epoch ORDER BY l.epoch) FILTER (WHERE l.counts) AS iterations,
            max(l.metric) FILTER (WHERE l.is_stored) AS metric,
            max(l.loss) FILTER (WHERE l.is_stored) AS loss,
            count(l.training_metric) > 0 AS has_training_metric,
            count(l.validation_metric) > 0 AS has_validation_metric,
            count(l.validation_loss) > 0 AS is_validated
-      FROM (SELECT c.*, e.metric, e.loss, c.epoch = p.epoch AS is_stored,
+      FROM (SELECT c.*, e.metric, e.loss, c.epoch = p.epoch AS is_stored, COALESCE(n.before, 0) AS before,
                    CASE WHEN n.epochs IS NULL THEN COALESCE(c.epoch % NULLIF($4, 0) = 0, false) OR c.epoch = $5
                         ELSE n.epochs @> to_jsonb(c.epoch)
                    END AS counts

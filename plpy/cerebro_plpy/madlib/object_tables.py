@@ -6,7 +6,7 @@ the table.  A top-k accuracy is built in and only listed.
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.sql import identifier, sql
@@ -24,7 +24,11 @@ def madlib_object_table(db: Database, name: str | None, schema: str) -> str | No
     """The name with the schema of MADlib's functions, where the user wrote none."""
     if name is None or not name.strip():
         return None
-    parsed = Name.parse(name, "object_table")
+    try:
+        parsed = Name.parse(name, "object_table")
+    except CerebroError as error:
+        error.message = f"DL: {error.message}"  # else it would begin with "cerebro", and the caller called madlib
+        raise
     own_schema, own_table = custom_functions.TABLE.split(".")
     if parsed.schema not in (None, schema, own_schema):
         raise InvalidArgument(

@@ -19,6 +19,7 @@ from ..database.cancellation import listener
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import custom_functions
+from ..runs.request.request import named_beside
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
@@ -59,8 +60,8 @@ def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
-        _texts(given.compile_params_list),
-        _texts(given.fit_params_list),
+        given.compile_params_list,
+        given.fit_params_list,
         custom_functions.known_as_madlib(db, objects),
         listener(db.plpy),
     )
@@ -125,10 +126,6 @@ def model_ids(db: Database, arch: Relation, given: list[int | None] | None) -> l
     return ids
 
 
-def _texts(given: list[str | None] | None) -> list[str] | None:
-    return None if given is None else [text or "" for text in given]
-
-
 # -- tables --------------------------------------------------------------------------------------------
 
 
@@ -170,8 +167,10 @@ def _insert(db: Database, table: Sql, rows: list[Row]) -> None:
 def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) -> None:
     """Insert the summary's only row, unless it is there from an earlier call."""
     summary = name.suffixed("_summary").sql
+    plain = Name.parse(arch.text).schema is None and arch.name.schema != name.schema
+    text = arch.name.quoted if plain else arch.text  # named_beside() would not find it by its name alone
     if not db.value(sql("SELECT count(*) FROM {summary}", summary=summary)):
-        db.execute(sql("INSERT INTO {summary} VALUES ($1, $2)", summary=summary), ("text", "text"), arch.text, objects)
+        db.execute(sql("INSERT INTO {summary} VALUES ($1, $2)", summary=summary), ("text", "text"), text, objects)
 
 
 def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:
@@ -188,7 +187,7 @@ def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None
     relations.require_columns(db, summary, ["model_arch_table"])
     for row in db.rows(sql("SELECT DISTINCT model_arch_table FROM {summary}", summary=summary.sql)):
         known = row["model_arch_table"]
-        other = relations.find(db, Name.parse(known))
+        other = relations.find(db, Name.parse(named_beside(db, table.name, known)))
         if other is None or other.oid != arch.oid:
             raise InvalidArgument(
                 f"DL: Inconsistent model arch table. Use '{known}' if appending rows to '{table.text}'",

@@ -102,6 +102,25 @@ def needed(segments: int) -> int:
     return segments + 2
 
 
+@dataclass(frozen=True)
+class LeftState:
+    """A state that a visit has left: its place in the order, and whose it is."""
+
+    index: int
+    model: int
+    hop: int
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """The rows of states: in which tables they may be, into which one copies go, and which rows they are."""
+
+    tables: Sequence[Sql]
+    into: Sql
+    columns: Sql  # after __dist_key__
+    which: Sql  # a condition
+
+
 class Platform(abc.ABC):
     """PostgreSQL or Greenplum, as ``platform.of(db)`` tells.  Platforms have no state; methods get what they need."""
 
@@ -153,6 +172,10 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     def gpus_of_hosts(self, db: Database, texts: Sql) -> dict[str, list[str]]:
         """Host to the descriptions of its GPUs; ``texts`` is the SQL call that describes those of one host."""
+
+    def queue_limit(self, queue: str | None, statements: int) -> StatementLimit | None:
+        """The limit of a resource queue; None without a queue."""
+        return None
 
     @abc.abstractmethod
     def require_own_session(self, db: Database) -> None:
@@ -219,11 +242,15 @@ class Platform(abc.ABC):
         """A query for the rows of a set-returning function on one segment: columns __dist_key__ and made."""
 
     @abc.abstractmethod
-    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
-        """How the segment of key ``here`` reads a state that was stored on the segment of key ``there``.
+    def states_made(self, visit: int, states: Sequence[LeftState], dist_key: int) -> list[Sql]:
+        """Queries for the rows of states that a visit has left: columns __dist_key__, model, hop and made."""
 
-        Two statements' parts: first the statement that copies the state's rows to this segment (None if a copy is not
-        needed), then the WHERE clause for reading the rows from the state table.
+    @abc.abstractmethod
+    def hop_states(self, rows: StateRows, here: int, there: int) -> tuple[list[Sql], Sql]:
+        """How the segment of key ``here`` reads states that were stored on the segment of key ``there``.
+
+        First the statements that copy the states' rows to this segment, if copies are needed, then the condition for
+        reading the rows from their tables.
         """
 
     @abc.abstractmethod

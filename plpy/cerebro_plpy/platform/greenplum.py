@@ -15,7 +15,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
 from ..database import relations
 from ..database.access import Cursor, Database
-from .base import Platform, RowsToPack, StatementLimit
+from .base import LeftState, Platform, RowsToPack, StatementLimit, StateRows
 from .segments import ALL, KEY, DistributionRule
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SEGMENTS_DOWN = "gpstate -e names the segments that are down; gprecoverseg or gpstart brings them back."
 # gp_interconnection_error, and what a segment says while it ends all of its processes and starts anew.
 SEGMENT_LOST = ("58M01", "57P02", "57P03")
+# What a new process says that looks for the state of the lost one (lookupSharedSnapshot in sharedsnapshot.c).
+INTERNAL_ERROR, SEGMENT_LOST_TEXT = "XX000", "could not find Shared Local Snapshot"
 
 
 class Greenplum(Platform):
@@ -110,7 +112,7 @@ class Greenplum(Platform):
             )
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
-        return error.pgcode in SEGMENT_LOST
+        return error.pgcode in SEGMENT_LOST or (error.pgcode == INTERNAL_ERROR and SEGMENT_LOST_TEXT in str(error))
 
     # -- tables --------------------------------------------------------------------------------------------
 
@@ -135,21 +137,41 @@ class Greenplum(Platform):
             "SELECT __dist_key__, {function} AS made {where}", function=function, where=self.on_segment(dist_key)
         )
 
-    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
-        """A segment can give its function only rows that it stores, so the state's rows are copied first.
+    def states_made(self, visit: int, states: Sequence[LeftState], dist_key: int) -> list[Sql]:
+        found = []
+        for one in states:
+            function = sql("cerebro._state_out({visit}, {index})", visit=visit, index=one.index)
+            made = self.made_on_segment(function, dist_key)
+            found.append(
+                sql(
+                    "SELECT m.__dist_key__, {model} AS model, {hop} AS hop, m.made FROM ({made}) m",
+                    model=one.model,
+                    hop=one.hop,
+                    made=made,
+                )
+            )
+        return found
+
+    def hop_states(self, rows: StateRows, here: int, there: int) -> tuple[list[Sql], Sql]:
+        """A segment can give its function only rows that it stores, so the states' rows are copied first.
 
         Rows that an earlier attempt copied are harmless: the same bytes at the same offsets.
         """
-        where, copy = sql("WHERE hop = {hop} AND __dist_key__ = ", hop=hop), None
-        if here != there:
-            copy = sql(
-                "INSERT INTO {table} SELECT {here}, hop, start, payload FROM {table} {where}{there}",
-                table=table,
+        where = sql("{which} AND __dist_key__ = ", which=rows.which)
+        copies = [
+            sql(
+                "INSERT INTO {into} (__dist_key__, {columns}) SELECT {here}, {columns} FROM {table}"
+                " WHERE {where}{there}",
+                into=rows.into,
+                columns=rows.columns,
                 here=here,
+                table=table,
                 where=where,
                 there=there,
             )
-        return copy, sql("{where}{here}", where=where, here=here)
+            for table in rows.tables
+        ]
+        return copies if here != there else [], sql("{where}{here}", where=where, here=here)
 
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
@@ -201,12 +223,15 @@ class Greenplum(Platform):
                 " AND pg_catalog.current_setting('gp_resource_manager') OPERATOR(pg_catalog.=) 'queue'"
             )
         )
-        if found is None:
+        return None if found is None else self.queue_limit(found["name"], found["statements"])
+
+    def queue_limit(self, queue: str | None, statements: int) -> StatementLimit | None:
+        if queue is None:
             return None
         return StatementLimit(
-            found["statements"],
-            f"resource queue {found['name']}",
-            f"As a superuser: ALTER RESOURCE QUEUE {quoted(found['name'])} WITH (ACTIVE_STATEMENTS=…).",
+            statements,
+            f"resource queue {queue}",
+            f"As a superuser: ALTER RESOURCE QUEUE {quoted(queue)} WITH (ACTIVE_STATEMENTS=…).",
         )
 
     def queues_statements(self, db: Database) -> bool:

@@ -10,7 +10,7 @@ from cerebro_db.core.names import Name, token
 from cerebro_db.core.sql import Sql, joined, sql
 
 from ..database.access import Cursor, Database
-from .base import Platform, RowsToPack
+from .base import LeftState, Platform, RowsToPack, StateRows
 from .machine import cores, gpus
 from .segments import ALL, MOST_SEGMENTS, DistributionRule
 
@@ -88,8 +88,23 @@ class PostgreSQL(Platform):
     def made_on_segment(self, function: Sql, dist_key: int) -> Sql:
         return sql("SELECT {key} AS __dist_key__, {function} AS made", key=dist_key, function=function)
 
-    def hop_state(self, table: Sql, hop: int, here: int, there: int) -> tuple[Sql | None, Sql]:
-        return None, sql("WHERE hop = {hop}", hop=hop)
+    def states_made(self, visit: int, states: Sequence[LeftState], dist_key: int) -> list[Sql]:
+        left = joined(
+            ", ",
+            [sql("({index}, {model}, {hop})", index=one.index, model=one.model, hop=one.hop) for one in states],
+        )
+        return [
+            sql(
+                "SELECT {key} AS __dist_key__, model, hop, cerebro._state_out({visit}, index) AS made"
+                " FROM (VALUES {left}) v (index, model, hop)",
+                key=dist_key,
+                visit=visit,
+                left=left,
+            )
+        ]
+
+    def hop_states(self, rows: StateRows, here: int, there: int) -> tuple[list[Sql], Sql]:
+        return [], rows.which
 
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
+from typing import Callable
 
 import psycopg2
 
@@ -17,7 +17,7 @@ from ..database.cancellation import listener
 from ..database.polling import LISTEN_EVERY
 from ..platform.base import FEWEST
 from ..sessions import logins
-from ..sessions.session import Statement
+from ..sessions.session import Session, Statement, leave
 from .record.log import RunLog
 
 
@@ -28,23 +28,40 @@ def require_statements(db: Database) -> None:
         limit.require(FEWEST + 1, "those of a run, and the caller's until the run has started")
 
 
-def start(db: Database, run_id: int, epochs: int | None = None, retry_failed: bool = False) -> None:
-    """Have a session of its own drive a run; raises what that session refuses at once."""
+def start(
+    db: Database,
+    run_id: int,
+    epochs: int | None = None,
+    retry_failed: bool = False,
+    on_cancel: Callable[[BaseException], None] = lambda error: None,
+) -> None:
+    """Have a session of its own drive a run; raises what that session refuses at once.
+
+    ``on_cancel`` is called if this call is cancelled before the run has begun, before that session learns it.
+    """
     require_statements(db)
     log = RunLog.of_caller(db, run_id)
-    before = log.drivers.starts()
-    # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so it
-    # has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
-    with contextlib.closing(
-        logins.connect_as(db, relations.current_role(db), f"cerebro_db run {run_id}", listener(db.plpy))
-    ) as session:
+    session: Session | None = None
+    try:
+        before = log.drivers.starts()
+        # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages,
+        # so it has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
+        session = logins.connect_as(db, relations.current_role(db), f"cerebro_db run {run_id}", listener(db.plpy))
         session.configure(client_connection_check_interval="0", statement_timeout="0")
         session.run(sql("SET client_min_messages = error"))
         session.send(Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed)))
-        try:
-            while not session.ready() and log.drivers.starts() == before:
-                time.sleep(LISTEN_EVERY)
-        except psycopg2.Error as error:
-            refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
-            refused.sqlstate = error.pgcode or refused.sqlstate
-            raise refused from error
+        while not session.ready() and log.drivers.starts() == before:
+            time.sleep(LISTEN_EVERY)
+    except psycopg2.Error as error:
+        refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
+        refused.sqlstate = error.pgcode or refused.sqlstate
+        raise refused from error
+    except BaseException as error:  # a cancel: the run is not wanted
+        on_cancel(error)
+        if session is not None:
+            session.cancel()
+            leave([session])
+        raise
+    finally:
+        if session is not None:
+            session.close()

@@ -8,7 +8,7 @@ from typing import Callable
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, SESSION
 from cerebro_db.core.sql import sql
@@ -22,7 +22,8 @@ from ..sessions.session import Session
 from . import background
 from .begin.new_run import put_on_record
 from .drive import rules
-from .drive.execution import carry_out
+from .drive.execution import cancel_on_record, carry_out, record_cancel
+from .record import state_tables
 from .record.log import RunLog
 from .record.run import Run
 from .request import output
@@ -42,8 +43,9 @@ def run_request(
     with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
-        on_record(run_id)
-        run = carry_out(db, session, run_id)
+        with cancel_on_record(session, RunLog.of(session, run_id)):
+            on_record(run_id)
+            run = carry_out(db, session, run_id, begins=True)
         hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
     return run_id
 
@@ -63,8 +65,10 @@ def submit_request(db: Database, request: RunRequest) -> int:
     with recorder.opened(db) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
-        RunLog.of(session, run_id).events.note(Event.SUBMITTED)
-    background.start(db, run_id)
+        log = RunLog.of(session, run_id)
+        with cancel_on_record(session, log):
+            log.events.note(Event.SUBMITTED)
+            background.start(db, run_id, on_cancel=lambda error: record_cancel(session, log, error))
     return run_id
 
 
@@ -73,7 +77,11 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     """Take a run up where its log ends, or train it beyond its end."""
     visibility.refuse_transaction(db)
     if wait is False:
-        RunLog.of_caller(db, run_id).known.require_own()
+        log = RunLog.of_caller(db, run_id)
+        log.known.require_own()
+        if log.drivers.status() is RunStatus.CANCELLED:
+            with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
+                RunLog.of(session, run_id).events.note(Event.SUBMITTED)
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
     recorded = RunLog.of_caller(db, run_id).known.options()
@@ -129,6 +137,8 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         output.require_makeable(db, name, replace=replace)
         model_tables.materialize(db, run.id, name, replace=replace)
         RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
+        if not session.own:
+            session.run(state_tables.released_sql(run.storage))
     except BaseException as error:
         if session.own:  # the error undoes the whole run
             raise

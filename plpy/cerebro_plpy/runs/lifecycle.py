@@ -68,10 +68,10 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
 
 @entry
 def cancel(db: Database, run_id: int, owner: str | None) -> bool:
-    """Ask the session that drives the run to end it; False if no session does."""
+    """Ask the session that drives the run to end it, or that is to begin it; False if no session does."""
     log = RunLog.of_caller(db, run_id)
     whose = log.drivers.whose(owner)
-    if log.drivers.status(whose) is not RunStatus.RUNNING:
+    if log.drivers.status(whose) not in (RunStatus.RUNNING, RunStatus.CREATED):
         return False
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "cancel")

@@ -10,7 +10,9 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
 from cerebro_db.core.parameters import changes, flat
+from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.search import objective as objectives
 from cerebro_db.core.search import steering
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
 
@@ -89,7 +91,8 @@ def clone_model(db: Database, *arguments: Any) -> int:
         known = custom_functions.known(db, pinned=parent.parameters)
         where = f"the parameters of {parent}"
         of_parent = flat.recorded(documents.decoded(parent.parameters, where), where, known)
-        configuration = NewConfiguration(*changes.changed(*of_parent, changed, known), chosen=changed)
+        texts = changes.changed(*of_parent, changed, known)
+        configuration = NewConfiguration(*texts, chosen=changes.chosen(parent.chosen, changed))
         more["parameters"] = changed
     new = NewModel(parent=parent.model, configuration=configuration)
     return steered.ask(Action.ADD, given.reason, new=new.to_json(), **more)
@@ -106,7 +109,9 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
     known = custom_functions.known(db)
     made = configurations.built(listed, layout, segments, objective, known)
     text, label = json.dumps(made.architecture), listed.architecture.label
-    reading.for_outputs(made.compile, reading.architecture(text))
+    translated = reading.architecture(text)
+    compiled = reading.for_outputs(made.compile, translated)
+    objectives.require_reported(objective, reported(compiled, reading.outputs(translated)))
     own = NewConfiguration(
         made.parts.compile_text, made.parts.fit_text, None, text, name=label, arch_params=made.parts.arch_params
     )

@@ -22,9 +22,11 @@ from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import flat_space, methods, read_space
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.training_plan import Wishes
 
+from .. import platform
 from ..data import visibility
 from ..database.access import Database
 from ..database.entry import entry
@@ -51,6 +53,7 @@ from .request.training_rows import MadeRows, Rows, other_session
 
 LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
+LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than that is not worth a word
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def _called(db: Database, given: Given) -> int | None:
     made = MadeRows()
     try:
         rows = training_rows.resolved(db, output, given, made)
-        seconds = (asked.budget or {}).get("seconds")
+        _tell_whose_objective(db, asked, rows)
+        seconds = whole = (asked.budget or {}).get("seconds")
         if seconds is not None and asked.interval:
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
@@ -107,6 +111,8 @@ def _called(db: Database, given: Given) -> int | None:
     except BaseException:
         _tell_what_is_left(db, given, made)
         raise
+    if given.verb != FIT and whole is not None:
+        _tell_of_time_left(db, run, whole, time.monotonic() - begun)
     if given.verb == TRAIN:
         db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
     return run
@@ -260,7 +266,11 @@ def _searching(
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
     )
-    plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, seconds, rows.validated, wishes)
+    limit = platform.of(db).statement_limit(db)
+    # The plan reckons with all segments at work. Where a queue lets fewer work at a time, that much less is done.
+    share = min(1.0, limit.working / rows.segments) if limit is not None else 1.0
+    worth = None if seconds is None else seconds * share
+    plan = training_plan.planned(rows.layout, rows.layout.rows, rows.segments, worth, rows.validated, wishes)
     if given.verb == TRAIN:
         options = {"keep": LAST if rows.layout.folds else BEST, **options, "objective": plan.objective}
         space: dict[str, Any] = plan.space
@@ -334,6 +344,30 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
 
 
 # -- the end -----------------------------------------------------------------------------------------------
+
+
+def _tell_whose_objective(db: Database, asked: Asked, rows: Rows) -> None:
+    """Say that an objective is measured on the training rows, where others are there for that."""
+    wished = asked.options.get("objective")
+    if wished is not None and rows.validated and not wished.startswith("val_"):
+        db.notice(
+            f"the objective '{wished}' is measured on the rows for training;"
+            f" objective => 'val_{wished}' measures it on the rows for validation"
+        )
+
+
+def _tell_of_time_left(db: Database, run: int, whole: float, elapsed: float) -> None:
+    """Say why a search ended before its budget did, and how to use the rest."""
+    if whole - elapsed < max(LEAST_LEFT, LEAST_SHARE_LEFT * whole):
+        return
+    tried = db.value(
+        sql("SELECT r.configurations FROM cerebro.runs r WHERE r.run = $1 AND r.owner = current_user"), ("bigint",), run
+    )
+    db.notice(
+        f"the search ended after {elapsed:.0f} s of {whole:.0f} s, because all its {counted(tried, 'configuration')}"
+        " have been tried",
+        f"max_configurations => {2 * tried} tries more, and epochs trains each of them longer.",
+    )
 
 
 def _tell_what_is_left(db: Database, given: Given, made: MadeRows) -> None:

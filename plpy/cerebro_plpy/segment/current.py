@@ -1,8 +1,12 @@
-"""The segment of this process: a backend has one worker, for as long as it lives."""
+"""The segment of this process: a backend has one worker at a time, which works for one user.
+
+The functions of a session can run for several users: after SET ROLE, in functions of others, and in the expressions of
+others' tables and materialized views.  What a trainer has in memory belongs to the user that it was started for.
+"""
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import SegmentLost
+from cerebro_db.core.errors import InUse, SegmentLost
 
 from ..database.access import Database
 from .worker import Segment
@@ -11,11 +15,32 @@ _segment: Segment | None = None
 
 
 def mine(db: Database) -> Segment:
-    """The worker of this process, made when it is first needed."""
+    """The worker of this process and the current user, made when it is first needed.
+
+    One of another user ends, with its trainers and files, unless a call of that user is under way.
+    """
     global _segment
+    if _segment is not None and _segment.current_user() != _segment.user:
+        if not _segment.is_free:
+            raise InUse(
+                "the trainer of this session works for another user.",
+                hint="Rows that are being read for one user cannot call functions for another one.",
+            )
+        close_mine()
     if _segment is None:
         _segment = Segment(db.plpy)
+        _segment.user = _segment.current_user()
     return _segment
+
+
+def receiving(db: Database) -> Segment:
+    """As ``opened``, for a function that is called for each piece of rows or of a state.
+
+    Asking for the user would take it a sixth of its time.  No statement sends pieces to a worker that is lent.
+    """
+    if _segment is None or _segment.lent:
+        return opened(db)
+    return _require_opened(_segment)
 
 
 def opened(db: Database) -> Segment:
@@ -24,13 +49,23 @@ def opened(db: Database) -> Segment:
     Greenplum can replace the processes of a session without an error: when one of them is killed while a transaction is
     being committed, for example.  The new process has no trainer, no rows and no states.
     """
-    segment = mine(db)
+    return _require_opened(mine(db))
+
+
+def _require_opened(segment: Segment) -> Segment:
     if segment.settings is None:
         raise SegmentLost(
             "this process has no trainer: it was never opened, or it has replaced a process that was killed",
             hint="SELECT cerebro._worker_open(…) opens it.",
         )
     return segment
+
+
+def close(db: Database) -> None:
+    """End the worker of this process if it is the current user's."""
+    if _segment is not None:
+        mine(db)
+        close_mine()
 
 
 def close_mine() -> None:

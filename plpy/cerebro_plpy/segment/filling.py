@@ -23,6 +23,7 @@ from cerebro_db.core.protocol import (
     Member,
     Order,
     RehearseFusion,
+    StateRef,
     Train,
     TrainerSettings,
 )
@@ -39,6 +40,8 @@ def filled(
 ) -> Computation[Any]:
     """The order as the trainer gets it.  One that leaves states begins a visit."""
     functions = functions_of(db, order)
+    for state in states_of(order):
+        received.require(state)
     if isinstance(order, Train):
         paths = iter(outgoing.begin(len(order.members)))
 
@@ -83,14 +86,18 @@ def configurations_of(order: Order[Any]) -> list[Json]:
     return [order.configuration]  # type: ignore[attr-defined]
 
 
+def states_of(order: Computation[Any]) -> list[StateRef]:
+    """The states that an order needs."""
+    if isinstance(order, Train):
+        return [member.state for member in order.members]
+    if isinstance(order, Evaluate):
+        return [model.state for model in order.models]
+    return [replica.state for replica in order.replicas] if isinstance(order, Average) else []
+
+
 def received_by(order: Computation[Any]) -> list[str]:
     """The names of the received states that an order needs."""
-    states = [member.state for member in order.members] if isinstance(order, Train) else []
-    if isinstance(order, Evaluate):
-        states = [model.state for model in order.models]
-    if isinstance(order, Average):
-        states = [replica.state for replica in order.replicas]
-    return [state.name for state in states if state.name is not None]
+    return [state.name for state in states_of(order) if state.name is not None]
 
 
 def require_engine(engine: str) -> None:

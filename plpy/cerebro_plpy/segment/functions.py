@@ -25,14 +25,14 @@ def worker_open(db: Database, settings: str) -> str:
 
 @entry(called=INTERNAL)
 def worker_close(db: Database) -> None:
-    current.close_mine()
+    current.close(db)
 
 
 @entry(called=INTERNAL)
 def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
     """Takes one variable of one packed buffer into this session's cache."""
     require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
-    current.opened(db).receive_rows(handle, variable, payload)
+    current.receiving(db).receive_rows(handle, variable, payload)
     return len(payload)
 
 
@@ -40,7 +40,7 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    current.opened(db).receive_state(name, start, payload)
+    current.receiving(db).receive_state(name, start, payload)
     return len(payload)
 
 

@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core.errors import InvalidArgument, StateLost, WrongState
+from cerebro_db.core.errors import CorruptState, InvalidArgument, StateLost, WrongState
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
 from cerebro_db.core.sql import sql
@@ -85,6 +85,14 @@ class ReceivedStates:
             return state
         path = self._paths.get(state.name or "") if state.left is None else self._taken(state, out, last)
         return state if path is None else replace(state, path=str(path))
+
+    def require(self, state: StateRef) -> None:
+        """Refuse an order whose state was not received."""
+        if state.origin in (Origin.WEIGHTS, Origin.FULL) and state.left is None and state.name not in self._paths:
+            raise CorruptState(
+                "the model's state is not there",
+                hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
+            )
 
     def _taken(self, state: StateRef, out: Path | None, last: bool) -> Path:
         assert state.left is not None and state.name is not None

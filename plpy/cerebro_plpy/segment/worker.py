@@ -73,6 +73,8 @@ class Segment:
 
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
+        self.current_user = CurrentUser(plpy)
+        self.user = 0  # the number of the user for whom it works
         self.listen = listener(plpy)
         self.folder, on_disk = scratch_folders()
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
@@ -80,8 +82,8 @@ class Segment:
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
         self.resting = False
         self.rows = RowCache(self.folder, on_disk, self.listen)
-        self.received = ReceivedStates(self.folder, self.folder == on_disk, CurrentUser(plpy), self._require_folders)
-        self.outgoing = OutgoingStates(self.folder, CurrentUser(plpy))
+        self.received = ReceivedStates(self.folder, self.folder == on_disk, self.current_user, self._require_folders)
+        self.outgoing = OutgoingStates(self.folder, self.current_user)
         self.under_way: UnderWay | None = None
         self.prediction: SegmentPrediction | None = None
         self.lent = False  # to a call that predicts in this session
@@ -98,6 +100,11 @@ class Segment:
             Suggest: lambda order: self.running().order(order),
             Inspect: self.inspect,
         }
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no call uses it, and no driver."""
+        return self.resting or self.settings is None and not self.lent
 
     def obey(self, order: Order[A]) -> A:
         """The answer to an order of the driver."""

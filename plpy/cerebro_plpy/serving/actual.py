@@ -5,6 +5,7 @@ The rows are not read before, as for a validation table: a query may return othe
 
 from __future__ import annotations
 
+from cerebro_db.core.columns import IN_A_ZONE, need_a_zone
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.layout import Variable
 from cerebro_db.core.preparation import OneHot
@@ -77,6 +78,12 @@ def _has_loose_collations(db: Database) -> bool:
 
 def _require_castable(db: Database, source: Relation, column: Column, value: Sql, kind: str) -> None:
     """Reads the column if a value of its type may not be one of the other: predictions could not name the column."""
+    if need_a_zone(column.type, kind):
+        raise InvalidArgument(
+            f"the column '{column.name}' of the query, of type {column.shown}, cannot be read as {kind}, the type of"
+            " the target in training: it depends on the time zone.",
+            hint=IN_A_ZONE,
+        )
     widened = column.category == "N" and kind in REALS
     if column.type == kind or kind in TEXTS or widened:
         return

@@ -183,11 +183,14 @@ def gathered(identity: Sql, arrays: Sequence[Sql]) -> Sql:
 
     A chunk with a row that has no id has -1 rows, which cannot be predicted.
     """
-    variables = joined(", ", (sql("string_agg({array}, '')", array=array) for array in arrays))
-    rows = sql("CASE count({identity}) WHEN count(*) THEN count(*) ELSE -1 END", identity=identity)
     return sql(
-        "{rows} AS rows, array_agg({identity}) AS ids, ARRAY[{variables}] AS variables",
-        rows=rows,
+        "CASE count({identity}) WHEN count(*) THEN count(*) ELSE -1 END AS rows, array_agg({identity}) AS ids,"
+        " {arrays}",
         identity=identity,
-        variables=variables,
+        arrays=gathered_arrays(arrays),
     )
+
+
+def gathered_arrays(arrays: Sequence[Sql]) -> Sql:
+    variables = joined(", ", (sql("string_agg({array}, '')", array=array) for array in arrays))
+    return sql("ARRAY[{variables}] AS variables", variables=variables)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
+from cerebro_db.core.errors import NotPermitted
 from cerebro_db.core.names import Name, token
 from cerebro_db.core.sql import Sql, sql
 
@@ -75,13 +76,26 @@ def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: Predi
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
     table = Name("pg_temp", f"cerebro_predict_{token()}").sql
     with trainers.predicting(db, mine, model, order) as prediction:
-        for statement in staging.create(table, here):
-            db.execute(statement)
+        _create(db, staging.create(table, here))
         if here.runs_functions_in_session:
             db.execute(staging.fill(table, chunks))
         else:
             _predict_fetched(db, prediction, chunks, table)
     return table
+
+
+def _create(db: Database, statements: Sequence[Sql]) -> None:
+    """Create the temporary table of the answers."""
+    try:
+        for statement in statements:
+            db.execute(statement)
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, NotPermitted.sqlstate):
+            raise
+        raise NotPermitted(
+            f"the predictions need a temporary table: {error}.",
+            hint="cerebro.predict() needs none. It works in materialized views, and without the privilege TEMPORARY.",
+        ) from None
 
 
 def _predict_fetched(db: Database, prediction: SegmentPrediction, chunks: Sql, table: Sql) -> None:

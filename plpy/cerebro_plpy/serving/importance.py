@@ -21,12 +21,13 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from .actual import Actual, actual_of
-from .judging import PAIR, judged_of, target_of
+from .judging import judged_of, target_of, with_pairs
+from .natural import PAIR
 from .trained import read_model
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
 LEAST = 1e-7  # of a probability, as Keras clips it
-SEED = 0  # of the orders in which rows of packed tables get the values of others
+SEED = 0  # of the orders in which rows get the values of others
 
 
 @entry
@@ -112,18 +113,20 @@ def _of_query(
     repeats: int,
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    source, present, variable = judged_of(db, model_table, query, target, configuration)
+    source, present, variable, windows = judged_of(db, model_table, query, target, configuration)
     layout = read_model(db, model_table or "", configuration).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable)
-    if layout.windows is None:  # of a window, only the last row needs the target
+    if windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
-    before = _loss(db, model_table, source.rows, variable, actual, configuration)
+
+    def loss(rows: Sql) -> float:
+        query = with_pairs(rows, actual, sql("NULL"), variable, windows)
+        return _loss(db, model_table, query, variable, configuration)
+
+    before = loss(source.rows)
     losses = {}
     for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
-        rows = _exchanged(source, present, name)
-        losses[name] = (
-            sum(_loss(db, model_table, rows, variable, actual, configuration) for _ in range(repeats)) / repeats
-        )
+        losses[name] = sum(loss(_exchanged(source, present, name, SEED + i)) for i in range(repeats)) / repeats
     return before, losses
 
 
@@ -147,30 +150,29 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
         )
 
 
-def _exchanged(source: Relation, present: dict[str, Column], name: str) -> Sql:
-    """The rows with the values of one column in random order."""
+def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: int) -> Sql:
+    """The rows with the values of one column in the random order of this seed."""
     others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
     return sql(
         "(SELECT {others}b.{name}"
         " FROM (SELECT q.*, row_number() OVER () AS {number} FROM {rows} AS q) a"
-        " JOIN (SELECT q.{name}, row_number() OVER (ORDER BY pg_catalog.random()) AS {number}"
-        " FROM {rows} AS q) b USING ({number}))",
+        " JOIN (SELECT n.{name}, row_number() OVER (ORDER BY pg_catalog.hashint8extended(n.{number}, {seed}))"
+        " AS {number} FROM (SELECT q.{name}, row_number() OVER () AS {number} FROM {rows} AS q) n) b USING ({number}))",
         others=others,
         name=identifier(name),
         number=NUMBER,
+        seed=seed,
         rows=source.rows,
     )
 
 
-def _loss(
-    db: Database, model_table: str | None, rows: Sql, variable: Variable, actual: Actual, configuration: int | None
-) -> float:
-    """The mean squared error, or the mean cross-entropy."""
-    query = actual.rows(rows, sql("{text} AS {pair}", text=actual.text, pair=identifier(PAIR)))
+def _loss(db: Database, model_table: str | None, query: Sql, variable: Variable, configuration: int | None) -> float:
+    """The mean squared error, or the mean cross-entropy, of a query with pairs."""
+    known = sql("(p.key_value::pg_catalog.json OPERATOR(pg_catalog.->>) 1)")
     if variable.target == "real":
-        loss = sql("pg_catalog.avg((p.key_value::pg_catalog.float8 - p.value) ^ 2)")
+        loss = sql("pg_catalog.avg(({known}::pg_catalog.float8 - p.value) ^ 2)", known=known)
     else:
-        right = sql("CASE WHEN p.class = p.key_value THEN GREATEST(p.probability, {least}) END", least=LEAST)
+        right = sql("CASE WHEN p.class = {known} THEN GREATEST(p.probability, {least}) END", known=known, least=LEAST)
         # A row has a probability for its class; classes that training did not have are left out of the sum.
         loss = sql(
             "-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)",
@@ -179,8 +181,9 @@ def _loss(
     found = db.scan(
         sql(
             "SELECT {loss} AS loss FROM cerebro.predict({model}, {query}, {pair},"
-            " {key}, 1000000) p WHERE p.target = {name}",
+            " {key}, 1000000) p WHERE p.target = {name} AND {known} IS NOT NULL",
             loss=loss,
+            known=known,
             model=literal(model_table or ""),
             query=quoting(query),
             pair=literal(PAIR),

@@ -40,10 +40,10 @@ def predict_into(db: Database, *arguments: Any) -> int:
         model = read_model(db, given.model_table or "", given.configuration)
         named, present = f"'{source.text}'", relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, named)
-        columns = natural.key_columns(given.key, present, model.layout, named)
+        columns = natural.key_columns(db, given.key, present, model.layout, source, named)
         if not columns:
             raise InvalidArgument(
-                f"{named} has no column for the key: the model uses all of its columns.",
+                f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",
                 hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
             )
         best = natural.best_classes(model.layout.outputs, ranks)

@@ -11,17 +11,18 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, shown, sql
+from cerebro_db.core.sql import Sql, identifier, joined, literal, shown, sql
 from cerebro_db.core.texts import or_null
+from cerebro_db.core.windows import Windows
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from .actual import TEXT, Actual, actual_of
+from .natural import PAIR
 from .trained import class_values, read_model
 
-PAIR = "__cerebro_pair"  # the column that the query gets
 MOST_BINS = 1_000_000
 
 
@@ -48,7 +49,9 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     db.called = given.called
     if given.bins is None or not 1 <= given.bins <= MOST_BINS:
         raise InvalidArgument(f"bins must be at least 1, not {or_null(given.bins)}.", hint="10 is usual.")
-    source, present, variable = judged_of(db, given.model_table, given.query, given.target, given.configuration)
+    source, present, variable, windows = judged_of(
+        db, given.model_table, given.query, given.target, given.configuration
+    )
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
@@ -64,9 +67,9 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     return [
         {
-            "query": shown(_with_pairs(source, actual, pair_key)),
-            "key": PAIR,
-            "target": variable.name,
+            "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, windows)),
+            "row_key": PAIR,
+            "of_target": variable.name,
             "class": judged_class,
             "null_is_class": classes is not None and None in classes,
             "classes": None if classes is None else len(classes),
@@ -76,16 +79,11 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
 
 def judged_of(
     db: Database, model_table: str | None, query: str | None, target: str | None, configuration: int | None
-) -> tuple[Relation, dict[str, Column], Variable]:
-    """The rows of the query, their columns, and the target."""
+) -> tuple[Relation, dict[str, Column], Variable, Windows | None]:
+    """The rows of the query, their columns, the target, and the windows that the model reads."""
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     layout = read_model(db, model_table or "", configuration).layout
-    if layout.windows is not None and layout.windows.target == "majority":
-        raise Unsupported(
-            "the model predicts what most rows of a window have, and a query gives the last row's value.",
-            hint='Models with "target": "last" can be judged.',
-        )
     source, present = relations.of_query(db, query)
     variable = target_of(layout, target)
     if variable.columns[0] not in present:
@@ -95,7 +93,7 @@ def judged_of(
         )
     if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
         raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
-    return source, present, variable
+    return source, present, variable, layout.windows
 
 
 def target_of(layout: Layout, target: str | None) -> Variable:
@@ -116,17 +114,24 @@ def _key(key: str | None, present: dict[str, Column]) -> Sql:
     return sql("q.{name}::{text}", name=identifier(name), text=TEXT)
 
 
-def _with_pairs(source: Relation, actual: Actual, key: Sql) -> Sql:
-    return actual.rows(
-        source.rows,
-        sql(
-            "pg_catalog.json_build_array({key}, {value})::{text} AS {pair}",
-            key=key,
+def with_pairs(rows: Sql, actual: Actual, key: Sql, variable: Variable, windows: Windows | None) -> Sql:
+    """The rows, with their keys and actual values in another column.
+
+    Of windows by majority the key is the place of the class: of classes that are equally frequent in a window, the
+    first one is the target, and the texts of these pairs have the order of the classes.
+    """
+    if windows is None or windows.target != "majority":
+        pair = sql("pg_catalog.json_build_array({key}, {value})::{text}", key=key, value=actual.text, text=TEXT)
+    else:
+        labels = joined(", ", (literal(one) for one in class_values(variable) if one is not None))
+        pair = sql(
+            "CASE WHEN {value} IS NOT NULL THEN pg_catalog.json_build_array(pg_catalog.to_char(COALESCE("
+            "pg_catalog.array_position(ARRAY[{labels}]::{text}[], {value}), 99999), 'FM00000'), {value})::{text} END",
             value=actual.text,
+            labels=labels,
             text=TEXT,
-            pair=identifier(PAIR),
-        ),
-    )
+        )
+    return actual.rows(rows, sql("{pair} AS {name}", pair=pair, name=identifier(PAIR)))
 
 
 def _class(variable: Variable, given: str | None) -> str | None:

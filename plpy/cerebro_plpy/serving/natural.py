@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 
+from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
 from cerebro_db.core.protocol import BestClasses
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import LABELS
 from cerebro_db.core.texts import or_null
 
 from ..data import by_name
 from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
-from ..database.relations import Column
+from ..database.relations import Column, Relation, counted_names
 from .inputs import as_trained
 from .trained import class_values
+
+PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
+KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
+REAL = ("real", "double precision")
+MOST_CANDIDATES = 3  # each takes about 0.5 µs per row
+LONGEST_KEY = 400  # bytes as stored
+ROWS_OF_A_LOOK = 1000  # the first ones
 
 
 def require_top(top: int | None) -> int:
@@ -37,20 +46,80 @@ def inputs_of(db: Database, trained: Layout, present: dict[str, Column], rows: s
     return as_trained(db, trained, [present[name] for name in known])
 
 
-def key_columns(key: str | None, present: dict[str, Column], trained: Layout, rows: str) -> list[str]:
-    """The columns of a row's key: the named one, or else the first readable column that the model does not use.
+def named_key(key: str, present: dict[str, Column], rows: str) -> str:
+    """The column that the argument ``key`` names."""
+    (name, *more) = split_list(key, "key")
+    if more or name not in present:
+        raise UndefinedColumn(f"key must be one column of {rows}, not {key}.", hint=relations.has_columns(present))
+    return name
 
-    A window has the key of its last row; without another column, its place.  Empty: the rows have no other column.
+
+def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
+    """The columns that may tell rows apart: the model does not use them.
+
+    Those of types that are usual for keys come first: numbers, then texts.  The moment of loading a row is none.
     """
-    if key is not None:
-        (name, *more) = split_list(key, "key")
-        if more or name not in present:
-            raise UndefinedColumn(f"key must be one column of {rows}, not {key}.", hint=relations.has_columns(present))
-        return [name]
     used = {name for variable in (*trained.inputs, *trained.outputs) for name in variable.columns}
     place = trained.windows.columns if trained.windows else ()
-    others = [name for name, one in present.items() if one.readable and name not in used and name not in place]
-    return others[:1] or list(place)
+    others = [one for name, one in present.items() if one.readable and name not in used and name not in place]
+    families = {one.name: family_of(one.type, one.category, one.element) for one in others}
+    possible = [one for one in others if families[one.name] not in (None, "array")]
+
+    def rank(one: Column) -> int:
+        kinds = (i for i, kinds in enumerate(KEY_FAMILIES) if families[one.name] in kinds and one.type not in REAL)
+        return next(kinds, len(KEY_FAMILIES))
+
+    return [one.name for one in sorted(possible, key=rank)[:MOST_CANDIDATES]]
+
+
+def candidate(name: str) -> Sql:
+    """The value of a column as a key, as text; NULL for a long one, which is no key and would take much memory."""
+    return sql(
+        "CASE WHEN pg_catalog.pg_column_size({name}) <= {longest} THEN {name}::text END",
+        name=identifier(name),
+        longest=LONGEST_KEY,
+    )
+
+
+def key_columns(
+    db: Database, key: str | None, present: dict[str, Column], trained: Layout, source: Relation, rows: str
+) -> list[str]:
+    """The columns of a row's key: the named one, or those of a unique key, or one whose values are different.
+
+    A window has the key of its last row; without such a column, its place.  Empty: the rows have none.
+    """
+    if key is not None:
+        return [named_key(key, present, rows)]
+    unique = relations.unique_key(db, source) if source.oid else []
+    if unique and all(present[name].readable for name in unique):
+        return unique
+    candidates = key_candidates(present, trained)
+    different = [sql("count(DISTINCT {value} COLLATE \"C\") AS d{i}", value=candidate(name), i=i)
+                 for i, name in enumerate(candidates)]  # fmt: skip
+    if different:
+        some = sql("SELECT {names} FROM {rows} AS s LIMIT {most}", names=joined(", ", map(identifier, candidates)),
+                   rows=source.rows, most=ROWS_OF_A_LOOK)  # fmt: skip
+        (found,) = db.scan(sql("SELECT count(*) AS n, {different} FROM ({some}) s",
+                               different=joined(", ", different), some=some))  # fmt: skip
+        for i, name in enumerate(candidates):
+            if found[f"d{i}"] == found["n"]:
+                tell_key(db, name, candidates)
+                return [name]
+    return list(trained.windows.columns) if trained.windows else []
+
+
+def tell_key(db: Database, chosen: str | None, candidates: list[str]) -> None:
+    """A notice if the key is not the first candidate.  None: it is the number of the row."""
+    if not candidates or chosen == candidates[0]:
+        return
+    which = f"the column '{chosen}'" if chosen is not None else "the number of the row"
+    same = candidates if chosen is None else candidates[: candidates.index(chosen)]
+    have = "have" if len(same) > 1 else "has"
+    db.notice(
+        f"key_value is {which}: {counted_names('column', same)} {have} NULLs or long values, or the same value in"
+        " several rows",
+        "key => '…' names a column.",
+    )
 
 
 def key_of(columns: list[str]) -> Sql:

@@ -1,23 +1,29 @@
-"""``cerebro.create_predictor``: a SQL function that predicts one row from the values of its columns."""
+"""``cerebro.create_predictor``: a SQL function that predicts one row, or one window, from the values of its columns."""
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import Unsupported
+from cerebro_db.core.errors import DependentObjects, DuplicateFunction, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
-from cerebro_db.core.sql import identifier, in_format, joined, literal, quoting, sql
+from cerebro_db.core.sql import Sql, identifier, in_format, joined, literal, quoting, sql
 from cerebro_db.core.sql_types import SqlType
 
-from ..database import relations
+from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
-from .trained import read_model
+from .trained import TrainedModel, read_model
+
+OURS = "Made by cerebro_db."  # how the comment of each such function ends
+NUMBER = identifier("__cerebro_number")  # of a row of a window
+CHANGED = "42P13"  # CREATE OR REPLACE cannot change what a function returns, nor the names of its arguments
+
+Arguments = list[tuple[str, SqlType]]
 
 
 @entry
 def create_predictor(
-    db: Database, model_table: str | None, function_name: str | None, configuration: int | None
+    db: Database, model_table: str | None, function_name: str | None, configuration: int | None, replace: bool | None
 ) -> str:
     """Create the function; return how to call it."""
     model = read_model(db, model_table or "", configuration)
@@ -25,11 +31,6 @@ def create_predictor(
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",
             hint="cerebro.predict() returns a row for each target.",
-        )
-    if model.layout.windows is not None:
-        raise Unsupported(
-            f"the model reads windows of {model.layout.windows.length} rows; a function predicts one row.",
-            hint="cerebro.predict() takes a query that returns the rows.",
         )
     function = relations.qualified(db, Name.parse(function_name, "function_name"))
     arguments = _arguments(model.layout)
@@ -45,58 +46,157 @@ def create_predictor(
         result, returned = preparation.type, sql("class::{type}", type=preparation.type.sql)
     else:
         result, returned = SqlType("double precision"), sql("value")
-    # The values are constants of the query; format() writes NULL for NULL.
-    columns = joined(
-        ", ",
-        (
-            sql("%L::{kind} AS {column}", kind=in_format(kind.sql), column=in_format(identifier(column)))
-            for column, kind in arguments
-        ),
-    )
-    places = joined(", ", (sql("${place}", place=place) for place in range(1, len(arguments) + 1)))
-    # A table of one model has no keys.
-    chosen = sql(", configuration => {key}", key=model.key) if model.named.has_key else sql("")
+    places = [sql("${place}", place=place) for place in range(1, len(arguments) + 1)]
+    # Without a number it stays the best model when the table is replaced.  A table of one model has no numbers.
+    pinned = configuration is not None and model.named.has_key
     body = sql(
-        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen})",
+        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}){where}",
         returned=returned,
         table=quoting(model.table.sql),
-        query=quoting(sql("SELECT {columns}", columns=columns)),
-        places=places,
-        chosen=chosen,
+        query=quoting(_rows(model.layout, arguments)),
+        places=joined(", ", places),
+        chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
+        where=_of_one_window(model.layout, places),
     )
-    listed = joined(
-        ", ", (sql("{column} {kind}", column=identifier(column), kind=kind.sql) for column, kind in arguments)
-    )
-    # The settings make texts of the values that are read as the very same values.
+    _make(db, function, arguments, result, body, replace=bool(replace))
     db.execute(
         sql(
-            "CREATE FUNCTION {function}({listed}) RETURNS {result} LANGUAGE sql SET extra_float_digits = 1"
-            " SET datestyle = 'ISO' SET intervalstyle = 'postgres' AS {body}",
-            function=function.sql,
-            listed=listed,
-            result=result.sql,
-            body=quoting(body),
-        )
-    )
-    signature = joined(", ", (kind.sql for _, kind in arguments))
-    db.execute(
-        sql(
-            "COMMENT ON FUNCTION {function}({signature}) IS {text}",
-            function=function.sql,
-            signature=signature,
-            text=literal(f"Predicts {target.name} with model {model.key} of {model.table.name}. Made by cerebro_db."),
+            "COMMENT ON FUNCTION {function} IS {text}",
+            function=_signature(function, arguments),
+            text=literal(_comment(model, target.name, pinned)),
         )
     )
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
-def _arguments(trained: Layout) -> list[tuple[str, SqlType]]:
-    """The input columns and their types, as in training where these are known."""
+def _arguments(trained: Layout) -> Arguments:
+    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows."""
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
         array = SqlType("real[]" if variable.dtype == "float32" else "integer[]")
+        if trained.windows is not None and not features:
+            raise Unsupported(
+                f"the input '{variable.name}' is an array in each row of a window, which no argument can hold.",
+                hint="cerebro.predict() takes a query that returns the rows.",
+            )
         for place, column in enumerate(variable.columns):
             plain = SqlType("double precision") if variable.elements == len(variable.columns) else array
-            found.append((column, features[place].type if features else plain))
+            kind = features[place].type if features else plain
+            found.append((column, kind if trained.windows is None else kind.array))
     return found
+
+
+def _rows(trained: Layout, arguments: Arguments) -> Sql:
+    """The query of the row, or of the rows of the window, as a format for the values; format() writes NULL for NULL."""
+    values = [sql("%L::{kind}", kind=in_format(kind.sql)) for _, kind in arguments]
+    columns = [in_format(identifier(column)) for column, _ in arguments]
+    if trained.windows is None:
+        named = (sql("{value} AS {column}", value=value, column=column) for value, column in zip(values, columns))
+        return sql("SELECT {named}", named=joined(", ", named))
+    given = {column for column, _ in arguments}
+    # All rows belong to one subject, and have the order of the arrays.
+    places = [
+        *(sql("1 AS {name}", name=in_format(identifier(name))) for name in trained.windows.by if name not in given),
+        *(
+            sql("{number} AS {name}", number=NUMBER, name=in_format(identifier(name)))
+            for name in trained.windows.order
+            if name not in given
+        ),
+    ]
+    return sql(
+        "SELECT {selected} FROM ROWS FROM ({values}) WITH ORDINALITY AS u ({names}, {number})",
+        selected=joined(", ", [*columns, *places]),
+        values=joined(", ", (sql("pg_catalog.unnest({value})", value=value) for value in values)),
+        names=joined(", ", columns),
+        number=NUMBER,
+    )
+
+
+def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
+    """A condition that raises an error unless each array has the rows of one window."""
+    if trained.windows is None:
+        return sql("")
+    sizes = joined(", ", (sql("pg_catalog.cardinality({place})", place=place) for place in places))
+    return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.length, sizes=sizes)
+
+
+def _comment(model: TrainedModel, target: str, pinned: bool) -> str:
+    which = f"configuration {model.key} of {model.table.name}" if pinned else f"the best model of {model.table.name}"
+    windows = model.layout.windows
+    rows = "" if windows is None else f" Each argument has the values of {windows.length} rows, in their order."
+    return f"Predicts {target} with {which}.{rows} {OURS}"
+
+
+# -- the function itself -------------------------------------------------------------------------------------
+
+
+def _signature(function: Name, arguments: Arguments) -> Sql:
+    return sql("{function}({types})", function=function.sql, types=joined(", ", (kind.sql for _, kind in arguments)))
+
+
+def _make(db: Database, function: Name, arguments: Arguments, result: SqlType, body: Sql, *, replace: bool) -> None:
+    """Create the function.  ``replace``: in the place of the one of that name which this function has made before."""
+    before = _made_before(db, function)
+    kinds = [kind.name for _, kind in arguments]
+    if replace:
+        for others in before:
+            if others != kinds:
+                _drop(db, function, others)
+    # The settings make texts of the values that are read as the very same values.
+    statement = sql(
+        "CREATE {instead}FUNCTION {function}({listed}) RETURNS {result} LANGUAGE sql SET extra_float_digits = 1"
+        " SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS {body}",
+        instead=sql("OR REPLACE ") if replace and kinds in before else sql(""),
+        function=function.sql,
+        listed=joined(", ", (sql("{name} {kind}", name=identifier(name), kind=kind.sql) for name, kind in arguments)),
+        result=result.sql,
+        body=quoting(body),
+    )
+    try:
+        db.execute(statement)
+    except db.plpy.SPIError as error:
+        if db.is_error(error, DuplicateFunction.sqlstate):
+            raise DuplicateFunction(
+                f"{error}.",
+                hint="replace => true replaces it."
+                if kinds in before
+                else "cerebro.create_predictor has not made it. Choose another name, or drop it.",
+            ) from None
+        if not db.is_error(error, CHANGED):
+            raise
+        _drop(db, function, kinds)
+        db.execute(statement)
+
+
+def _made_before(db: Database, function: Name) -> list[list[str]]:
+    """The functions of this name that ``create_predictor`` has made, each by the types of its arguments."""
+    rows = db.rows(
+        sql(
+            "SELECT ARRAY(SELECT {written} FROM pg_catalog.unnest(p.proargtypes) WITH ORDINALITY AS a (oid, place)"
+            " JOIN pg_catalog.pg_type t ON t.oid = a.oid ORDER BY a.place)::text[] AS kinds"
+            " FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+            " WHERE n.nspname = $1 AND p.proname = $2"
+            " AND pg_catalog.right(pg_catalog.obj_description(p.oid, 'pg_proc'), pg_catalog.length($3)) = $3",
+            written=types.written(identifier("t")),
+        ),
+        ("text", "text", "text"),
+        function.schema,
+        function.table,
+        OURS,
+    )
+    return [row["kinds"] for row in rows]
+
+
+def _drop(db: Database, function: Name, kinds: list[str]) -> None:
+    listed = joined(", ", (SqlType(kind).sql for kind in kinds))
+    try:
+        db.execute(sql("DROP FUNCTION {function}({listed})", function=function.sql, listed=listed))
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, DependentObjects.sqlstate):
+            raise
+        raise DependentObjects(
+            f"the function '{function}' stays, because other objects depend on it and the new one has other arguments"
+            " or another result.",
+            hint="Drop these objects first, or choose another name.",
+        ) from None

@@ -21,9 +21,11 @@ from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from . import natural, trainers
-from .chunks import at_a_time, gathered
+from .chunks import at_a_time, gathered_arrays
 from .table_rows import bytes_per_row
 from .trained import read_model
+
+NUMBER = ""  # the name of a key that is the number of the row
 
 
 @entry_of_rows("cerebro.predict")
@@ -43,66 +45,93 @@ def predict_rows(
     model = read_model(db, model_table or "", configuration)
     source, present = relations.of_query(db, query)
     inputs = natural.inputs_of(db, model.layout, present, "the query")
-    identity = _key(key, present, model.layout)
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
-        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, identity)
-        identity = windowed.KEY
+        columns = natural.key_columns(db, key, present, model.layout, source, "the query")
+        last = natural.key_of(columns)
+        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, last, judged=key == natural.PAIR)
+        keys = {windowed.KEY_NAME: windowed.KEY}
+    else:
+        keys = _keys(key, present, model.layout)
     best = natural.best_classes(model.layout.outputs, ranks)
     outputs = natural.outputs_as_json(model.layout.outputs)
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     with trainers.own_segment(db, chosen) as mine:
         order = trainers.prediction_order(model, inputs, best)
         with trainers.predicting(db, mine, model, order) as prediction:
-            for rows, ids, variables in _chunks(db, source, identity, inputs, bytes_per_row(model.layout)):
+            for rows, ids, variables in _chunks(db, source, keys, inputs, bytes_per_row(model.layout)):
                 yield {"ids": ids, "outputs": outputs, "answers": prediction.predict(rows, variables)}
 
 
-def _key(key: str | None, present: dict[str, Column], trained: Layout) -> Sql:
-    """The key of a row, as text; without another column, the number of the row."""
-    columns = natural.key_columns(key, present, trained, "the query")
-    return natural.key_of(columns) if columns else sql("(row_number() OVER ())::text")
+def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:
+    """What may be the key of a row, as text, by its name: the named column, or some columns and last the row's number.
+
+    The rows of the first chunk decide: reading them twice could take long.
+    """
+    if key is not None:
+        name = natural.named_key(key, present, "the query")
+        return {name: natural.key_of([name])}
+    found = {name: natural.candidate(name) for name in natural.key_candidates(present, trained)}
+    return {**found, NUMBER: sql("(row_number() OVER ())::text")}
+
+
+def _decided(db: Database, chunk: dict[str, Any], names: list[str]) -> int:
+    """Which of the keys the rows have."""
+    for place in range(len(names) - 1):
+        ids = chunk[f"ids{place}"]
+        if None not in ids and len(set(ids)) == len(ids):
+            break
+    else:
+        place = len(names) - 1
+    if len(names) > 1:
+        natural.tell_key(db, names[place] or None, names[:-1])
+    return place
 
 
 def _chunks(
-    db: Database, source: Relation, identity: Sql, inputs: list[SourceVariable], row_bytes: int
+    db: Database, source: Relation, keys: dict[str, Sql], inputs: list[SourceVariable], row_bytes: int
 ) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=alias[name]) for name in names))
     arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    needed = {"the key": sql("id"), **{f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}}
+    needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
+    ids = [sql("k{place}", place=place) for place in range(len(keys))]
+    listed = [sql("array_agg({id}) AS ids{place}", id=one, place=place) for place, one in enumerate(ids)]
     news = surprises.of(inputs, lambda column: alias[column.name])
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
         for place, name in enumerate(needed.values())
     ]
-    counted = joined(", ", [*nulls, *surprises.counts(news)])
+    counted = [*nulls, *surprises.counts(news)]
     cursor = db.cursor(
         sql(
-            "SELECT {gathered}, {counted}"
-            " FROM (SELECT {identity} AS id{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
+            "SELECT count(*) AS rows, {gathered}"
+            " FROM (SELECT {keys}{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
             " FROM {rows} AS s ORDER BY turn) r GROUP BY turn",
-            gathered=gathered(sql("id"), arrays),
-            counted=counted,
-            identity=identity,
+            gathered=joined(", ", [gathered_arrays(arrays), *listed, *counted]),
+            keys=joined(", ", (sql("{key} AS {id}", key=key, id=id) for key, id in zip(keys.values(), ids))),
             stored=stored,
             at_a_time=at_a_time(row_bytes),
             rows=source.rows,
         )
     )
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(news))}}
+    names, mine = list(keys), -1
     while batch := cursor.fetch(1):
         chunk = batch[0]
         found = {name: before + chunk[name] for name, before in found.items()}
-        for place, name in enumerate(needed):
-            if chunk[f"n{place}"]:
+        if mine < 0:
+            mine = _decided(db, chunk, names)
+        chosen = chunk[f"ids{mine}"]
+        unfilled = {"the key": chosen.count(None), **{name: chunk[f"n{place}"] for place, name in enumerate(needed)}}
+        for name, rows in unfilled.items():
+            if rows:
                 raise BadData(
-                    f"{chunk[f'n{place}']} rows have a NULL in {name}.",
-                    hint="Leave them out of the query, or fill them in.",
+                    f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
                 )
         surprises.require_none(news, chunk, source.text)
-        yield chunk["rows"], chunk["ids"], chunk["variables"]
+        yield chunk["rows"], chosen, chunk["variables"]
     cursor.close()
     surprises.tell(db, source.text, news, found)

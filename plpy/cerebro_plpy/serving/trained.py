@@ -64,6 +64,7 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
+    relations.hold(db, text)
     table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     named = require_trained(table, present)

@@ -95,7 +95,9 @@ def make_room(db: Database, connections: int, listen: Listen, trainers: int = 0)
         db.value(sql("SELECT pg_catalog.pg_stat_clear_snapshot()"))
         allowed, used = of(db)["connections"]
         free = machine.memory_available()
-        return used + connections > allowed or (free is not None and free < trainers * machine.FRAMEWORK)
+        return used + connections > allowed or (
+            free is not None and trainers > 0 and free < machine.memory_of_trainers(trainers)
+        )
 
     if short() and db.value(sql("SELECT cerebro._dismiss_waiting()")):
         deadline = time.monotonic() + LEAVE_WITHIN

@@ -37,7 +37,7 @@ import psycopg2
 
 from cerebro_db.core.errors import CannotConnect, NotPermitted
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, literal, quoted, sql
+from cerebro_db.core.sql import identifier, joined, literal, quoted, sql
 
 from .. import platform
 from ..database.access import Database
@@ -52,6 +52,9 @@ GROUP = "cerebro_worker"
 WORKER = "cerebro_w_"  # and the OID of the user, and random digits
 SCRAM_ROUNDS = 4096
 PROBE_WITHIN = 2.0  # seconds
+# Settings on which the values of views and casts depend: worker sessions have those of the caller's session.
+SAME = ("TimeZone", "DateStyle", "lc_monetary", "lc_numeric", "lc_time", "xmlbinary", "xmloption", "array_nulls",
+        "default_text_search_config", "transform_null_equals")  # fmt: skip
 
 _slots = StatementSlots()  # of all sessions that this process opens for its user
 
@@ -153,10 +156,18 @@ def settings(queued: bool) -> dict[str, str]:
 
 
 def connect(
-    role: str, password: str, database: str, application: str, listen: Listen, *, queued: bool = False
+    role: str,
+    password: str,
+    database: str,
+    application: str,
+    listen: Listen,
+    *,
+    queued: bool = False,
+    same: Sequence[str] = (),
 ) -> Session:
-    """Log in to this very server as ``role``."""
+    """Log in to this very server as ``role``.  ``same``: the values of the settings SAME."""
     problems = []
+    wanted = {**settings(queued), **{name: _option(name, value) for name, value in zip(SAME, same)}}
     for address in addresses():
         try:
             return Session.open(
@@ -167,11 +178,18 @@ def connect(
                 dbname=database,
                 application_name=application,
                 passfile="/dev/null",  # use no password file of the environment's
-                options=" ".join(f"-c {name}={value}" for name, value in settings(queued).items()),
+                options=" ".join(f"-c {name}={value}" for name, value in wanted.items()),
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])
     raise cannot_log_in(problems, answers=any(map(is_answered, addresses())))
+
+
+def _option(name: str, value: str) -> str:
+    """The value of a setting in the options of a connection."""
+    if name == "DateStyle":  # how dates are read, but not how they are written: psycopg2 reads one form only
+        value = f"ISO, {value.rpartition(' ')[2]}"
+    return re.sub(r"([\s\\])", r"\\\1", value)
 
 
 def is_answered(address: dict[str, Any]) -> bool:
@@ -235,6 +253,7 @@ class Owner:
     sets_role: bool = False  # whether the worker role asks to begin as the user, where the platform needs that
     limit: StatementLimit | None = None  # of the user's statements
     queued: bool = False  # whether statements of some roles wait in queues, perhaps not the user's
+    same: tuple[str, ...] = ()  # the caller's values of the settings SAME
 
     @classmethod
     def current(cls, db: Database) -> Owner:
@@ -249,10 +268,12 @@ class Owner:
                 "   AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, d.oid])"
                 "  ORDER BY s.setdatabase)::pg_catalog.text AS settings,"
                 " (SELECT e.extversion FROM pg_catalog.pg_extension e"
-                "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version"
+                "   WHERE e.extname OPERATOR(pg_catalog.=) 'cerebro_db') AS version,"
+                " ARRAY[{same}]::pg_catalog.text[] AS same"
                 " FROM pg_catalog.pg_roles o JOIN pg_catalog.pg_database d"
                 "  ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
-                " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
+                " WHERE o.rolname OPERATOR(pg_catalog.=) current_user",
+                same=joined(", ", (sql("pg_catalog.current_setting({name})", name=literal(name)) for name in SAME)),
             )
         )
         if found is None or found["name"] != found["me"]:
@@ -267,6 +288,7 @@ class Owner:
             sets_role=platform.of(db).sets_role_at_login,
             limit=platform.of(db).statement_limit(db),
             queued=platform.of(db).queues_statements(db),
+            same=tuple(found["same"]),
         )
 
     @classmethod
@@ -318,7 +340,9 @@ def _logged_in(user: Owner, application: str, listen: Listen) -> Session:
             )
         with contextlib.ExitStack() as entered:
             try:
-                session = connect(worker, secret, user.database, application, listen, queued=user.limit is not None)
+                session = connect(
+                    worker, secret, user.database, application, listen, queued=user.limit is not None, same=user.same
+                )
                 entered.callback(session.close)
             finally:
                 enroller.run(sql("SELECT cerebro._close_login({})"), (worker,))

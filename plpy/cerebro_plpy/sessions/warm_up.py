@@ -36,8 +36,13 @@ def ahead(db: Database, engine: str) -> None:
 
 
 def everywhere(db: Database, engine: str = DEFAULT) -> None:
-    """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it."""
+    """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it.
+
+    So does this server where it has no segments: cerebro.predict computes in its caller's session.
+    """
     require_engine(engine)
+    if platform.of(db).on_every_server:
+        nursery.prepare(engine, listener(db.plpy))
     db.rows(
         sql("SELECT cerebro._warm_up($1) {on_every_server}", on_every_server=platform.of(db).on_every_server),
         ("text",),

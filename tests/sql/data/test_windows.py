@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,9 @@ def test_a_query_of_rows_is_predicted_window_by_window(trained: Lab) -> None:
     keys = trained("SELECT key_value FROM predict('posture_models', %s, configuration => 1)", one)
     assert keys and all(key.startswith("3, 2024-01-01 00:0") for (key,) in keys)
     few = f"{one} LIMIT {LENGTH - 1}"
+    trained.told()
     assert trained("SELECT * FROM predict('posture_models', %s)", few) == []
+    assert f"1 of 1 subjects (who) has fewer than {LENGTH} rows, which make no window" in trained.told()[0]
     trained("CREATE VIEW later AS SELECT * FROM moves WHERE who > 20")
     trained("SELECT pack_like('later', 'later_packed', 'posture', NULL, 'posture_packed')")
     trained("SELECT madlib_keras_evaluate('posture_models', 'later_packed', 'judged', NULL, 1)")
@@ -254,9 +256,70 @@ def test_what_cannot_be_predicted_is_refused(trained: Lab, query: str, says: str
     assert error.value.diag.message_hint
 
 
-def test_a_function_of_one_row_cannot_read_windows(trained: Lab) -> None:
-    with pytest.raises(psycopg2.Error, match=f"windows of {LENGTH} rows; a function predicts one row"):
-        trained("SELECT create_predictor('posture_models', 'posture_of')")
+def test_a_function_predicts_a_window(trained: Lab) -> None:
+    called = trained.value("SELECT create_predictor('posture_models', 'posture_of', 1)")
+    assert called == f"{trained.schema}.posture_of(x, y, foot)"
+    told = dict(trained("SELECT key_value::int, class FROM predict('posture_models', 'TABLE moves', 'id', 1)"))
+    for window in expected(trained, "id, x, y, foot", {**SEQUENCE, "step": 3})[::40]:
+        ids, *columns = (list(values) for values in zip(*window))
+        assert trained.value("SELECT posture_of(%s::real[], %s::real[], %s)", *columns) == told[ids[-1]]
+    for arrays in ("'{1,2}', '{3,4}', '{l,r}'", f"NULL, array_fill(1.0, ARRAY[{LENGTH}])::real[], NULL"):
+        with pytest.raises(psycopg2.Error, match=f"the model reads windows of {LENGTH} rows") as error:
+            trained(f"SELECT posture_of({arrays})")
+        assert error.value.diag.message_hint
+
+
+@pytest.fixture(scope="module")
+def major(moves: Lab) -> Lab:
+    windows(moves, "of_most", inputs="x, y", sequence={"target": "majority", "step": 4})
+    moves(
+        'SELECT cerebro.fit(\'of_most\', \'most\', $$[{"architecture": "lstm", "units": 8, "learning_rate": 0.01}]$$,'
+        " epochs => 2)"
+    )
+    return moves
+
+
+def test_windows_by_majority_are_judged(major: Lab) -> None:
+    """With the target that packing gives them: the first of the classes that are equally frequent."""
+    sequence = {**SEQUENCE, "step": 4}
+    actual = {}
+    for window in expected(major, "id, posture", sequence):
+        said = [posture for _, posture in window]
+        actual[window[-1][0]] = min(sorted(set(said)), key=lambda one: -said.count(one))
+    predicted = dict(major("SELECT key_value::int, class FROM predict('most', 'TABLE moves', 'id')"))
+    assert predicted.keys() == actual.keys()
+    wanted = Counter((actual[id], predicted[id]) for id in actual)
+    found = major("SELECT actual, predicted, count FROM cerebro.confusion_matrix('most', 'TABLE moves')")
+    assert {(one, other): count for one, other, count in found} == wanted
+    right = sum(count for (one, other), count in wanted.items() if one == other) / len(actual)
+    figures = dict(major("SELECT metric, value FROM cerebro.evaluate('most', 'TABLE moves')"))
+    assert figures["accuracy"] == pytest.approx(right) and figures["rows"] == len(actual)
+    for name, more in (("roc_curve", ", 'run'"), ("precision_recall", ", 'run'"), ("calibration", ", 'run'")):
+        assert major(f"SELECT * FROM cerebro.{name}('most', 'TABLE moves'{more})")
+    losses = major("SELECT loss_before FROM cerebro.importance('most', 'TABLE moves')")
+    assert [loss for (loss,) in losses] == pytest.approx([figures["log_loss"]] * 2)
+    # A NULL is no class: the others decide, and a window of NULLs alone is left out.
+    holes = "SELECT who, at, x, y, CASE WHEN who > 2 OR place < 12 THEN posture END AS posture FROM"
+    holes += " (SELECT *, row_number() OVER (PARTITION BY who ORDER BY at) - 1 AS place FROM moves) m WHERE who < 4"
+    rows = dict(major("SELECT metric, value FROM cerebro.evaluate('most', %s)", holes))["rows"]
+    assert rows == sum(1 for w in expected(major, "who, at, id", sequence) if w[0][0] == 3) + 2 * 3
+
+
+def test_equally_frequent_classes_are_in_the_order_of_their_type(major: Lab) -> None:
+    major("CREATE TYPE posture AS ENUM ('walk', 'run', 'stand')")  # not in the order of the texts
+    major(
+        "CREATE TABLE pairs AS SELECT who, at, x, (CASE at % 2 WHEN 0 THEN 'walk' ELSE 'stand' END)::posture AS p"
+        " FROM (SELECT who, extract(second FROM at)::int AS at, x FROM moves"
+        "        WHERE who < 20 AND extract(minute FROM at) = 0) m"
+        " UNION ALL SELECT 50 + i, i % 2, 1.0, 'run' FROM generate_series(1, 40) i"
+    )
+    packed(major, "pairs_packed", "p", "pairs", validation=0, segments=1,
+           sequence=json.dumps({"by": "who", "order": "at", "length": 2, "target": "majority"}))  # fmt: skip
+    major(
+        'SELECT cerebro.fit(\'pairs_packed\', \'pair_models\', $$[{"architecture": "lstm", "units": 2}]$$, epochs => 1)'
+    )
+    found = major("SELECT DISTINCT actual FROM cerebro.confusion_matrix('pair_models', 'TABLE pairs')")
+    assert found == [("walk",)]
 
 
 def test_images_and_series_beside_other_columns(moves: Lab) -> None:

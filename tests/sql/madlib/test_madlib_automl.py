@@ -60,9 +60,10 @@ def test_hyperband(iris: Lab) -> None:
         (2, 0, 6, [1], [1], "stopped", "stopped"),
         (2, 1, 2, [1, 4], [1, 4], "stopped", "stopped"),
         (2, 2, 1, [1, 4, 7, 10, 13], [1, 4, 7, 10, 13], "finished", "finished"),
-        (1, 0, 2, [3], [3], "stopped", "stopped"),
-        (1, 1, 1, [3, 6, 9, 12], [3, 6, 9, 12], "stopped", "stopped"),
-        (0, 0, 3, [3, 6, 9], [3, 6, 9], "stopped", "stopped"),
+        # As in MADlib, counted from the first of its fits: 1 and 3 iterations come before those of the last bracket.
+        (1, 0, 2, [4], [4], "stopped", "stopped"),
+        (1, 1, 1, [4, 7, 10, 13], [4, 7, 10, 13], "stopped", "stopped"),
+        (0, 0, 3, [7, 10, 13], [7, 10, 13], "stopped", "stopped"),
     ]
     arrays = ("metrics_elapsed_time", "training_metrics", "training_loss", "validation_metrics", "validation_loss")
     same = " AND ".join(f"array_length({one}, 1) = array_length(metrics_iters, 1)" for one in arrays)

@@ -125,6 +125,26 @@ def test_a_lost_summary_is_made_again(madlib: Lab) -> None:
     assert madlib("SELECT * FROM mst_s_summary") == [("arch_s", None)]
 
 
+def test_a_selection_table_finds_its_architectures_under_any_search_besideath(madlib: Lab) -> None:
+    """MADlib stores the name as it was written; a name without a schema means the table beside it."""
+    madlib("SELECT madlib.load_keras_model('arch_beside', %s)", json.dumps(flower_model()))
+    load = "SELECT madlib.load_model_selection_table('{}', '{}', ARRAY[1], ARRAY[%s], ARRAY[NULL]::text[])"
+    madlib(load.format("arch_beside", "mst_beside"), "loss='mse',optimizer='Adam()'")
+    assert madlib("SELECT fit_params FROM mst_beside") == [(None,)], "NULL stays NULL"
+    here = madlib.schema
+    madlib("SET search_besideath = cerebro, madlib")
+    try:
+        grid = f"'{here}.arch_beside', '{here}.mst_beside', ARRAY[1], {GRID}, $${{'batch_size': [8]}}$$"
+        madlib(f"SELECT madlib.generate_model_configs({grid})")
+        assert madlib.value(f"SELECT count(*) FROM {here}.mst_beside") == 3
+    finally:
+        madlib(f"SET search_besideath = {here}, public, cerebro, madlib")
+    madlib("CREATE SCHEMA IF NOT EXISTS beside")
+    madlib(load.format("arch_beside", "beside.mst_beside"), "loss='mse',optimizer='Adam()'")
+    assert madlib("SELECT model_arch_table FROM beside.mst_beside_summary") == [(f'"{here}"."arch_beside"',)]
+    madlib("DROP SCHEMA beside CASCADE")
+
+
 def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:
     model = flower_model(classes=4)
     model["config"]["layers"][0]["config"]["batch_shape"] = [None, 2]
@@ -369,6 +389,12 @@ def test_errors_name_madlibs_functions(things: Lab) -> None:
         with pytest.raises(errors.Error, match=re.escape(why)):
             things(f"SELECT madlib.madlib_keras_fit('named_errors', 'x', 'arch_e', {number},"
                    " $$optimizer='Adam()', loss='categorical_crossentropy'$$, '', 1)")  # fmt: skip
+
+
+def test_no_error_begins_with_cerebro(things: Lab) -> None:
+    with pytest.raises(errors.Error) as caught:
+        things("SELECT madlib.load_top_k_accuracy_function('a.b.c.d', 3)")
+    assert str(caught.value).startswith("DL: ")
 
 
 def test_what_cerebro_pack_has_prepared_is_validated_and_predicted(madlib: Lab) -> None:

@@ -660,6 +660,28 @@ def test_nobody_can_foresee_the_names_of_states(root: Town) -> None:
     assert root(public) == [False]
 
 
+def test_a_planted_view_is_not_taken_for_a_state(root: Town, alice: User, bob: User) -> None:
+    """A large state that a model starts from has a table of its own. Bob knows its name once the run is there."""
+    fit(alice, "warm")
+    run = fit(alice, "warm", warm_start=True)
+    (storage,) = root("SELECT storage FROM cerebro.run WHERE run = %s", run)
+    bob(f"GRANT USAGE ON SCHEMA {bob.name} TO PUBLIC; CREATE TABLE ran (who text); GRANT INSERT ON ran TO PUBLIC")
+    bob(
+        "CREATE FUNCTION spy() RETURNS bytea LANGUAGE plpgsql AS"
+        f" $$ BEGIN INSERT INTO {bob.name}.ran VALUES (current_user); RETURN ''; END $$"
+    )
+    view = f'cerebro_state."{storage}_1_0"'
+    bob(f"CREATE VIEW {view} AS SELECT 0 AS __dist_key__, 0 AS hop, 0::bigint AS start, spy() AS payload")
+    bob(f"GRANT SELECT ON {view} TO PUBLIC")
+    # As if the run had been interrupted before its first hop.
+    root("DELETE FROM cerebro.hop WHERE run = %s", run)
+    root("DELETE FROM cerebro.event WHERE run = %s AND event IN ('finished', 'materialized')", run)
+    alice.refused("SELECT cerebro.resume(%s)", run, why=psycopg2.Error)
+    assert bob("SELECT who FROM ran") == []
+    bob(f"DROP VIEW {view}; DROP TABLE ran; DROP FUNCTION spy()")
+    alice("SELECT cerebro.forget(%s); DROP TABLE warm, warm_info, warm_summary", run)
+
+
 @pytest.mark.parametrize("value", ["9999999", "-1", "0", "x; DROP TABLE points", "9" * 5000, "\u0669", ""])
 def test_settings_of_ours_are_checked_when_used(alice: User, value: str) -> None:
     alice("SELECT set_config('cerebro.segments', %s, false)", value)

@@ -14,6 +14,7 @@ from tests.sql.runs.test_metrics import broken
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
 METRICS = "metrics=['accuracy', AUC(name='area')]"
+AVERAGING = ("Adam(lr=0.03, use_ema=True, ema_momentum=0.9)", "ScheduleFreeAdamW(lr=0.03)")
 BEST = {"deterministic": True, "seed": 3, "keep": "best", "objective": "val_area"}
 
 
@@ -44,6 +45,8 @@ def noise(lab: Lab) -> Lab:
                           for rate in (0.03, 0.01, 0.1)])  # fmt: skip
     lab.selection("mixed", [(arch, f"optimizer='SGD', {cross}, {METRICS}", "batch_size=8"),
                             (arch, f"optimizer='SGD', {cross}, metrics=['mae']", "batch_size=8")])  # fmt: skip
+    lab.selection("averaging", [(arch, f"optimizer='{optimizer}', {cross}, {METRICS}", "batch_size=8, epochs=3")
+                                for optimizer in AVERAGING])  # fmt: skip
     return lab
 
 
@@ -273,13 +276,14 @@ def test_an_extended_run(noise: Lab, fitted: int) -> None:
 def test_a_changed_byte_is_noticed(noise: Lab, fitted: int) -> None:
     storage = noise.value("SELECT storage FROM run WHERE run = %s", fitted)
     noise("DROP TABLE IF EXISTS before")
-    table = f"cerebro_state.{storage}_1_best"
+    epoch = noise.value("SELECT max(epoch) FROM objective WHERE run = %s AND model = 1 AND kept", fitted)
+    table, which = noise.stored(storage, 1, epoch * SEGMENTS)
     noise(f"CREATE TABLE before AS SELECT * FROM {table}")
-    noise(f"UPDATE {table} SET payload = set_byte(payload, 100, get_byte(payload, 100) # 1)")
+    noise(f"UPDATE {table} SET payload = set_byte(payload, 100, get_byte(payload, 100) # 1) WHERE {which}")
     noise.told()
     noise("SELECT materialize(%s, 'changed')", fitted)
     assert [key for (key,) in noise("SELECT mst_key FROM changed ORDER BY 1")] == [2, 3]
-    assert any("configuration 1 is left out" in said and f"{storage}_1_best" in said for said in noise.told())
+    assert any("configuration 1 is left out" in said and f"{storage}_shared_1" in said for said in noise.told())
     noise(f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM before")
     noise("DROP TABLE changed, changed_info, changed_summary")
 
@@ -320,6 +324,41 @@ def test_a_warm_start_goes_on_from_the_best_states(noise: Lab, fitted: int) -> N
         )
 
 
+def test_no_rank_occurs_twice(noise: Lab) -> None:
+    """Also of models that are equal."""
+    noise("CREATE TABLE twins AS SELECT n AS mst_key, m.model_id, m.compile_params, m.fit_params FROM mst m,"
+          " generate_series(1, 3) n WHERE m.mst_key = 1")  # fmt: skip
+    noise("CREATE TABLE twins_summary AS SELECT * FROM mst_summary")
+    run = noise.fit("train", "twin_models", "twins", 1, options={"deterministic": True, "seed": 3})
+    noise("UPDATE hop SET loss = 0.5 WHERE run = %s", run)
+    assert noise("SELECT rank, configuration FROM leaderboard WHERE run = %s ORDER BY 1", run) == [
+        (1, 1), (2, 2), (3, 3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+def test_averaged_weights_are_ranked_and_are_in_the_tables(noise: Lab, engine: str) -> None:
+    """What the leaderboard says is what an evaluation of the model table gives; a warm start has the whole state."""
+    options = {**BEST, "engine": engine, "objective": "val_loss"}
+    run = noise.fit("train", "averaged", "averaging", 3, validation_table="val", options=options)
+    noise("SELECT materialize(%s, 'averaged_last', which => 'last')", run)
+    losses = values(noise, run, "loss")
+    try:
+        for key, shown in noise("SELECT configuration, best_value FROM leaderboard WHERE run = %s", run):
+            for table, loss in (("averaged", shown), ("averaged_last", losses[key][3])):
+                noise("DROP TABLE IF EXISTS measured")
+                noise("SELECT madlib_keras_evaluate(%s, 'val', 'measured', NULL, %s)", table, key)
+                assert noise.value("SELECT loss FROM measured") == pytest.approx(loss, rel=1e-6)
+                by_keras = measured(noise, table, key)["loss" if engine == "tensorflow" else "loss on jax"]
+                assert by_keras == pytest.approx(loss, rel=1e-4)
+        noise.told()
+        noise.fit("train", "averaged", "averaging", 1, validation_table="val", warm_start=True, options=options)
+        assert not any("from the weights alone" in said for said in noise.told())
+    finally:
+        noise("DROP TABLE averaged, averaged_info, averaged_summary")
+        noise("DROP TABLE averaged_last, averaged_last_info, averaged_last_summary")
+
+
 def test_a_search_keeps_the_best_states_of_the_models_that_it_adds(noise: Lab) -> None:
     """Also of models that wait at a rung, or go on from it."""
     given = noise.value("SELECT model_arch FROM arch WHERE model_id = 1")
@@ -344,7 +383,7 @@ def test_what_forget_leaves(noise: Lab, fitted: int) -> None:
     """Nothing. Runs last, since other tests need the run."""
     storage = noise.value("SELECT storage FROM run WHERE run = %s", fitted)
     tables = "SELECT relname FROM pg_class WHERE relname ~ %s AND relkind = 'r'"
-    assert {name for (name,) in noise(tables, f"^{storage}_._best")} == {f"{storage}_{key}_best" for key in (1, 2, 3)}
+    assert len(noise(tables, f"^{storage}_")) == 2
     noise("SELECT forget(%s)", fitted)
     assert noise(tables, f"^{storage}_") == []
     assert noise.value("SELECT count(*) FROM cerebro.objective WHERE run = %s", fitted) == 0

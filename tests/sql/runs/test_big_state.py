@@ -54,11 +54,11 @@ def state_hash(lab: Lab, run: int) -> dict[int, tuple[bool, str]]:
         run,
     ):
         digest = hashlib.sha256()
-        leaf = f'cerebro_state."{storage}_{key}_{hop % 2}"'
+        table, which = lab.stored(storage, key, hop)
         with contextlib.closing(lab.connect()) as connection, connection.cursor("pieces", withhold=True) as pieces:
             pieces.itersize = 1000  # rows of 8 kB
             # On Greenplum, each segment that needed the state has a copy.
-            pieces.execute(f"SELECT DISTINCT ON (start) payload FROM {leaf} WHERE hop = {hop} ORDER BY start")
+            pieces.execute(f"SELECT DISTINCT ON (start) payload FROM {table} WHERE {which} ORDER BY start")
             for (payload,) in pieces:
                 digest.update(payload)
         found[key] = (digest.hexdigest() == said, said)

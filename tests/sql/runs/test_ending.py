@@ -94,6 +94,7 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
+    "called": "'cerebro.fit'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
 }  # fmt: skip
 
@@ -109,6 +110,9 @@ BYTES = {"var": "'\\x00000000'"}
 PACKED = dict.fromkeys(("target", "prepare", "validation", "stratify", "segments", "packed_table"), "NULL")
 FUNCTIONS: dict[str, dict[str, str]] = {
     "_array_bytes": {"1": "ARRAY[1::real]"},
+    "_text_in_utc": {"1": "now()"},
+    "_require_window": {"length": "5", "given": "ARRAY[5]"},
+    "_close_cursor": {"name": "'none'"},
     "array_to_bytea": {"1": "ARRAY[1::real]"},
     "__to_char": {"1": "1"},
     "assert": {"1": "true", "2": "'said'"},
@@ -123,6 +127,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "array_scalar_mult": {"x": "ARRAY[1, 2]"},
     "array_square": {"x": "ARRAY[1, 2]"},
     "_rule": {"query": "'SELECT 1 AS model'"},
+    "_on_coordinator": {"1": "1", "2": "2"},  # on Greenplum only
     "_gpu_texts": {"source": "'nvidia'"},
     "_gpu_configuration": {"source": "'nvidia'"},
     "gpu_configuration": {"source": "'nvidia'"},
@@ -172,7 +177,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "fit": PACKED,
     "add_architecture": {"name": "'mine'"},
     "drop_architecture": {"name": "'mine'"},
-    "create_predictor": {**TRAINED, "function_name": "'made'"},
+    "create_predictor": {**TRAINED, "function_name": "'made'", "replace": "false"},
     "ensemble": {**TRAINED, "members": "2"},
     "materialize": {"model_table": "'made'"},
     "_state_in": {"state": "'1'"},

@@ -387,3 +387,27 @@ def test_building_counts_as_well() -> None:
     assert next(iter(estimated_seconds(trials, [32], 100))) == "tensorflow"
     assert next(iter(estimated_seconds(trials, [32], 10_000))) == "jax"
     assert next(iter(estimated_seconds(trials, [32, 64, 128, 256, 512, 1024], 10_000))) == "tensorflow"
+
+
+def test_a_model_that_its_engine_cannot_train_goes_on_with_another(flowers: Lab) -> None:
+    """The run's engine is JAX by a trial of the first model; the next one has a layer that needs TensorFlow."""
+    looked_up = sequential(
+        [4],
+        layer("IntegerLookup", "codes", vocabulary=[0, 1, 2, 3, 4, 5, 6, 7]),
+        layer("Dense", "out", units=3, activation="softmax"),
+    )
+    found = flowers.value(
+        "SELECT search('train', 'unlike', %s, architectures => %s, method => 'grid', at_once => 1, epochs => 2,"
+        " options => %s)",
+        json.dumps({"learning_rate": {"choice": [0.01, 0.02]}, "batch_size": 16}),
+        json.dumps([flower_model(7), looked_up]),
+        json.dumps({"engine": "auto", "seed": 5}),
+    )
+    board = flowers("SELECT status, engine, epochs_done FROM leaderboard WHERE run = %s ORDER BY configuration", found)
+    assert board == [("finished", "jax", 2)] * 2 + [("finished", "tensorflow", 2)] * 2
+    lines = flowers("SELECT DISTINCT configuration, engine FROM hop_timeline WHERE run = %s ORDER BY 1", found)
+    assert [engine for _, engine in lines] == engines(flowers, found)
+    assert any("works with TensorFlow only; TensorFlow takes over" in one for one in flowers.told())
+    # A resumed run takes the engine that took over: the states are that engine's.
+    flowers("SELECT resume(%s, epochs => 3)", found)
+    assert flowers("SELECT DISTINCT status, epochs_done FROM leaderboard WHERE run = %s", found) == [("finished", 3)]

@@ -27,8 +27,10 @@ def people(server: str) -> Iterator[tuple[Town, User, User, User]]:
 
 
 def states_of(root: Town, run: int) -> list[str]:
+    """The tables of a run's states, first the one that has rows."""
     (storage,) = root("SELECT storage FROM cerebro.run WHERE run = %s", run)
-    return root(STATES, storage + "%")
+    return sorted(root(STATES, storage + "%"), key=lambda table: root(f"SELECT count(*) FROM cerebro_state.{table}"),
+                  reverse=True)  # fmt: skip
 
 
 # What may be made of a state table: by whom, how, and how the warning names it. None: it goes with the table.
@@ -71,8 +73,9 @@ DEPENDANTS: dict[str, tuple[str, str, str | None]] = {
     ),
     "foreign key": (
         "alice",
-        "ALTER TABLE {table} ADD CONSTRAINT k UNIQUE (__dist_key__, hop, start); CREATE TABLE {alice}.f (k int, h int,"
-        " s bigint, CONSTRAINT f FOREIGN KEY (k, h, s) REFERENCES {table} (__dist_key__, hop, start))",
+        "ALTER TABLE {table} ADD CONSTRAINT k UNIQUE (__dist_key__, model, hop, start); CREATE TABLE {alice}.f (k int,"
+        " m int, h int, s bigint, CONSTRAINT f FOREIGN KEY (k, m, h, s)"
+        " REFERENCES {table} (__dist_key__, model, hop, start))",
         "with its rows (constraint f on table {alice}.f of {alice})",
     ),
     "rule": ("alice", "CREATE RULE r AS ON DELETE TO {table} DO INSTEAD SELECT 1 / 0", None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg2
@@ -193,3 +193,70 @@ def test_settings_of_the_database_do_not_end_a_run(place: Lab) -> None:
     assert place.value("SELECT count(*) FROM hop WHERE run = %s", run_id) == 3 * SEGMENTS
     with pytest.raises(psycopg2.Error, match="is finished"):
         place("SELECT resume(%s)", run_id)
+
+
+# -- a run that ends before it begins ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def nobody_begins(place: Lab) -> Iterator[None]:
+    """Sessions of this user that are about to begin a run wait until this ends."""
+    with contextlib.closing(place.connect()) as holder:
+        run(holder, "SELECT pg_advisory_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")
+        yield
+
+
+def begun_by(place: Lab, output: str, statement: str, timeout: str = "0") -> tuple[threading.Thread, list[Any], int]:
+    """A thread with a call that creates a run, what it raised, and the number of the run, which is on record."""
+    raised: list[Any] = []
+
+    def call() -> None:
+        with contextlib.closing(place.connect(application_name=f"caller of {output}")) as connection:
+            run(connection, f"SET statement_timeout = '{timeout}'")
+            try:
+                run(connection, statement)
+            except psycopg2.Error as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    ((number,),) = eventually(
+        lambda: place("SELECT run FROM runs WHERE model_table LIKE %s AND status = 'created'", f"%.{output}"), 60
+    )
+    return thread, raised, number
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, waits: bool) -> None:
+    fit = "SELECT fit('train', '{}', 'mst', epochs => 1, wait => " + f"{waits})"
+    for way, timeout in (("cancel", "0"), ("timeout", "8s")):
+        output = f"early_{way}_{waits}".lower()
+        with nobody_begins(place):
+            thread, raised, number = begun_by(place, output, fit.format(output), timeout)
+            if way == "cancel":
+                caller = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+                assert place(caller, f"caller of {output}") == [(True,)]
+            thread.join(60)
+            assert raised and raised[0].pgcode == "57014"
+            ((status, ended, message),) = place("SELECT status, ended, message FROM runs WHERE run = %s", number)
+            assert (status, ended) == ("cancelled", True) and way[:6] in message
+    assert place.value("SELECT resume(%s)", number) == number
+    assert place.status(number) == "finished"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_run_is_cancelled_before_it_begins(place: Lab, waits: bool) -> None:
+    """Nobody begins it afterwards; resume() does."""
+    output = f"unbegun_{waits}".lower()
+    with nobody_begins(place):
+        fit = f"SELECT fit('train', '{output}', 'mst', epochs => 1, wait => {waits})"
+        thread, raised, number = begun_by(place, output, fit)
+        assert place.value("SELECT cancel(%s)", number) is True
+        assert place.status(number) == "cancelled" and place.value("SELECT wait(%s, 5)", number) == "cancelled"
+        assert place.value("SELECT cancel(%s)", number) is False
+    thread.join(60)
+    assert "was cancelled before it began" in str(raised[0]) and "resume" in raised[0].diag.message_hint
+    assert place.status(number) == "cancelled"
+    assert place("SELECT count(*) FROM event WHERE run = %s AND event = 'started'", number) == [(0,)]
+    assert place.value("SELECT resume(%s, wait => %s)", number, waits) == number
+    assert place.value("SELECT wait(%s, 60)", number) == "finished"

@@ -471,10 +471,10 @@ def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> N
     stopped_after(place, run_id, 4)
     storage = place.value("SELECT storage FROM run WHERE run = %s", run_id)
     hop = place.value("SELECT max(hop) FROM hop WHERE run = %s AND model = 1", run_id)
-    leaf = f'cerebro_state."{storage}_1_{hop % 2}"'
-    place(f"CREATE TABLE sound AS SELECT * FROM {leaf} WHERE hop = {hop}")
+    table, which = place.stored(storage, 1, hop)
+    place(f"CREATE TABLE sound AS SELECT * FROM {table} WHERE {which}")
     at = "octet_length(payload) - 3"
-    place(f"UPDATE {leaf} SET payload = set_byte(payload, {at}, get_byte(payload, {at}) # 1) WHERE hop = {hop}")
+    place(f"UPDATE {table} SET payload = set_byte(payload, {at}, get_byte(payload, {at}) # 1) WHERE {which}")
     place("SELECT resume(%s)", run_id)
     board = dict(place("SELECT configuration, status FROM leaderboard WHERE run = %s", run_id))
     assert board == {1: "failed", 2: "finished"}
@@ -482,7 +482,11 @@ def test_a_state_with_other_bytes_is_not_trained_on(place: Lab, calm: Calm) -> N
     assert "checksum" in reason, reason
     assert place.weights("rotten")[2] == calm.weights[2]
     # After the state is restored from a backup, the configuration continues.
-    place(f"UPDATE {leaf} l SET payload = s.payload FROM sound s WHERE l.hop = s.hop AND l.start = s.start")
+    table, _ = place.stored(storage, 1, hop)
+    place(
+        f"UPDATE {table} t SET payload = s.payload FROM sound s"
+        " WHERE (t.model, t.hop, t.start) = (s.model, s.hop, s.start)"
+    )
     place("SELECT resume(%s, retry_failed => true)", run_id)
     same_bits(place, run_id, calm, "rotten")
 

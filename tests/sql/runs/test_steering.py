@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from tests.sql.lab import CROSS, Lab, eventually, flower_model
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, verb
 from tests.sql.users import equip, fit, town
 
 ADAM = f"optimizer='Adam(lr=0.01)', {CROSS}"
@@ -58,6 +58,7 @@ def refused(lab: Lab, statement: str, *values: Any) -> psycopg2.Error:
         ("clone_model({done}, 1, '{{\"architecture\": 2}}')", "0A000", "changes cannot contain architecture"),
         ("clone_model({done}, 1, '{{\"epochs\": 2}}')", "22023", "changes: 'epochs' is no parameter"),
         ("clone_model({done}, 1, '{{\"optimizer\": \"SGD\"}}')", "0A000", "change its optimizer from Adam to SGD"),
+        ("clone_model({done}, 2, '{{\"momentum\": 0.9}}')", "0A000", "cannot change whether SGD has momentum"),
         ("clone_model({done}, 1, '{{\"fnord\": 2}}')", "22023", "changes: there is no parameter .fnord."),
         ("clone_model({done}, 1, '{{\"batch_size\": 0}}')", "22023", "batch_size=0"),
         ("clone_model({done}, 1, '{{x')", "22P02", "invalid input syntax for type json"),
@@ -217,13 +218,23 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
         for action in ("stop", "go on", "add", "extend"):
             flowers("INSERT INTO request (run, action, detail) VALUES (%s, %s, %s)", first, action, detail)
     flowers("INSERT INTO request (run, action, detail) VALUES (%s, 'budget', '{\"hops\": 0}')", first)
+    bad = {
+        "new": {"configuration": {"compile_params": "optimizer='Nope', loss='mse'", "fit_params": "", "model_id": 1}}
+    }
+    flowers("INSERT INTO request (run, action, detail) VALUES (%s, 'add', %s)", first, json.dumps(bad))
     flowers("SELECT extend(%s, 4)", first)
+    flowers.told()
     flowers("SELECT resume(%s)", first)
+    told = [text for text in flowers.told() if ": request " in text or " request " in text]
+    for text in ("configuration 3 is added, a clone of configuration 1: smaller steps", "the run has 4 epochs now",
+                 "configuration 4 is added", "refused: the run has no model 77"):  # fmt: skip
+        assert any(text in one for one in told), (text, told)
     asked = "SELECT action FROM requests WHERE run = %s AND status = %s ORDER BY request_id"
     assert flowers(asked, first, "done") == [("clone",), ("add",), ("extend",)]
-    assert len(flowers(asked, first, "refused")) == 4 * len(nonsense) + 1 and not flowers(asked, first, "waiting")
+    assert len(flowers(asked, first, "refused")) == 4 * len(nonsense) + 2 and not flowers(asked, first, "waiting")
     why = dict(flowers("SELECT refusal, 1 FROM requests WHERE run = %s AND status = 'refused'", first))
     assert {"the run has no model 77", "the run is planned for 2 epochs already"} <= why.keys() and None not in why
+    assert any("Nope" in one for one in why), "a configuration that would fail is no model"
     board = flowers(
         "SELECT model, configuration, status, epochs_done, parameters -> 'batch_size' FROM leaderboard WHERE run = %s"
         " ORDER BY model",
@@ -235,6 +246,20 @@ def test_a_finished_run_is_resumed_for_requests(flowers: Lab) -> None:
     assert kept.keys() == {1, 2}
     with pytest.raises(psycopg2.Error, match="is finished"):
         flowers("SELECT resume(%s)", first)
+
+
+def test_a_search_with_parameters_of_architectures_takes_a_configuration(flowers: Lab) -> None:
+    """Also a clone, which was chosen as its parent was, but for its changes."""
+    flowers("SELECT add_architecture('sized', %s)", json.dumps(flower_model(units="$width")))
+    space = {"architecture": "sized", "width": {"choice": [4, 5]}, "learning_rate": 0.01, "batch_size": 16}
+    run = flowers.value(*verb("search", "train", "sized_models", space, epochs=1, method="grid"))
+    flowers("SELECT add_configuration(%s, %s)", run, json.dumps({"architecture": "sized", "width": 7, "batch_size": 8}))
+    flowers("SELECT clone_model(%s, 1, %s)", run, json.dumps({"batch_size": 8}))
+    flowers("SELECT resume(%s, epochs => 2)", run)
+    assert flowers("SELECT DISTINCT status FROM requests WHERE run = %s", run) == [("done",)]
+    found = flowers("SELECT model, status, chosen FROM leaderboard WHERE run = %s ORDER BY model", run)
+    assert [row[:2] for row in found] == [(number, "finished") for number in (1, 2, 3, 4)]
+    assert found[3][2] == {**found[0][2], "batch_size": 8}
 
 
 # -- while the run goes on ---------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     thread.start()
     number = eventually(lambda: flats("SELECT run FROM hop JOIN run_plan USING (run) WHERE model_table LIKE '%%.slow'"))
     connection.cancel()
-    thread.join(30)
+    thread.join(120)
     assert said and said[0].pgcode == "57014"
     notices = "".join(connection.notices)
     connection.close()
@@ -266,7 +266,7 @@ def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> N
     )
     eventually(lambda: flats(packing))
     connection.cancel()
-    thread.join(30)
+    thread.join(120)
     connection.close()
     assert said == ["57014"]
     eventually(lambda: not flats(packing), what="the session that packs has ended")
@@ -343,3 +343,13 @@ def test_what_the_search_refuses_is_refused_before_rows_are_packed(flats: Lab, m
     error = refused(flats, **{**FEW, **more})
     assert says in str(error)
     assert not any("are for validation" in line for line in flats.told())
+
+
+def test_a_search_that_ends_before_its_budget_says_so(flats: Lab) -> None:
+    train(flats, "early", budget="10 minutes", objective="loss", **FEW)
+    told = flats.told()
+    (line,) = [one for one in told if "the search ended after" in one]
+    assert "of 600 s, because all its 2 configurations have been tried" in line and "max_configurations => 4" in line
+    assert any("'loss' is measured on the rows for training; objective => 'val_loss'" in one for one in told)
+    train(flats, "spent", budget="1 second", **{**FEW, "epochs": 1})
+    assert not any("the search ended after" in one for one in flats.told())

@@ -59,7 +59,7 @@ def test_from_a_table_to_predictions(flats: Lab, which: str) -> None:
     output = f"by_{which}"
     run = call(flats, which, "flats", output, target="rent", run_name="named", description="told", budget="1 hour")
     assert flats.status(run) == "finished"
-    plan = flats("SELECT name, description, source_table, validation_table, selection_table, arch_table,"
+    plan = flats("SELECT run_name, description, source_table, validation_table, selection_table, arch_table,"
                  " (options -> 'budget' ->> 'seconds')::float8 FROM run_plan WHERE run = %s", run)[0]  # fmt: skip
     packed = plan[2]  # the verb that is called first packs the rows
     assert packed.startswith(f"{flats.schema}.by_") and packed.endswith("_packed")

@@ -224,18 +224,36 @@ def test_a_run_of_any_size_is_computed(log: Log) -> None:
 def test_whether_a_run_has_ended(log: Log) -> None:
     """A submitted run that has finished still makes its tables, as long as its session is there."""
     log.run(1, 1)
-    ((me, since),) = log(
-        "SELECT pid, to_jsonb(backend_start) #>> '{}' FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-    )
-    alive, gone = {"pid": me, "backend_start": since}, {"pid": me, "backend_start": "2001-01-01T00:00:00+00:00"}
+    with contextlib.closing(psycopg2.connect(log.connection.dsn)) as connection, connection.cursor() as cursor:
+        # It stands for a driver: in the transaction that trains the run, and then makes the tables.
+        cursor.execute(
+            "SELECT jsonb_build_object('pid', pid, 'backend_start', backend_start, 'transaction', transaction)"
+            " FROM cerebro._sessions() WHERE pid = pg_backend_pid()"
+        )
+        ((alive,),) = cursor.fetchall()
+        assert alive["transaction"]
+        statuses_of_a_run(log, alive)
+        ended = "SELECT ended FROM cerebro.runs WHERE run = 1"
+        log("INSERT INTO cerebro.event (run, event, detail) VALUES (1, 'started', %s)", json.dumps(alive))
+        log("INSERT INTO cerebro.event (run, event) VALUES (1, 'finished')")
+        assert log(ended) == [(False,)]
+        connection.rollback()
+        assert log(ended) == [(True,)]  # the session is still there, but in no transaction that could make the tables
+        cursor.execute("SELECT 1")
+        assert log(ended) == [(True,)]
+
+
+def statuses_of_a_run(log: Log, alive: dict[str, Any]) -> None:
+    gone = {**alive, "backend_start": "2001-01-01T00:00:00+00:00"}
 
     def after(event: str, detail: dict[str, Any] | None = None) -> tuple[str, bool]:
         log("INSERT INTO cerebro.event (run, event, detail) VALUES (1, %s, %s)", event, json.dumps(detail or {}))
         return log("SELECT status, ended FROM cerebro.runs WHERE run = 1")[0]
 
-    # As the transaction of a driver does, which this session stands for.
-    log("SELECT pg_advisory_lock_shared(hashtextextended('cerebro_db models of run 1', 0))")
     assert log("SELECT status, ended FROM cerebro.runs WHERE run = 1") == [("created", False)]
+    assert after("cancel requested") == ("cancelled", True)  # before a session began it
+    ((told, at),) = log("SELECT message, ended_at FROM cerebro.runs")
+    assert told == "the run was cancelled before it began" and at is not None
     assert after("created", gone) == ("interrupted", True)  # nobody will begin it
     assert after("started", alive) == ("running", False)
     assert after("cancel requested") == ("running", False)

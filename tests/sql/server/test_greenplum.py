@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -175,8 +176,7 @@ def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
         with pytest.raises(psycopg2.Error, match=message) as caught:
             sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => %s)", rules)
         assert caught.value.diag.message_hint
-    ((gpus,),) = sql("SELECT max(cerebro._gpus()) FROM gp_dist_random('gp_id')")
-    if not gpus:
+    if not any(gpus for (gpus,) in sql("SELECT cerebro._gpus() FROM gp_dist_random('gp_id')")):
         with pytest.raises(psycopg2.Error, match="No GPUs configured on hosts"):
             sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'gpu_segments')")
         with pytest.raises(psycopg2.Error, match="No GPUs configured on host"):
@@ -559,6 +559,24 @@ def test_a_queue_in_which_a_call_would_wait_for_itself(sql: Any, queued: Callabl
     ((run,),) = user(FIT, DETERMINISTIC)
     with pytest.raises(psycopg2.Error, match=user.limit.format("2 statements")):
         user("SELECT cerebro.resume(%s, epochs => 3, wait => false)", run)
+
+
+def test_a_train_plans_for_the_segments_that_its_queue_lets_work(sql: Any, queued: Callable[[int], Queued]) -> None:
+    """One of three at a time: it plans for a third of the work."""
+    sql("CREATE TABLE many AS SELECT i AS id, ARRAY[i % 7, 1] AS x, i % 3 AS y FROM generate_series(1, 6000) i")
+    planned = {}
+    for statements in (3, 20):
+        user = queued(statements)
+        user(
+            "SELECT cerebro.train('many', %s, target => 'y', inputs => 'x', budget => '25 seconds', dry_run => true)",
+            user.user,
+        )
+        (plan,) = re.findall(
+            r"at most ([\d,]+) configurations? of .* trains at most ([\d,]+) epochs?", "".join(user.notices)
+        )
+        planned[statements] = [int(number.replace(",", "")) for number in plan]
+    few, many = (configurations * epochs for configurations, epochs in planned.values())
+    assert few < many / 2, planned
 
 
 def test_two_users_share_a_queue(sql: Any, queued: Callable[[int], Queued]) -> None:

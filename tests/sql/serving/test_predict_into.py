@@ -176,7 +176,8 @@ def test_a_view_runs_as_in_predict(flats: Lab) -> None:
         ("'rents', 'flats', 'new', top => 0", "top cannot be 0"),
         ("'rents', 'garden', 'new'", "'garden' does not have the inputs size, city"),
         ("'rents', 'bare', 'new'", "'bare' has no column for the key"),
-        ("'rents', 'holes', 'new'", "1 rows of 'holes' have a NULL in id"),
+        ("'rents', 'holes', 'new'", "'holes' has no column for the key"),
+        ("'rents', 'holes', 'new', 'id'", "1 rows of 'holes' have a NULL in id"),
     ],
 )
 def test_errors_say_what_is_wrong(flats: Lab, arguments: str, says: str) -> None:
@@ -186,3 +187,52 @@ def test_errors_say_what_is_wrong(flats: Lab, arguments: str, says: str) -> None
         flats(f"SELECT cerebro.predict_into({arguments})")
     assert says in str(error.value) and error.value.diag.message_hint
     assert "new" not in flats.tables()
+
+
+# -- the key of rows for which none is named -----------------------------------------------------------------
+
+NEW = "SELECT now() AS loaded, 7 AS batch, f.* FROM flats f"
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "says"),
+    [
+        ("TABLE flats", "id", ""),
+        (NEW, "id", "key_value is the column 'id': the column batch has NULLs or long values, or the same value in"),
+        ("SELECT *, now() + id * interval '1 s' AS loaded FROM flats", "id", ""),
+        (
+            "SELECT 'july' AS batch, size, city, now() + id * interval '1 s' AS loaded FROM flats",
+            "loaded",
+            "column 'loaded'",
+        ),
+        ("SELECT size, city FROM flats", None, ""),
+        ("SELECT 'july' AS batch, true AS new, size, city FROM flats", None, "the columns batch, new have NULLs"),
+        ("SELECT NULLIF(id, 7) AS id, size, city FROM flats", None, "key_value is the number of the row"),
+        ("SELECT ARRAY[id] AS ids, to_json(id) AS j, 'n' || id AS name, size, city FROM flats", "name", ""),
+        ("SELECT repeat(md5(id::text), 20) AS body, 'n' || id AS name, size, city FROM flats", "name", "column body"),
+    ],
+)
+def test_a_key_tells_the_rows_of_a_query_apart(flats: Lab, query: str, key: str | None, says: str) -> None:
+    flats.told()
+    found = [one for (one,) in flats("SELECT key_value FROM cerebro.predict('rents', %s)", query)]
+    told = "".join(flats.told())
+    assert says in told if says else "key_value" not in told
+    assert len(set(found)) == 300
+    if key not in ("loaded", "name"):
+        assert sorted(map(int, found)) == list(range(1, 301))
+    if key == "id":  # as predict_into decides
+        flats(f"CREATE OR REPLACE VIEW new_ones AS {query}")
+        flats.told()
+        written(flats, "rents", "new_ones")
+        assert {one for (one,) in flats("SELECT key_value FROM said")} == set(found)
+        assert says in "".join(flats.told())
+        flats("DROP VIEW new_ones")
+
+
+def test_the_key_of_a_table_is_its_primary_key(flats: Lab) -> None:
+    flats("CREATE TABLE keyed AS SELECT id % 20 AS part, id AS serial, id / 20 AS place, size, city FROM flats")
+    flats("ALTER TABLE keyed ADD PRIMARY KEY (part, place)")
+    written(flats, "rents", "keyed")
+    assert sorted(flats("SELECT key_value FROM said")) == sorted(
+        flats("SELECT concat_ws(', ', part, place) FROM keyed")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable
@@ -21,6 +22,7 @@ from ...platform.base import Platform
 from ...sessions.session import Session
 from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
+from ..record.run import SMALL_STATE
 from ..request.request import RunRequest
 
 
@@ -32,6 +34,7 @@ class Start:
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
     rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
     sha256: str | None = None  # of the earlier run's state
+    state_bytes: int = 0  # of the earlier run's state
 
 
 @dataclass(frozen=True)
@@ -116,15 +119,15 @@ def _whole_state(
     ):
         return None
     for state in earlier.states:
-        name = state_tables.table_of_state(earlier.storage, state.model, state.hop, state.which)
+        where = (earlier.storage, state.model, state.hop, state.which, state.state_bytes)
         rows = sql(
-            "FROM {table} WHERE hop = {hop} AND __dist_key__ = {key}",
-            table=name.sql,
-            hop=state.hop,
+            "{rows} AND __dist_key__ = {key}",
+            rows=state_tables.rows_of_state(*where),
             key=earlier.dist_keys[state.segment],
         )
-        if relations.find(db, name) is not None and _has_weights(db, row["key"], rows, state, given):
-            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256)
+        there = all(relations.find(db, name) is not None for name in state_tables.tables_of_state(*where))
+        if there and _has_weights(db, row["key"], rows, state, given):
+            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 
 
@@ -166,23 +169,27 @@ def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Pl
         start = starts.get(model.key)
         if start is None:
             continue
-        table = state_tables.table_of(run, model, 0)
-        recorder.run(state_tables.create_sql(platform, table))
-        columns = sql("INSERT INTO {table} (__dist_key__, hop, start, payload)", table=table)
         if start.rows is not None:
+            large = not state_tables.is_small(start.state_bytes)
+            into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
             recorder.run(
                 sql(
-                    "{columns} SELECT {key}, 0, start, payload {rows}",
-                    columns=columns,
+                    "{into} SELECT {lead}{key}, 0, start, payload {rows}",
+                    into=into,
+                    lead=lead,
                     key=run.dist_keys[0],
                     rows=start.rows,
                 )
             )
             continue
-        position = 0
-        for piece in start.pieces():
+        pieces, first, position = start.pieces(), list[bytes](), 0
+        while (size := sum(map(len, first))) <= SMALL_STATE and (piece := next(pieces, None)) is not None:
+            first.append(piece)
+        large = not state_tables.is_small(size)
+        into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
+        for piece in itertools.chain(first, pieces):
             recorder.run(
-                sql("{columns} VALUES ({}, 0, {}, {})", columns=columns),
+                sql("{into} VALUES ({lead}{}, 0, {}, {})", into=into, lead=lead),
                 (run.dist_keys[0], position, piece),
             )
             position += len(piece)

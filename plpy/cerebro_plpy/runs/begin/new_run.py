@@ -15,8 +15,10 @@ from cerebro_db.core.texts import counted
 
 from ... import platform
 from ...data import visibility
+from ...database import listening
 from ...database.access import Database
 from ...sessions.session import BEGIN, COMMIT, Session
+from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import averaging_visits
 from ..request.request import RunRequest
@@ -38,6 +40,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     # The first model of a configuration trains on all rows.
     folds: list[dict[str, Any]] = [{}]
     folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
+    storage = f"run_{token()}"
     recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed
     log = RunLog.create(
         recorder,
@@ -56,7 +59,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             "dist_keys": [partition["key"] for partition in layout["partitions"]],
             "configurations": len(request.configurations.rows),
             "rows_per_epoch": rows_of(layout),
-            "storage": f"run_{token()}",
+            "storage": storage,
             "options": request.options.to_json(),
             "layout": layout,
             "validation_layout": request.asked.validation.layout if request.asked.validation else None,
@@ -96,8 +99,13 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             for number, fold in enumerate(folds)
         ],
     )
-    initial_states.store(recorder, log, starts, platform.of(db))
-    recorder.run_statement(COMMIT)
+    here = platform.of(db)
+    recorder.run(state_tables.create_shared_sql(here, storage))
+    initial_states.store(recorder, log, starts, here)
+    listen, recorder.listen = recorder.listen, lambda: None  # a cancel of a run on record is recorded by the caller
+    with listening.paused():
+        recorder.run_statement(COMMIT)
+        recorder.listen = listen
     db.notice(
         f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.asked.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"

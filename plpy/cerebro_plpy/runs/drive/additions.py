@@ -149,6 +149,14 @@ def _configured(
     ), given
 
 
+def refusal(run: Run, new: NewModel, known: Known) -> str | None:
+    """Why a configuration that a person has requested cannot be added, as far as this is known before it is built."""
+    if new.configuration is None or (new.parent is not None and new.parent not in run.models):
+        return None
+    asked, _ = _configured(run, replace(new, model=0, key=0), 0, run.architectures, known)
+    return asked.refused
+
+
 def _definition(
     run: Run, text: str | None, asked: AskedModel, architectures: dict[int, Any], known: Known
 ) -> tuple[dict[str, Any], str | None]:
@@ -273,16 +281,14 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
         raise Unsupported(f"model {new.model} has no parent to start from")
     parent = run.models[new.parent]
     _, segment = log.states.state_after(parent.number, new.parent_hop)
-    table = state_tables.table_of(run, model, 0)
-    recorder.run(state_tables.create_sql(platform, table))
+    large = state_tables.has_own_table(parent, new.parent_hop)
+    into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
     copy = sql(
-        "INSERT INTO {table} (__dist_key__, hop, start, payload)"
-        " SELECT {here}, 0, start, payload FROM {source}"
-        " WHERE hop = {hop} AND __dist_key__ = {there} RETURNING 1",
-        table=table,
+        "{into} SELECT {lead}{here}, 0, start, payload {rows} AND __dist_key__ = {there} RETURNING 1",
+        into=into,
+        lead=lead,
         here=run.dist_keys[0],
-        source=state_tables.table_of(run, parent, new.parent_hop),
-        hop=new.parent_hop,
+        rows=state_tables.read_from(run, parent, new.parent_hop),
         there=run.dist_keys[segment],
     )
     copied = recorder.run_statement(Statement(copy, answers=True))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.events import Action, Verdict
+from cerebro_db.core.events import Action, Decider, Verdict
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
@@ -51,29 +52,58 @@ class Decisions:
         self.began = time.monotonic()
         self.unit_seconds = 0.0  # of the units that have ended since
         self._before: Used | None = None
-        self._known: Known | None = None
+        self._functions: Known | None = None
+        self._refusals: dict[int, str | None] = {}  # number of a request -> why its configuration is refused
 
     def decided(self, decisions: Sequence[Decision]) -> list[ModelPlan]:
         """Commit decisions, with the models that they add, their configurations and their initial states."""
         self.recorder.finish()
-        if self._known is None and any(decision.added for decision in decisions):
-            self._known = custom.with_references(
-                custom_functions.latest(self.recorder.run(custom_functions.LATEST)),
-                (model.asked.definition["compile"] for model in self.run.models.values()),
-            )
+        known = self._known() if any(decision.added for decision in decisions) else {}
         added = additions.commit(
             self.run, self.log, self.recorder, self.platform, decisions,
-            policy=self.policy, known=self._known or {}, built=self.built,
+            policy=self.policy, known=known, built=self.built,
         )  # fmt: skip
         for decision in decisions:
             if decision.verdict is Verdict.EXTEND:
                 self.run.epochs = int(decision.detail["epochs"])
             if decision.request is not None:
                 self.attention.answered(decision.request)
+            if decision.by in (Decider.REQUEST, Decider.RULE):
+                self.db.notice(self._told(decision))
         for model in added:
             if model.asked.refused is not None:
                 self.db.warning(f"configuration {model.key} failed: {model.asked.refused}")
         return [self.run.plan_of(model) for model in added]
+
+    def _known(self) -> Known:
+        """The custom functions that configurations may name."""
+        if self._functions is None:
+            self.recorder.finish()
+            self._functions = custom.with_references(
+                custom_functions.latest(self.recorder.run(custom_functions.LATEST)),
+                (model.asked.definition["compile"] for model in self.run.models.values()),
+            )
+        return self._functions
+
+    def _told(self, decision: Decision) -> str:
+        """What the session that drives the run says of a decision of a person or of the rule."""
+        which = "" if decision.model is None else f"configuration {self.run.models[decision.model].key}"
+        about = f"request {decision.request}: " if decision.request is not None else ""
+        why = f": {decision.reason}" if decision.reason else ""
+        if decision.verdict is Verdict.STOP:
+            by = "the rule" if decision.by is Decider.RULE else "request"
+            return f"{about}{which} is stopped after epoch {decision.epoch} by {by}{why}"
+        if decision.verdict is Verdict.GO_ON:
+            return f"{about}{which} goes on after epoch {decision.epoch}{why}"
+        if decision.verdict is Verdict.ADD:
+            (new,) = decision.added
+            parent = "" if new.parent is None else f", a clone of configuration {self.run.models[new.parent].key}"
+            return f"{about}configuration {self.run.models[new.model or 0].key} is added{parent}{why}"
+        if decision.verdict is Verdict.EXTEND:
+            return f"{about}the run has {decision.detail['epochs']} epochs now{why}"
+        if decision.verdict is Verdict.BUDGET:
+            return f"{about}the budget of the run is now {json.dumps(dict(decision.detail))}{why}"
+        return f"{about}refused{why}"
 
     def configuration(self, model: int) -> dict[str, Any]:
         return self.run.configuration_of(self.run.models[model])
@@ -82,15 +112,24 @@ class Decisions:
         return [self._checked(request) for request in self.attention.requests()]
 
     def _checked(self, request: Request) -> Request:
-        """The request, marked as wrong if it names a configuration that the run does not have."""
+        """The request, marked as wrong if its configuration is none of the run, or fails the checks of a new one."""
+        if request.request not in self._refusals:
+            self._refusals[request.request] = self._refusal(request)
+        wrong = self._refusals[request.request]
+        return request if wrong is None else replace(request, wrong=wrong)
+
+    def _refusal(self, request: Request) -> str | None:
         try:
             request.require_sound()
         except CerebroError:
-            return request  # it says itself what is wrong
-        key = request.new.key if request.action is Action.ADD else None
-        if key is None or any(model.key == key for model in self.run.models.values()):
-            return request
-        return replace(request, wrong=f"the run has no configuration {key}")
+            return None  # it says itself what is wrong
+        if request.action is not Action.ADD:
+            return None
+        new = request.new
+        if new.key is not None:
+            known = any(model.key == new.key for model in self.run.models.values())
+            return None if known else f"the run has no configuration {new.key}"
+        return None if new.configuration is None else additions.refusal(self.run, new, self._known())
 
     def ruled(self, model: int, epoch: int) -> str | None:
         return None if self.rule is None else self.rule.objection(model, self.run.models[model].key, epoch)

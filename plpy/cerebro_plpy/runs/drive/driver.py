@@ -7,17 +7,28 @@ statements, and listens for a cancel between two looks at its sessions.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import Cancelled, CorruptState, DiskFull, RowsLost, StateLost, TrainerFailed
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
+from cerebro_db.core.errors import (
+    Cancelled,
+    ConfigurationFailed,
+    CorruptState,
+    DiskFull,
+    RowsLost,
+    StateLost,
+    TrainerFailed,
+)
 from cerebro_db.core.events import Event
+from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.remaining import Pace, UnderWay
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.budget import Used
-from cerebro_db.core.search.policy import Decision
+from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
 
 from ...database.access import Database
@@ -28,6 +39,7 @@ from ...sessions.failures import Refused, failure_of, first_line, session_was_lo
 from ...sessions.overlap import Task
 from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
+from ..preflight import engine_choice
 from ..record.log import RunLog
 from ..record.run import MOST_FUSED, Run
 from ..units import evaluation, visit
@@ -58,7 +70,8 @@ class Driver:
         recorder: Session,
         decisions: Decisions,
         *,
-        keep_two: bool,
+        policy: Policy,
+        budget: Callable[[], Budget],
     ) -> None:
         self.db = db
         self.run = run
@@ -67,9 +80,12 @@ class Driver:
         self.recorder = recorder
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
-        self.units = Units(run, self.log, team, keep_two=keep_two)
+        self.policy, self.budget = policy, budget
+        self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
+        self.pace, self.begins = Pace(), policy.begins
+        self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
@@ -89,6 +105,7 @@ class Driver:
     def _begin(self, worker: Worker, task: Task) -> None:
         while True:
             task.work, task.statement = self._work(worker, task), None
+            self.first_unit = self.first_unit or task.started
             worker.tasks.under_way.append(task)
             if worker.session.work is not None:
                 return
@@ -194,12 +211,32 @@ class Driver:
         outcomes = []
         for unit, result in zip(task.units, task.result):
             if result.error is None:
+                self.pace.add(unit, seconds, result.building)
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
+            error, reason = result.error.error, result.error.error.message
             # Which of several models is to blame shows when each is tried alone.
-            try_again = len(task.units) > 1 or isinstance(result.error.error, LOSSES)
-            outcomes.append(Outcome(unit, seconds, error=result.error.error.message, try_again=try_again))
+            try_again = len(task.units) > 1 or isinstance(error, LOSSES)
+            if not try_again and isinstance(error, ConfigurationFailed) and (engine := self._other_engine(unit)):
+                outcomes.append(
+                    Outcome(unit, seconds, error=f"{reason}; {DISPLAY_NAMES[engine]} takes over", try_again=True,
+                            most_tries=MOST_TRIES + len(ENGINES))
+                )  # fmt: skip
+                continue
+            outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again))
         return outcomes
+
+    def _other_engine(self, unit: Unit) -> str | None:
+        """Give a model that its engine cannot train another engine, on record, if ``auto`` has one left."""
+        model = self.run.models[unit.model]
+        engine = engine_choice.instead(self.run, model) if isinstance(unit, Train) else None
+        if engine is not None:
+            build = model.build
+            build.engine, build.group = engine, None
+            told = {"state_bytes": model.state_bytes, "engine": engine, "position": build.position}
+            known = {} if build.parameters is None else {"parameters": build.parameters}
+            self.idle_log().events.note(Event.BUILT, unit.model, **told, **known)
+        return engine
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
         """A session is gone, and with it whatever it was doing."""
@@ -301,25 +338,52 @@ class Driver:
             self.recorder.work is None
         ):  # else it asks whether a cancel was requested: the heartbeat comes a moment later
             self.beat_at = now
-            self.recorder.begin(self._heartbeat(done, total))
+            left = None if last else self.seconds_left(now)
+            self.recorder.begin(self._heartbeat(done, total, left))
         tenth = 10 * done // max(total, 1)
         due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
         if due and done > self.done_before and not last:
             self.told_tenth, self.told_at = tenth, now
             self._tell(done, total, now)
 
-    async def _heartbeat(self, done: int, total: int) -> None:
-        await self.log.events.heartbeat(done, total)
+    async def _heartbeat(self, done: int, total: int, left: float | None) -> None:
+        await self.log.events.heartbeat(done, total, left)
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long the run still takes, as far as that can be told."""
+        budget = self.budget()
+        used = self.decisions.used() if budget.limits else Used()
+        under_way = [
+            UnderWay(unit, (now - task.started) / len(task.units), self._share(worker, task))
+            for worker in self.team.workers
+            for task in worker.tasks.under_way
+            for unit in task.units
+        ]
+        elapsed = now - (self.first_unit or now)
+        return remaining.seconds_left(
+            self.schedule, self.policy, self.pace,
+            under_way=under_way, elapsed=elapsed, budget=budget, used=used, begins=self.begins,
+        )  # fmt: skip
+
+    def _share(self, worker: Worker, task: Task) -> float:
+        """The share of a task's rows that its trainer has reported."""
+        progress = worker.session.progress
+        if worker.tasks.computing is not task or progress is None or not isinstance(task.units[0], Train):
+            return 0.0
+        rows = sum(self.run.rows_of(self.run.models[unit.model]) for unit in task.units) / self.run.segments
+        return min(1.0, max(0, progress.rows) / rows) if rows else 0.0
 
     def _tell(self, done: int, total: int, now: float) -> None:
         speed = (done - self.done_before) / max(now - self.started, 0.001)
         statuses = [mine.status for mine in self.schedule.progress.values()]
         failed = statuses.count(Status.FAILED)
-        finished = statuses.count(Status.FINISHED) + statuses.count(Status.STOPPED)
-        left = self.idle_log().known.seconds_left()
+        stopped = statuses.count(Status.STOPPED)
+        finished = statuses.count(Status.FINISHED) + stopped
+        left = self.seconds_left(now)
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
-            f" {'models' if self.run.folds else 'configurations'} finished{f', {failed} failed' if failed else ''},"
+            f" {'models' if self.run.folds else 'configurations'} finished"
+            f"{f' ({stopped} stopped early)' if stopped else ''}{f', {failed} failed' if failed else ''},"
             f" {speed:,.0f} rows/s,"
             f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
@@ -12,7 +13,7 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 
-from ...database import listening, locks
+from ...database import listening
 from ...database.access import Database
 from ...sessions import kept_teams, warm_up
 from ...sessions.failures import CANCELLED
@@ -33,13 +34,15 @@ def carry_out(
     epochs: int | None = None,
     retry_failed: bool = False,
     submitted: bool = False,
+    *,
+    begins: bool = False,
 ) -> Run:
-    """Drive a run that is on record from wherever its log ends."""
-    locks.show(db, locks.of_models(run_id))
+    """Drive a run that is on record from wherever its log ends; ``begins``: one that was just put on record."""
     log = RunLog.of(recorder, run_id)
     # Between the claim and the code that records an end, nothing may be raised.
     with listening.paused(), contextlib.ExitStack() as call:
-        log.drivers.claim(recorder, epochs, retry_failed, submitted)
+        with cancel_on_record(recorder, log):
+            log.drivers.claim(recorder, epochs, retry_failed, submitted, begins)
         try:
             with listening.resumed():
                 if retry_failed:
@@ -65,7 +68,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
             preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
             fusion.settle(db, run, team, log)
             spent, schedule = search.drive(team)
-            free_old_states(recorder, run)
+            free_old_states(recorder, run, log)
             require_success(run, schedule)
             if recorder.own and not team.platform.subtransactions_are_safe:
                 require_log(run, schedule, search)
@@ -107,29 +110,58 @@ def require_log(run: Run, schedule: Schedule, search: Search) -> None:
         )
 
 
-def free_old_states(recorder: Session, run: Run) -> None:
-    """Keep only the last state of each model of a finished run; the run may be extended."""
+def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
+    """Keep only the last state of each model of a finished run, and the best; the run may be extended."""
+    best = {
+        model: epoch * run.hops_per_epoch(run.models[model]) for model, epoch, _, kept in log.units.objectives() if kept
+    }
+    states = state_tables.needed(run, best)
+    # Both tables may have states that nothing needs: the first move empties the one, and the second the other.
+    for source in (run.shared.other, run.shared.current):
+        if run.shared.filled[source]:
+            recorder.run(state_tables.moved_sql(run.storage, source, states))
     # A model that was stopped between its replicas' visits and their average may go on.
-    models = [model for model in run.models.values() if not model.replicas]
+    models = [
+        model for model in run.models.values() if not model.replicas and not state_tables.is_small(model.state_bytes)
+    ]
     old = [table for model in models for table in state_tables.superseded(run, model, model.hops)]
     for start in range(0, len(old), 50):
         recorder.run(state_tables.emptied_sql(old[start : start + 50]))
 
 
-def record_end(recorder: Session, log: RunLog, error: BaseException) -> None:
+@contextlib.contextmanager
+def cancel_on_record(recorder: Session, log: RunLog) -> Iterator[None]:
+    """Around what comes before a run begins: record a cancel of the call, or the end of its time."""
+    try:
+        yield
+    except BaseException as error:
+        record_cancel(recorder, log, error)
+        raise
+
+
+def record_cancel(recorder: Session, log: RunLog, error: BaseException) -> None:
+    """Unless the run has begun, or its end is on record already."""
+    if is_cancel(error):
+        record_end(recorder, log, error, begun=False)
+
+
+def is_cancel(error: BaseException) -> bool:
+    return getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
+
+
+def record_end(recorder: Session, log: RunLog, error: BaseException, *, begun: bool = True) -> None:
     """Record why a run ended early.  This must not listen: the cancel was heard already."""
     if recorder.own:
         return  # the error undoes the whole run, and its record with it
-    cancelled = getattr(error, "sqlstate", None) == CANCELLED or isinstance(error, KeyboardInterrupt)
-    event = Event.CANCELLED if cancelled else Event.FAILED
+    event = Event.CANCELLED if is_cancel(error) else Event.FAILED
     recorder.settle()
     try:
-        log.events.note_end(recorder, event, error)
+        log.events.note_end(recorder, event, error, begun=begun)
     except psycopg2.Error:
         # Perhaps the recorder session itself was lost.  Without an end on record the run would count as running for
         # as long as this session lives.
         with contextlib.suppress(psycopg2.Error, CerebroError):
             assert recorder.another is not None
             another = recorder.another(lambda: None)
-            log.events.note_end(another, event, error)
+            log.events.note_end(another, event, error, begun=begun)
             another.close()

@@ -51,8 +51,10 @@ class Search:
         """Take the run to its end. Returns whether its budget has ended it, and the schedule."""
         self.decisions.built = True
         schedule = self.schedule()
-        keep_two = self.policy.asks or self.policy.proposes
-        driver = Driver(self.db, self.run, schedule, team, self.recorder, self.decisions, keep_two=keep_two)
+        driver = Driver(
+            self.db, self.run, schedule, team, self.recorder, self.decisions,
+            policy=self.policy, budget=lambda: self.budget(schedule),
+        )  # fmt: skip
         history, budget = self.history(), self.budget(schedule)
         spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
         driver.beat(last=True)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster, known_faster
+from cerebro_db.core.events import Initial
 
 from ...sessions.trainer_options import TrainerOptions
 from ..record.log import RunLog
@@ -79,10 +80,24 @@ def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
 
 
 def of_added(run: Run, model: Model) -> str:
-    """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more."""
+    """The engine of a model that is added while the run goes on, and is like no other: nothing is tried any more.
+
+    The engine that has built most of the run's models is likely to build this one, too.
+    """
     if run.options.engine != AUTO:
         return run.options.engine
-    return expected_faster([model.asked.definition["architecture"]], bool(run.options.gpus))
+    architecture, gpus = model.asked.definition["architecture"], bool(run.options.gpus)
+    built = Counter(one.build.engine for one in run.models.values() if one.build.done and one.build.engine)
+    common = [engine for engine, _ in built.most_common(1)]
+    return known_faster(architecture, gpus) or (common or [expected_faster([architecture], gpus)])[0]
+
+
+def instead(run: Run, model: Model) -> str | None:
+    """Another engine for a model that its engine cannot build; None if there is none, or if the user chose it."""
+    if run.options.engine != AUTO or model.hops or model.asked.initial == Initial.FULL:
+        return None
+    model.build.unable.add(model.build.engine)
+    return next((engine for engine in run.options.among if engine not in model.build.unable), None)
 
 
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:

@@ -22,7 +22,7 @@ from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ...database.access import Database
-from ...platform.machine import megabytes, memory_available, memory_needed, room
+from ...platform.machine import megabytes, memory_available, memory_of_trainers, room
 from ...sessions import limits
 from ...sessions.failures import Refused, failure_of, session_was_lost
 from ...sessions.session import Session
@@ -265,9 +265,8 @@ def say_needs(db: Database, run: Run) -> None:
     """Say what the run will take of the machine, and warn where it has less."""
     disk = state_tables.most_bytes(run)
     largest_part = max(partition["bytes"] for partition in run.source.partitions)
-    memory = run.segments * (
-        largest_part + memory_needed(max((model.state_bytes for model in run.models.values()), default=0))
-    )
+    largest_state = max((model.state_bytes for model in run.models.values()), default=0)
+    memory = memory_of_trainers(run.segments, largest_state, largest_part)
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {counted(run.segments, 'trainer')}"

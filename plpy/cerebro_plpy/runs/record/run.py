@@ -14,6 +14,8 @@ from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 
+from .shared_tables import SharedTables
+
 MOST_FUSED = 16  # models in one pass over the rows
 # Short visits of models with small states share an order to the trainer and a transaction: each costs milliseconds.
 SERIES_SECONDS, SMALL_STATE = 0.25, 1 << 20
@@ -83,6 +85,7 @@ class ModelBuild:
 
     done: bool = False  # whether a trainer has built the model and found that it fits the data
     engine: str = ""
+    unable: set[str] = field(default_factory=set)  # the engines that could not build it for its first visit
     trial: dict[str, Any] = field(default_factory=dict)  # the earlier trial that its engine was chosen by
     earlier: EarlierTrial | None = None  # trials of some engines only; weighed when the run is built
     parameters: int | None = None
@@ -98,9 +101,10 @@ class Model:
     sha256: str | None  # of its last state; before the first hop, of the whole state it starts from
     dist_key: int = 0  # of the segment where its state was written
     build: ModelBuild = field(default_factory=ModelBuild)
-    state_bytes: int = 0
+    state_bytes: int = 0  # expected, and after a visit those of its states
     hops: int = 0
     epoch: int = 0  # of the last hop
+    large_start: bool = False  # the state that it starts from has a table of its own
     metric_states: MetricStates | None = None  # what the metrics have counted in that epoch so far
     left: Left | None = None  # the file of its state
     replicas: dict[int, Replica] = field(default_factory=dict)  # by hop; of the epoch under way, if the run averages
@@ -138,6 +142,7 @@ class Run:
     options: RunOptions
     architectures: dict[int, Any] = field(default_factory=dict)  # by model_id
     models: dict[int, Model] = field(default_factory=dict)
+    shared: SharedTables = field(default_factory=SharedTables)  # for small states
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
 
     @property
@@ -195,6 +200,7 @@ class Run:
             model.asked.visits,
             None if self.averages else model.build.group,
             model.build.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
+            f"{model.asked.model_id} {sorted(model.asked.definition['fit'].items())}",
             model.asked.refused,
             self.averages,
             model.asked.fold,

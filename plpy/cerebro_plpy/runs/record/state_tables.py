@@ -1,23 +1,29 @@
 """The tables that store the states of a run's models, in the schema cerebro_state.
 
-A model has two tables.  Its states are written to one of them while the other holds the last committed state.  TRUNCATE
-frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.  A model whose best state
-is kept has a third table, into which that state is copied.  If replicas of a model train at the same time, each of them
-has a table of its own, and the model's tables have the averages.
+Small states of all models share two tables, so that a run has the same few tables however many models it has.  States
+are only appended, to one of the two.  When it has grown to several times what the run needs, states are appended to the
+other one, the few states that are still needed move there, and TRUNCATE frees the first.
+
+A model with a large state has two tables of its own, which get its states in turn: moving costs as much as storing.
+If its best state is kept, it has a third table, into which that state is copied.  If replicas of it train at the same
+time, each of them has a table, and the model's tables have the averages.
+
+TRUNCATE frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cerebro_db.core.events import Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.options import BEST
-from cerebro_db.core.sql import Sql, joined, literal, sql
+from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
 
 from ...platform.base import Platform
-from .run import Model, Run
+from ...sessions.session import Session
+from .run import SMALL_STATE, Model, Run
+from .shared_tables import BOTH, FEWEST_APPENDED, TIMES_NEEDED
 
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
 # which TOAST cuts up and indexes.
@@ -26,12 +32,124 @@ WHOLE_PAGES = sql("toast_tuple_target = {bytes}", bytes=WHOLE_PAGE)
 # Autovacuum would read and freeze each state before the next one replaces it, and has nothing to clean up: TRUNCATE
 # leaves nothing.  (The server vacuums a table that gets too old all the same.)
 NO_VACUUM = sql("autovacuum_enabled = false")
-# Small states are only appended, and their table is emptied now and then: TRUNCATE costs several times what a small
-# state does.
-APPENDED_BYTES, MOST_APPENDED = 1 << 20, 16  # in one table
 WAIT_FOR_READERS = literal("500ms")
 NOTHING = sql("NULL")  # a statement of PL/pgSQL
-FREE_AT_ONCE = 1 << 20  # bytes; an old state larger than this is freed in the transaction that replaces it
+OF_SHARED, OF_OWN = sql("model, hop, start, payload"), sql("hop, start, payload")  # the columns after __dist_key__
+
+
+# -- the tables that small states share --------------------------------------------------------------------
+
+
+def shared_names(storage: str) -> list[Name]:
+    return [Name(STATE_SCHEMA, f"{storage}_shared_{number}") for number in BOTH]
+
+
+def shared(storage: str) -> list[Sql]:
+    return [name.sql for name in shared_names(storage)]
+
+
+def is_small(state_bytes: int) -> bool:
+    """Whether a state of this size is in the tables that all models share."""
+    return state_bytes <= SMALL_STATE
+
+
+def create_shared_sql(platform: Platform, storage: str) -> Sql:
+    return joined("; ", [_create_shared_sql(platform, name) for name in shared_names(storage)])
+
+
+def _create_shared_sql(platform: Platform, name: Name) -> Sql:
+    table = name.sql
+    return sql(
+        "CREATE TABLE {table} (__dist_key__ integer NOT NULL, model integer NOT NULL, hop integer NOT NULL,"
+        " start bigint NOT NULL, payload bytea NOT NULL) WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
+        " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
+        " CREATE INDEX {index} ON {table} (model, hop)",
+        table=table,
+        index=identifier(f"{name.table}_index"),
+        whole_pages=WHOLE_PAGES,
+        no_vacuum=NO_VACUUM,
+        distributed_by=platform.distributed_by("__dist_key__"),
+    )
+
+
+def released_sql(storage: str) -> Sql:
+    """Changes nothing, but has all sessions close the files of the shared tables that they have read.
+
+    A session keeps the files of tables open that it has read, and each of its calls reads the tables of another run.
+    """
+    changes = [
+        sql(
+            "ALTER TABLE {table} SET ({no_vacuum}); ALTER INDEX {index} SET (fillfactor = 90);",
+            table=name.sql,
+            no_vacuum=NO_VACUUM,
+            index=name.suffixed("_index").sql,
+        )
+        for name in shared_names(storage)
+    ]
+    return sql(
+        "DO $release$BEGIN SET LOCAL lock_timeout = {wait_for_readers}; {changes}"
+        " EXCEPTION WHEN lock_not_available OR undefined_table OR undefined_object THEN NULL; END$release$",
+        wait_for_readers=WAIT_FOR_READERS,
+        changes=joined(" ", changes),
+    )
+
+
+def needed(run: Run, best: Mapping[int, int], keep_two: bool = False) -> list[tuple[int, int]]:
+    """The states that a run still needs, each as model and hop.
+
+    ``best``: model -> the hop whose state is kept as the best.  ``keep_two``: a decision may copy the state before the
+    last.
+    """
+    found: list[tuple[int, int]] = []
+    for number, model in run.models.items():
+        hops = {model.hops, *model.replicas, *([model.hops - 1] if keep_two else []), best.get(number, model.hops)}
+        found += [(number, hop) for hop in sorted(hops) if hop >= 0]
+    return found
+
+
+def needed_bytes(run: Run) -> int:
+    """About how many bytes the small states take that a run needs at one time."""
+    sizes = [on_disk(model.state_bytes) for model in run.models.values() if is_small(model.state_bytes)]
+    return sum(sizes) * (2 if run.options.keep == BEST else 1)
+
+
+def moved_sql(storage: str, source: int, states: Sequence[tuple[int, int]]) -> Sql:
+    """Moves states from one shared table to the other, and frees all states there that are older.
+
+    It does nothing where somebody (pg_dump, for hours maybe) reads the table, and gives up before the server looks for
+    a deadlock (after 1 s), since a reader may hold one table and want another.  The lock comes first: what is appended
+    after the copy would be lost.  A state that is newer than those that are known of its model moves, too: a session
+    that was thought to be lost may have stored it.
+    """
+    tables = shared(storage)
+    return sql(
+        "DO $move$DECLARE before text := current_setting('lock_timeout');"
+        " BEGIN SET LOCAL lock_timeout = {wait_for_readers}; LOCK TABLE {source} IN ACCESS EXCLUSIVE MODE;"
+        " INSERT INTO {target} (__dist_key__, {columns}) SELECT __dist_key__, {columns} FROM {source} s"
+        " LEFT JOIN (SELECT model, max(hop) AS newest FROM {states} GROUP BY model) n USING (model)"
+        " WHERE hop >= newest OR newest IS NULL OR (model, hop) IN (SELECT model, hop FROM {states});"
+        " TRUNCATE {source};"
+        " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
+        " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN NULL; END$move$",
+        wait_for_readers=WAIT_FOR_READERS,
+        source=tables[source],
+        target=tables[1 - source],
+        columns=OF_SHARED,
+        states=sql(
+            "unnest({models}::integer[], {hops}::integer[]) AS u (model, hop)",
+            models=number_array(model for model, _ in states),
+            hops=number_array(hop for _, hop in states),
+        ),
+    )
+
+
+def among(states: Sequence[tuple[int, int]]) -> Sql:
+    """The condition for the rows of these states in a shared table."""
+    pairs = joined(", ", [sql("({model}, {hop})", model=model, hop=hop) for model, hop in states])
+    return sql("(model, hop) IN ({pairs})", pairs=pairs)
+
+
+# -- the tables of models with large states ----------------------------------------------------------------
 
 
 def table_name(storage: str, model: int, hop: int) -> Name:
@@ -42,31 +160,24 @@ def best_table_name(storage: str, model: int) -> Name:
     return Name(STATE_SCHEMA, f"{storage}_{model}_best")
 
 
-def table_of_state(storage: str, model: int, hop: int, which: str) -> Name:
-    """The table that stores a model's best state, or its last one after so many hops."""
-    return best_table_name(storage, model) if which == BEST else table_name(storage, model, hop)
-
-
 def replica_table_name(storage: str, model: int, replica: int) -> Name:
     """The table that stores the states of a replica of a model; replicas are numbered from 1."""
     return Name(STATE_SCHEMA, f"{storage}_{model}_replica_{replica}")
 
 
-def table_of(run: Run, model: Model, hop: int) -> Sql:
-    """The table that stores the state of a model, or of its replica, after a hop."""
+def own_table_of(run: Run, model: Model, hop: int) -> Sql:
+    """The table that stores the large state of a model, or of its replica, after a hop."""
     if run.is_replica(model, hop):
         return replica_table_name(run.storage, model.number, hop % run.hops_per_epoch(model)).sql
     return table_name(run.storage, model.number, hop).sql
 
 
-def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> Sql | None:
-    """Makes the table for a hop's state, or empties it if that is due."""
-    table = table_of(run, model, hop)
+def ready_sql(platform: Platform, run: Run, model: Model, hop: int) -> Sql:
+    """Makes the table for the large state of a hop, or empties it."""
+    table = own_table_of(run, model, hop)
     if _is_first(run, model, hop):
         return create_sql(platform, table)
-    # The last state begins its table anew, so that nothing else is left when the run has finished.
-    due = _number_in_table(run, model, hop) % appended(model.state_bytes) == 0 or hop == run.hops_of(model)
-    return emptied_sql([table], sql("DELETE FROM {table}", table=table)) if due else None
+    return emptied_sql([table], sql("DELETE FROM {table}", table=table))
 
 
 def _is_first(run: Run, model: Model, hop: int) -> bool:
@@ -74,42 +185,19 @@ def _is_first(run: Run, model: Model, hop: int) -> bool:
     between = run.hops_per_epoch(model) if run.averages else 1  # two states of the model, or of one replica
     if run.is_replica(model, hop):
         return hop < between
-    given = [] if model.asked.initial == Initial.RANDOM else [0]
+    given = [0] if model.large_start else []
     return not any((hop - earlier) % 2 == 0 for earlier in (*given, *range(between, hop, between)[:2]))
 
 
-def _number_in_table(run: Run, model: Model, hop: int) -> int:
-    """How many states, about, the table has got before that of a hop."""
-    if not run.averages:
-        return hop // 2
-    epoch, replica = divmod(hop, run.hops_per_epoch(model))
-    return epoch if replica or run.hops_per_epoch(model) % 2 == 0 else epoch // 2
-
-
 def superseded(run: Run, model: Model, hop: int) -> list[Sql]:
-    """The tables whose states nothing needs once the state after a hop is committed."""
+    """The tables of a model with large states whose states nothing needs once the state after a hop is committed."""
     if not run.averages:
-        return [table_of(run, model, hop - 1)] if hop > 1 else []
+        return [own_table_of(run, model, hop - 1)] if hop > 1 else []
     between = run.hops_per_epoch(model)
     if hop == 0 or run.is_replica(model, hop):
         return []
-    before = [table_of(run, model, hop - between)] if hop > between and between % 2 else []
-    return [*before, *(table_of(run, model, replica) for replica in range(hop - between + 1, hop))]
-
-
-def appended(state_bytes: int) -> int:
-    """How many states a table gets before it is emptied."""
-    return min(MOST_APPENDED, APPENDED_BYTES // max(1, state_bytes)) or 1
-
-
-def most_bytes(run: Run) -> int:
-    """The most that the states of a run take on disk."""
-    sizes = [PAGE * math.ceil(model.state_bytes / WHOLE_PAGE) for model in run.models.values()]
-    tables = 3 if run.options.keep == BEST else 2
-    return sum(
-        (tables + (len(run.segments_of(model)) if run.averages else 0)) * size * appended(model.state_bytes)
-        for size, model in zip(sizes, run.models.values())
-    )
+    before = [own_table_of(run, model, hop - between)] if hop > between and between % 2 else []
+    return [*before, *(own_table_of(run, model, replica) for replica in range(hop - between + 1, hop))]
 
 
 def create_sql(platform: Platform, table: Sql) -> Sql:
@@ -138,3 +226,76 @@ def emptied_sql(tables: Sequence[Sql], otherwise: Sql = NOTHING) -> Sql:
         tables=joined(", ", tables),
         otherwise=otherwise,
     )
+
+
+# -- both --------------------------------------------------------------------------------------------------
+
+
+def into_start(session: Session, platform: Platform, run: Run, model: Model, *, large: bool) -> tuple[Sql, Sql]:
+    """What stores the state that a model starts from: INSERT INTO …, and what comes before __dist_key__, hop, start.
+
+    Makes a table for a large state.
+    """
+    model.large_start = large
+    if large:
+        session.run(create_sql(platform, own_table_of(run, model, 0)))
+        return sql("INSERT INTO {table} (__dist_key__, {own})", table=own_table_of(run, model, 0), own=OF_OWN), sql("")
+    table = shared(run.storage)[run.shared.current]
+    run.shared.filled[run.shared.current] = True
+    lead = sql("{model}, ", model=model.number)
+    return sql("INSERT INTO {table} (model, __dist_key__, {own})", table=table, own=OF_OWN), lead
+
+
+def has_own_table(model: Model, hop: int) -> bool:
+    """Whether the state of a model after a hop has a table of its own."""
+    return model.large_start if hop == 0 else not is_small(model.state_bytes)
+
+
+def read_from(run: Run, model: Model, hop: int) -> Sql:
+    """The rows of a model's state after a hop, with its copies on other segments: FROM … WHERE …."""
+    if has_own_table(model, hop):
+        return sql("FROM {table} WHERE hop = {hop}", table=own_table_of(run, model, hop), hop=hop)
+    return _shared_rows(run.storage, model.number, hop)
+
+
+def tables_of_state(storage: str, model: int, hop: int, which: str, state_bytes: int) -> list[Name]:
+    """The tables that may have a model's best state, or its last one after so many hops."""
+    if is_small(state_bytes):
+        return shared_names(storage)
+    return [best_table_name(storage, model) if which == BEST else table_name(storage, model, hop)]
+
+
+def rows_of_state(storage: str, model: int, hop: int, which: str, state_bytes: int) -> Sql:
+    """The rows of a model's best state, or of its last one after so many hops: FROM … WHERE …."""
+    if is_small(state_bytes):
+        return _shared_rows(storage, model, hop)
+    (name,) = tables_of_state(storage, model, hop, which, state_bytes)
+    return sql("FROM {table} WHERE hop = {hop}", table=name.sql, hop=hop)
+
+
+def _shared_rows(storage: str, model: int, hop: int) -> Sql:
+    # One statement sees a state in one of the tables, whenever it moves.
+    first, second = shared(storage)
+    return sql(
+        "FROM (SELECT * FROM {first} UNION ALL SELECT * FROM {second}) s WHERE model = {model} AND hop = {hop}",
+        first=first,
+        second=second,
+        model=model,
+        hop=hop,
+    )
+
+
+def most_bytes(run: Run) -> int:
+    """The most that the states of a run take on disk."""
+    most = needed_bytes(run) and FEWEST_APPENDED + (TIMES_NEEDED + 2) * needed_bytes(run)
+    tables = 3 if run.options.keep == BEST else 2
+    for model in run.models.values():
+        if not is_small(model.state_bytes):
+            replicas = len(run.segments_of(model)) if run.averages else 0
+            most += (tables + replicas) * on_disk(model.state_bytes)
+    return most
+
+
+def on_disk(state_bytes: int) -> int:
+    """About how many bytes a state takes in a table."""
+    return PAGE * math.ceil(state_bytes / WHOLE_PAGE)

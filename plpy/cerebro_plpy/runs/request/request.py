@@ -366,11 +366,21 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             f"'{name}' does not say which table holds the architectures.{there}",
             hint="madlib.generate_model_configs() and madlib.load_model_selection_table() make it.",
         )
-    table = relations.existing(db, named, "It should hold the architectures.")
+    table = relations.existing(db, named_beside(db, selection.name, named), "It should hold the architectures.")
     architectures = {
         model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
-    return Configurations(f"'{selection.text}'", rows, architectures, selection.text, table.text)
+    return Configurations(f"'{selection.text}'", rows, architectures, selection.text, named)
+
+
+def named_beside(db: Database, selection: Name, text: str) -> str:
+    """The name of the architectures' table in the summary of a selection table, found whatever the search_path is.
+
+    A name without a schema, as MADlib stores it, means a table in the schema of the selection table, if there is one.
+    """
+    name = Name.parse(text)
+    beside = Name(selection.schema, name.table)
+    return beside.quoted if name.schema is None and relations.find(db, beside) is not None else text
 
 
 def say_tensorboard(db: Database, texts: Iterable[str | None]) -> None:

@@ -253,6 +253,8 @@ def other_session(db: Database) -> Iterator[Session]:
     """A session of the caller's that commits; its messages become the caller's, and its errors, too."""
     with recorder.opened(db, "packing", "the session that packs") as session:
         session.hear = lambda message: _repeat(db, message)
+        # The functions that a view of the caller's calls may need it.
+        session.configure(search_path=db.value(sql("SELECT pg_catalog.current_setting('search_path')")))
         try:
             yield session
         except psycopg2.Error as error:

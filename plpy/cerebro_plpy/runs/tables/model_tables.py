@@ -139,7 +139,7 @@ def materialize(
             f" {run['options'].objective} yet: the table has the last state"
         )
     if replace:
-        for ending in ("_weights", "_info", "_summary", ""):
+        for ending in ("", "_weights", "_info", "_summary"):  # whoever reads them locks the first one first
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
@@ -169,19 +169,15 @@ def _make_models(db: Database, made: MadeTables) -> None:
     db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
     chunks, changed = None, []
     for state in made.states:
-        table = state_tables.table_of_state(run["storage"], state.model, state.hop, state.which)
+        where = (run["storage"], state.model, state.hop, state.which, state.state_bytes)
         dist_key = int(run["dist_keys"][state.segment])
-        rows = sql(
-            "FROM {table} WHERE hop = {hop} AND __dist_key__ = {dist_key}",
-            table=table.sql,
-            hop=state.hop,
-            dist_key=dist_key,
-        )
+        rows = sql("{rows} AND __dist_key__ = {dist_key}", rows=state_tables.rows_of_state(*where), dist_key=dist_key)
         if not weights.has_checksum(db, rows, state.state_sha256):
             changed.append(state.key)
+            names = " or ".join(name.quoted for name in state_tables.tables_of_state(*where))
             db.warning(
                 f"configuration {state.key} is left out: its state is not the one that was committed",
-                hint=f"Rows of {table.quoted} were changed or deleted by hand.",
+                hint=f"Rows of {names} were changed or deleted by hand.",
             )
             continue
         first, size = state.weights_offset, state.weights_bytes

@@ -30,6 +30,7 @@ class Epoch:
     """A complete epoch, on record or in a transaction that is under way."""
 
     number: int
+    hop: int  # the last one of the epoch
     score: float
     kept: bool
 
@@ -46,7 +47,7 @@ class Objectives:
         self._figures: dict[tuple[int, int], dict[int, Figures]] = {}
         self._recorded: set[tuple[int, int]] = set()  # model, epoch
         self._best: dict[int, float] = {}  # the score of the state that is kept
-        self._kept: dict[int, int] = {}  # how many states were kept so far
+        self.best: dict[int, int] = {}  # model -> the hop whose state is kept
         self._under_way: dict[Unit, Epoch] = {}  # in transactions of these units
         if self.wanted:
             self._load()
@@ -58,7 +59,7 @@ class Objectives:
         self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
         if visit.hop % self.run.hops_per_epoch(self.run.models[visit.model]):
             return []
-        return self._completed(visit, dist_key)
+        return self._completed(visit, dist_key, trained.state.bytes)
 
     def after_evaluation(self, unit: Evaluate, rows: int, loss: float, metrics: Mapping[str, Any]) -> list[Statement]:
         """What belongs into the transaction of an evaluation."""
@@ -67,7 +68,8 @@ class Objectives:
         parts = self._add(unit.model, unit.epoch, unit.part, rows, loss, metrics)
         if not parts.keys() >= set(self.run.parts(unit.dataset)):
             return []
-        return self._completed(unit, self.run.models[unit.model].dist_key)
+        model = self.run.models[unit.model]
+        return self._completed(unit, model.dist_key, model.state_bytes)
 
     def committed(self, unit: Unit) -> None:
         """The transaction of a unit is committed."""
@@ -80,7 +82,7 @@ class Objectives:
         if self._under_way.pop(unit, None) is not None:
             self._load_epochs(unit.model)
 
-    def _completed(self, unit: Unit, dist_key: int) -> list[Statement]:
+    def _completed(self, unit: Unit, dist_key: int, state_bytes: int) -> list[Statement]:
         epoch = (unit.model, unit.epoch)
         # Once all parts are known, a part whose own record was lost is evaluated again.
         elsewhere = any((other.model, other.epoch) == epoch for other in self._under_way if other != unit)
@@ -91,23 +93,23 @@ class Objectives:
         if value is None or score is None:
             return []
         kept = self.keeps and score < self._best.get(unit.model, math.inf)
-        self._under_way[unit] = Epoch(unit.epoch, score, kept)
+        self._under_way[unit] = Epoch(unit.epoch, unit.hop, score, kept)
         return [
-            *(self._keep(unit, dist_key) if kept else ()),
+            *(self._keep(unit, dist_key, state_bytes) if kept else ()),
             self.log.objective(unit.model, unit.epoch, unit.hop, value, kept),
         ]
 
-    def _keep(self, unit: Unit, dist_key: int) -> Sequence[Statement]:
-        """Copy the state after a hop into the model's table of best states."""
+    def _keep(self, unit: Unit, dist_key: int, state_bytes: int) -> Sequence[Statement]:
+        """Copy a large state after a hop into the model's table of best states.  A small one stays where it is."""
         model = self.run.models[unit.model]
+        if state_tables.is_small(state_bytes):
+            return []
         best = state_tables.best_table_name(self.run.storage, model.number).sql
-        times = self._kept.get(model.number, 0)
-        ready = []
-        if times == 0:
-            ready.append(Statement(state_tables.create_sql(self.platform, best)))
-        elif times % state_tables.appended(model.state_bytes) == 0:
-            ready.append(Statement(state_tables.emptied_sql([best], sql("DELETE FROM {best}", best=best))))
-        source = state_tables.table_of(self.run, model, unit.hop)
+        if unit.model in self.best:
+            ready = state_tables.emptied_sql([best], sql("DELETE FROM {best}", best=best))
+        else:
+            ready = state_tables.create_sql(self.platform, best)
+        source = state_tables.own_table_of(self.run, model, unit.hop)
         copy = sql(
             "INSERT INTO {best} (__dist_key__, hop, start, payload) SELECT __dist_key__, hop, start, payload"
             " FROM {source} WHERE hop = {hop} AND __dist_key__ = {dist_key}",
@@ -116,7 +118,7 @@ class Objectives:
             hop=unit.hop,
             dist_key=dist_key,
         )
-        return [*ready, Statement(copy)]
+        return [Statement(ready), Statement(copy)]
 
     def _add(
         self, model: int, epoch: int, place: int, rows: int, loss: float | None, metrics: Mapping[str, Any]
@@ -146,11 +148,12 @@ class Objectives:
             score = self.objective.score(value)
             assert score is not None
             if (model, epoch) not in self._recorded:
-                self._on_record(model, Epoch(epoch, score, kept))
+                hop = epoch * self.run.hops_per_epoch(self.run.models[model])
+                self._on_record(model, Epoch(epoch, hop, score, kept))
 
     def _on_record(self, model: int, epoch: Epoch) -> None:
         self._recorded.add((model, epoch.number))
         self._figures.pop((model, epoch.number), None)
         if epoch.kept:
             self._best[model] = epoch.score
-            self._kept[model] = self._kept.get(model, 0) + 1
+            self.best[model] = epoch.hop

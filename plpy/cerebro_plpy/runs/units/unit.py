@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
 from cerebro_db.core import protocol
-from cerebro_db.core.errors import WrongState
+from cerebro_db.core.errors import CorruptState, WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import Computation, MetricStates, StateRef
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import Sql, sql
 
-from ...platform.base import Platform
+from ...platform.base import Platform, StateRows
 from ...sessions.failures import Refused
 from ...sessions.overlap import AnotherTask, Task
-from ...sessions.session import Statement
+from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Team, Worker
 from ..record import state_tables
 from ..record.log import RunLog
@@ -37,6 +37,7 @@ class Result:
     loss: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: Refused | None = None  # the unit was refused; perhaps it will be tried again
+    building: float = 0.0  # seconds in which the trainer built or compiled the model
 
 
 @dataclass
@@ -45,11 +46,17 @@ class Fetched:
 
     refs: list[StateRef]
     statements: list[Statement] = field(default_factory=list)
-    may_be_gone: bool = False  # not all are rows: a trainer has one in memory, or segments have left files
+    # A trainer has one in memory, segments have left files, or rows may be in another table by now.
+    may_be_gone: bool = False
 
     @property
     def names(self) -> list[str]:
         return [ref.name for ref in self.refs if ref.name is not None]
+
+    @property
+    def before_order(self) -> list[Statement]:
+        """The statements, in the message of an order.  Their locks end before the trainer works for minutes."""
+        return [BEGIN, *self.statements, COMMIT] if self.statements else []
 
 
 @dataclass
@@ -84,12 +91,13 @@ class Units:
     ) -> None:
         """A hop is on record: the state of the model, or of a replica, is the one that this worker stored."""
         model = self.model(visit)
+        model.state_bytes = state_bytes
         if isinstance(visit, TrainReplica):
             model.replicas[visit.hop] = Replica(rows, sha256, worker.dist_key, counted)
         else:
             model.hops, model.sha256 = visit.hop, sha256
             model.epoch, model.metric_states = visit.epoch, counted
-            model.state_bytes, model.dist_key = state_bytes, worker.dist_key
+            model.dist_key = worker.dist_key
             model.replicas.clear()
         self.objectives.committed(visit)
         self.rows_done += rows
@@ -124,6 +132,8 @@ class Units:
         has in memory, if ``resident`` says that it is still there when the order comes to it.
         """
         fetched = Fetched([])
+        names = f"{self.run.id}/{time.monotonic()}"
+        shared: dict[int, list[tuple[int, int]]] = {}  # key of the segment that stored them -> model, hop
         for model, hop in wanted:
             in_memory = worker.resident.get(model.number)
             if resident and in_memory is not None and in_memory.hop == hop:
@@ -133,7 +143,7 @@ class Units:
             if hop == 0 and model.asked.initial == Initial.RANDOM:
                 fetched.refs.append(StateRef.seed())
                 continue
-            name = f"{self.run.id}/{model.number}/{hop}/{time.monotonic()}"
+            name = f"{names}/{model.number}/{hop}"
             state = model.after(hop)
             left = state.left
             if left is not None and left.place and (left.hop, left.place) == (hop, worker.place):
@@ -141,27 +151,37 @@ class Units:
                 fetched.refs.append(StateRef.full(name, state.sha256, left.file))
                 fetched.may_be_gone = True
                 continue
-            table = state_tables.table_of(self.run, model, hop)
-            copy, where = self.platform.hop_state(table, hop, worker.dist_key, state.dist_key)
-            if copy is not None:
-                fetched.statements.append(Statement(copy))
-            fetched.statements.append(
-                # One row to fetch, not one for each row of the state.
-                Statement(
-                    sql(
-                        "SELECT count(cerebro._state_in({}, start, payload)) FROM {table} {where}",
-                        table=table,
-                        where=where,
-                    ),
-                    (name,),
-                )
-            )
+            if state_tables.has_own_table(model, hop):
+                table = state_tables.own_table_of(self.run, model, hop)
+                rows = StateRows([table], table, state_tables.OF_OWN, sql("hop = {hop}", hop=hop))
+                fetched.statements += self._read(worker, rows, state.dist_key, sql("{}"), name)
+            else:
+                shared.setdefault(state.dist_key, []).append((model.number, hop))
             if hop == 0 and model.asked.initial == Initial.WEIGHTS:
                 fetched.refs.append(StateRef.weights(name))
             else:
                 assert state.sha256 is not None
                 fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.asked.adopts))
+        tables = state_tables.shared(self.run.storage)
+        for key, states in shared.items():
+            into = tables[self.run.shared.current]
+            rows = StateRows(tables, into, state_tables.OF_SHARED, state_tables.among(states))
+            fetched.statements += self._read(worker, rows, key, sql("{} || model || '/' || hop"), f"{names}/")
+            fetched.may_be_gone = True  # states that move meanwhile are in the table that was read first
         return fetched
+
+    def _read(self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str) -> list[Statement]:
+        """What brings states to a segment, each under its name."""
+        copies, where = self.platform.hop_states(rows, worker.dist_key, key)
+        # One row to fetch, not one for each row of a state.
+        query = sql("SELECT count(cerebro._state_in({name}, start, payload)) FROM", name=name)
+        return [
+            *map(Statement, copies),
+            *(
+                Statement(sql("{query} {table} WHERE {where}", query=query, table=table, where=where), (given,))
+                for table in rows.tables
+            ),
+        ]
 
     async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:
         try:
@@ -192,16 +212,16 @@ class Units:
         fetched = fetched or self.fetch(worker, wanted, resident=resident)
         started = time.monotonic()
         try:
-            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.statements])
+            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.before_order])
         except Refused as refused:
-            if not (fetched.may_be_gone and isinstance(refused.error, WrongState)):
+            if not (fetched.may_be_gone and isinstance(refused.error, (WrongState, CorruptState))):
                 raise
             for model, hop in wanted:
                 worker.resident.pop(model.number, None)
                 model.after(hop).left = None
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
-            answer = await give(worker, order_for(fetched.refs), before=fetched.statements)
+            answer = await give(worker, order_for(fetched.refs), before=fetched.before_order)
         return answer, time.monotonic() - started
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:

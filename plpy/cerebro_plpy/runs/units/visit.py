@@ -5,6 +5,7 @@ One order may train several models: fused in one pass, or one after the other.  
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
 from cerebro_db.core.sql import sql
 
+from ...platform.base import LeftState
 from ...sessions.failures import Refused
 from ...sessions.overlap import AnotherTask, Task
 from ...sessions.session import BEGIN, COMMIT, Statement
@@ -128,11 +130,10 @@ async def commit(
         share = {stage: round(spent / len(visits), 6) for stage, spent in group.seconds.items()}
         for visit, member in zip(visits, group.members):
             part = (sum(group.seconds.values()) / len(visits) + beside / count) / whole
-            result = _result(units, visit, member)
+            result = _result(units, visit, member, share.get("build", 0.0))
             results.append(result)
             if result.reason is None:
                 kept.append((visit, member))
-                records += _store(units, worker, visit, trained.visit, member)
                 records.append(
                     units.log.units.hop(
                         visit,
@@ -155,9 +156,8 @@ async def commit(
                 records += units.objectives.after_visit(visit, member, worker.dist_key)
             elapsed += part
     if kept:
-        records += _free(units, kept)
         before = time.monotonic()
-        await Statement.joined([BEGIN, *records, COMMIT])
+        await _commit(units, worker, trained.visit, kept, records)
         if not task.shares_session:
             units.times.moving_states += time.monotonic() - before
     worker.still_resident(trained.resident, trained.trainer_pid)
@@ -184,43 +184,81 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
     )
 
 
-def _result(units: Units, visit: Train, member: TrainedMember) -> Result:
+def _result(units: Units, visit: Train, member: TrainedMember, building: float) -> Result:
     reason = None
     if not member.finite and units.run.options.nan != "keep":
         reason = f"the loss became {member.loss} in epoch {visit.epoch} on segment {visit.segment}"
-    return Result(reason, member.rows, member.loss, member.metrics)
+    return Result(reason, member.rows, member.loss, member.metrics, building=building)
 
 
-def _store(units: Units, worker: Worker, visit: Train, number: int, member: TrainedMember) -> list[Statement]:
-    """The statements that store a state that the trainer has left in a file."""
-    model = units.model(visit)
-    model.state_bytes = model.state_bytes or member.state.bytes
-    table = state_tables.table_of(units.run, model, visit.hop)
-    ready = state_tables.ready_sql(units.platform, units.run, model, visit.hop)
-    function = sql("cerebro._state_out({number}, {index})", number=number, index=member.state.index)
-    made = units.platform.made_on_segment(function, worker.dist_key)
+async def _commit(
+    units: Units, worker: Worker, number: int, kept: Sequence[tuple[Train, TrainedMember]], records: Sequence[Statement]
+) -> None:
+    """Store the states that visits have left in files, with their records, in one transaction."""
+    run, small = units.run, []
+    statements = [BEGIN]
+    for visit, member in kept:
+        if state_tables.is_small(member.state.bytes):
+            small.append((visit, member))
+        else:
+            statements += _store_large(units, worker, number, visit, member)
+    with contextlib.ExitStack() as stack:
+        if small:
+            current = stack.enter_context(
+                run.shared.appending(sum(state_tables.on_disk(member.state.bytes) for _, member in small))
+            )
+            statements += _store_small(units, worker, number, small, current)
+        statements += [*records, *_free_large(units, kept)]
+        if run.shared.may_move:
+            stack.enter_context(run.shared.emptying())
+            states = state_tables.needed(run, units.objectives.best, units.keep_two)
+            statements.append(Statement(state_tables.moved_sql(run.storage, run.shared.other, states)))
+        await Statement.joined([*statements, COMMIT])
+    run.shared.turn(lambda: state_tables.needed_bytes(run))
+
+
+def _store_small(
+    units: Units, worker: Worker, number: int, kept: Sequence[tuple[Train, TrainedMember]], current: int
+) -> list[Statement]:
+    left = [LeftState(member.state.index, visit.model, visit.hop) for visit, member in kept]
     return [
-        *([] if ready is None else [Statement(ready)]),
+        Statement(
+            sql(
+                "INSERT INTO {table} (__dist_key__, model, hop, start, payload)"
+                " SELECT s.__dist_key__, s.model, s.hop, (s.made).start, (s.made).payload FROM ({made}) s",
+                table=state_tables.shared(units.run.storage)[current],
+                made=made,
+            )
+        )
+        for made in units.platform.states_made(number, left, worker.dist_key)
+    ]
+
+
+def _store_large(units: Units, worker: Worker, number: int, visit: Train, member: TrainedMember) -> list[Statement]:
+    model = units.model(visit)
+    function = sql("cerebro._state_out({number}, {index})", number=number, index=member.state.index)
+    return [
+        Statement(state_tables.ready_sql(units.platform, units.run, model, visit.hop)),
         Statement(
             sql(
                 "INSERT INTO {table} (__dist_key__, hop, start, payload)"
                 " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
-                table=table,
+                table=state_tables.own_table_of(units.run, model, visit.hop),
                 hop=visit.hop,
-                made=made,
+                made=units.platform.made_on_segment(function, worker.dist_key),
             )
         ),
     ]
 
 
-def _free(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Statement]:
-    """Free large old states at once."""
+def _free_large(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Statement]:
+    """Free the states that large ones replace at once."""
     if units.keep_two:
         return []
     old = [
         table
         for visit, member in kept
-        if member.state.bytes > state_tables.FREE_AT_ONCE
+        if not state_tables.is_small(member.state.bytes)
         for table in state_tables.superseded(units.run, units.model(visit), visit.hop)
     ]
     return [Statement(state_tables.emptied_sql(old))] if old else []

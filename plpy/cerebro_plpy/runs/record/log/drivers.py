@@ -6,14 +6,16 @@ import os
 import time
 from typing import Any
 
-from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
+import psycopg2
+
+from cerebro_db.core.errors import Cancelled, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.sql import literal, sql
 
 from ....database import locks
 from ....database.polling import LISTEN_EVERY
 from ....sessions import limits
-from ....sessions.session import BEGIN, COMMIT, ROLLBACK, Session
+from ....sessions.session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session
 from ..run import no_such_run, require_countable
 from .base import OWN, OWN_IN_VIEW, Ask, Part
 from .events import Events
@@ -81,13 +83,31 @@ class Drivers(Part):
             )
         return owners[0]
 
-    def claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False) -> None:
-        """Become the one session that drives the run, or say which session does.  Submitted: nobody waits for it."""
+    def claim(
+        self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool = False, begins: bool = False
+    ) -> None:
+        """Become the one session that drives the run, or say which session does.
+
+        Submitted: nobody waits for it.  Begins: a run that was cancelled meanwhile does not begin.
+        """
+        deadline = time.monotonic() + ENDURE
+        while True:
+            try:
+                return self._claim_at_once(recorder, epochs, retry_failed, submitted, begins)
+            except psycopg2.Error as error:  # nothing is on record: the transaction is repeated as a whole
+                if recorder.own or recorder.lost or not recorder.endures(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(LISTEN_EVERY)
+            recorder.listen()
+
+    def _claim_at_once(
+        self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool, begins: bool
+    ) -> None:
         listen = recorder.listen
         recorder.run_statement(BEGIN)
         try:
             self._lock(recorder)
-            self._claim(recorder, epochs, retry_failed, submitted)
+            self._claim(recorder, epochs, retry_failed, submitted, begins)
             # Between the claim and the code that records an end, nothing may raise: not even a cancel.
             recorder.listen = lambda: None
             recorder.run_statement(COMMIT)
@@ -113,7 +133,7 @@ class Drivers(Part):
                     raise locks.in_use(what)
                 time.sleep(LISTEN_EVERY)
 
-    def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool) -> None:
+    def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool, begins: bool) -> None:
         for _ in range(2):
             found = self._all(
                 sql(
@@ -131,6 +151,13 @@ class Drivers(Part):
             raise InUse(
                 f"run {self.run} is being driven by the session with process id {driver}",
                 hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
+            )
+        # A session of a submitted run begins it because of the event SUBMITTED.
+        if submitted:
+            begins = self._events.last_of(Event.SUBMITTED, Event.CANCEL_REQUESTED) == Event.CANCEL_REQUESTED
+        if begins and status == RunStatus.CANCELLED:
+            raise Cancelled(
+                f"run {self.run} was cancelled before it began", hint=f"SELECT cerebro.resume({self.run}) begins it."
             )
         if epochs is not None and epochs < planned:
             raise InvalidArgument(
@@ -170,7 +197,11 @@ class Drivers(Part):
 
 
 def session_of(recorder: Session) -> dict[str, Any]:
-    """The session that this function runs in, as the log names it: a process id alone may be used again."""
+    """The session that this function runs in, as the log names it: a process id alone may be used again.
+
+    With its transaction: as long as that lasts, it may still make the model tables.
+    """
     # JSON's format of a timestamp is read back the same under every DateStyle.
-    began = sql("SELECT to_jsonb(backend_start) FROM cerebro._sessions() WHERE pid = {}")
-    return {"pid": os.getpid(), "backend_start": recorder.run(began, (os.getpid(),))[0][0]}
+    began = sql("SELECT to_jsonb(backend_start), transaction FROM cerebro._sessions() WHERE pid = {}")
+    ((backend_start, transaction),) = recorder.run(began, (os.getpid(),))
+    return {"pid": os.getpid(), "backend_start": backend_start, "transaction": transaction}

@@ -54,8 +54,8 @@ class Events(Part):
             )
         )
 
-    def note_end(self, recorder: Session, event: Event, error: BaseException) -> None:
-        """Record the end of a run that is under way; its end is recorded once.
+    def note_end(self, recorder: Session, event: Event, error: BaseException, *, begun: bool = True) -> None:
+        """Record the end of a run that is under way; its end is recorded once.  ``begun``: or that has not begun.
 
         In a DO block, which no resource queue of Greenplum keeps waiting: the cancel of a run must not wait.
         """
@@ -67,9 +67,15 @@ class Events(Part):
                 " WHERE (SELECT event FROM cerebro.event WHERE {own}"
                 " AND event IN ({listed}) ORDER BY event_id DESC LIMIT 1) = {}",
                 own=OWN,
-                listed=listed((Event.STARTED, *ENDINGS)),
+                listed=listed((Event.CREATED, Event.STARTED, *ENDINGS)),
             ),
-            (self.run, event.value, json.dumps(recordable_detail(detail)), self.run, Event.STARTED.value),
+            (
+                self.run,
+                event.value,
+                json.dumps(recordable_detail(detail)),
+                self.run,
+                (Event.STARTED if begun else Event.CREATED).value,
+            ),
         )
         recorder.run(sql("DO {block}", block=quoting(sql("BEGIN {insert}; END", insert=insert))))
 
@@ -164,10 +170,10 @@ class Events(Part):
         asked = self.new_requests()
         return [self.request_of(row) for row in self.ask(asked.sql, asked.parameters or ())]
 
-    def heartbeat(self, done: int, total: int) -> Statement:
+    def heartbeat(self, done: int, total: int, left: float | None) -> Statement:
         return Statement(
-            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total) VALUES ({}, {}, {})"),
-            (self.run, done, total),
+            sql("INSERT INTO cerebro.heartbeat (run, rows_done, rows_total, seconds_left) VALUES ({}, {}, {}, {})"),
+            (self.run, done, total, left),
         )
 
     def decide(self, decision: Decision, policy: str) -> Statement:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core import run_options
-from cerebro_db.core.documents import decoded
+from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
 
 from ..run import no_such_run
-from .base import OWN, OWN_IN_VIEW, Part
+from .base import OWN, Part
 
 
 class Known(Part):
@@ -22,12 +22,20 @@ class Known(Part):
         """The models of a run that the caller may see."""
         found = self._all(
             sql(
-                "SELECT model, configuration, status, parameters::text AS parameters FROM cerebro.leaderboard"
+                "SELECT model, configuration, status, parameters::text AS parameters, chosen::text AS chosen"
+                " FROM cerebro.leaderboard"
                 " WHERE run = {} AND owner = {} ORDER BY model"
             ),
             owner,
         )
-        return [Standing(*row) for row in found]
+        return [
+            Standing(model, key, status, parameters, self._chosen(chosen))
+            for model, key, status, parameters, chosen in found
+        ]
+
+    def _chosen(self, text: str | None) -> dict[str, Any] | None:
+        where = f"what was chosen for a configuration of run {self.run}"
+        return None if text is None else dict(Fields(decoded(text, where), where).document)
 
     def size(self, owner: str) -> tuple[int, int]:
         """The planned epochs and the segments of a run that the caller may see."""
@@ -96,12 +104,6 @@ class Known(Part):
             for (text,) in self._all(
                 sql("SELECT compile::text AS compile FROM cerebro.configuration WHERE {own}", own=OWN)
             )
-        )
-
-    def seconds_left(self) -> float | None:
-        """The estimate of the view; None as long as there is none."""
-        return self._value(
-            sql("SELECT seconds_left FROM cerebro.run_progress WHERE {own_in_view}", own_in_view=OWN_IN_VIEW)
         )
 
     def require_own(self) -> None:

@@ -12,12 +12,13 @@ from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.sql import literal, sql
 
 from ....sessions.session import Session, Statement
+from .. import state_tables
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
-from .base import MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
+from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import States
 
@@ -192,7 +193,9 @@ class PlanLog(Part):
         found = {}
         for number, text in self._all(
             sql(
-                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}",
+                # A model that goes on with another engine has another event.
+                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}"
+                " ORDER BY event_id",
                 model_events=MODEL_EVENTS,
                 own=OWN,
                 built=literal(Event.BUILT),
@@ -239,19 +242,41 @@ class PlanLog(Part):
                 run.models[number].epoch, run.models[number].metric_states = epoch, counted_states(counted)
 
         for model in run.models.values() if run.averages else ():
-            model.replicas = {
-                hop: Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
-                for hop, segment, rows, sha256, counted in self._all(
-                    sql(
-                        "SELECT hop, segment, rows, state_sha256, metric_states FROM cerebro.hop"
-                        " WHERE {own} AND model = {} AND hop > {} AND kind = {train_replica} ORDER BY hop",
-                        own=OWN,
-                        train_replica=literal(HopKind.TRAIN_REPLICA),
-                    ),
-                    model.number,
-                    model.hops,
-                )
-            }
+            for hop, segment, rows, sha256, counted, state_bytes in self._all(
+                sql(
+                    "SELECT hop, segment, rows, state_sha256, metric_states, state_bytes FROM cerebro.hop"
+                    " WHERE {own} AND model = {} AND hop > {} AND kind = {train_replica} ORDER BY hop",
+                    own=OWN,
+                    train_replica=literal(HopKind.TRAIN_REPLICA),
+                ),
+                model.number,
+                model.hops,
+            ):
+                model.replicas[hop] = Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
+                model.state_bytes = state_bytes
+        self._load_large_starts(run)
+        begun = any(one.hops or one.replicas or one.asked.initial != Initial.RANDOM for one in run.models.values())
+        run.shared.filled = [begun, begun]
+
+    def _load_large_starts(self, run: Run) -> None:
+        """Which given initial states are too large for the tables that all models share: they have one of their own."""
+        given = {
+            state_tables.table_name(run.storage, number, 0).table: model
+            for number, model in run.models.items()
+            if model.asked.initial != Initial.RANDOM
+        }
+        if given:
+            for (name,) in self.ask(
+                sql(
+                    # Others can make things of these names, too, also views that run code.
+                    "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace ="
+                    " pg_catalog.to_regnamespace({}) AND relname = ANY ({}::pg_catalog.name[])"
+                    " AND relkind = 'r' AND relowner = {me}::pg_catalog.oid",
+                    me=ME,
+                ),
+                (STATE_SCHEMA, list(given)),
+            ):
+                given[name].large_start = True
 
     def _require_hop(self, run: Run, model: Model, hop: int, epoch: int, segment: int) -> None:
         """An error for a hop that the model cannot have: the row may be one of a user."""

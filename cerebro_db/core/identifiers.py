@@ -1,0 +1,70 @@
+"""Tells whole numbers that identify rows from measurements that happen to be different in every row.
+
+Measurements coincide now and then.  How often, follows from how many rows there are and how close their values lie: 500
+ages between 0 and 100 have more than a thousand pairs of equal ones, and 500 prices between 100,000 and 200,000 about
+one.  Numbers that were given out one by one never coincide.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .distributions import Distribution
+
+FEWEST_ROWS = 20  # below, nothing is concluded from values being different in every row
+# Pairs of equal values that chance would make.  That there is none then has a probability of e^-9, or 0.01 %.
+MANY_PAIRS = 9.0
+GROUP = 20  # rows among which values count as evenly spread
+NEARLY = 20  # numbers identify rows, too, if they coincide less than a 20th as often as by chance
+
+# Whole words of a name, in snake_case or camelCase.
+_OF_A_KEY = re.compile(r"(^|_)(id|key|uid|uuid|guid|rowid|rownum|rownames?|row_names?|nr|no)$|^(index|idx|row)$")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def pairs_by_chance(found: Distribution) -> float:
+    """How many pairs of rows would have the same whole number, if the numbers were drawn where these lie."""
+    pairs, rows, low = 0.0, 0, 0.0
+    left = found.rows
+    for one in found.bins:
+        low = low if rows else one.low
+        rows, left = rows + one.rows, left - one.rows
+        if rows >= GROUP and (left >= GROUP or not left):
+            pairs += rows * (rows - 1) / 2 / (one.high - low + 1)
+            rows = 0
+    if rows:
+        pairs += rows * (rows - 1) / 2 / (found.high - low + 1)
+    return pairs
+
+
+def coincide(found: Distribution) -> int:
+    """At least so many rows have the whole number of another row: more rows than numbers between low and high."""
+    return sum(max(0, one.rows - int(one.high - one.low) - 1) for one in found.bins)
+
+
+def named_as_key(name: str) -> bool:
+    return _OF_A_KEY.search(_CAMEL.sub("_", name).lower().replace(" ", "_").replace(".", "_")) is not None
+
+
+def may_identify(found: Distribution, name: str) -> bool:
+    """Whether it is worth counting the different numbers in all rows.  ``found``: of the training rows."""
+    if found.rows < FEWEST_ROWS or found.constant or coincide(found) * NEARLY > found.rows:
+        return False
+    return named_as_key(name) or pairs_by_chance(found) > MANY_PAIRS / 2
+
+
+def reason(found: Distribution, name: str, rows: int, different: int, consecutive: bool) -> str | None:
+    """Why a column of whole numbers identifies rows; None if it may be a measurement.
+
+    ``rows`` and ``different`` count all rows that are not NULL; ``found`` has those for training.
+    """
+    if rows == different and consecutive:
+        return "it numbers the rows"
+    by_chance = pairs_by_chance(found) * (rows / found.rows) ** 2
+    if rows == different and by_chance >= MANY_PAIRS:
+        return "its numbers are different in every row, so they identify rows"
+    if by_chance >= MANY_PAIRS and (rows - different) * NEARLY < min(by_chance, rows):
+        return "its numbers are different in nearly every row, so they identify rows"
+    if rows == different and named_as_key(name):
+        return "its numbers are different in every row, and its name is that of a key"
+    return None

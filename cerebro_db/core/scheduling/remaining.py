@@ -1,0 +1,193 @@
+"""Estimates how many seconds a run still takes, from its schedule, the pace of its units, its method and its budget.
+
+The work that is left are the visits that the models will make, those that will begin included.  A visit costs what the
+visits so far have cost without building, and a first visit to a segment the median of what first visits spent building.
+The work is divided among the segments; a run never ends before its longest model.  A budget can end it earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import median
+
+from ..records import dataclass, field
+from ..search.budget import Budget, Used
+from ..search.policy import Policy
+from .plan import Evaluate, Train, Unit
+from .progress import ModelProgress, Spent, Status
+from .schedule import Schedule
+
+MOST_OVERHEAD = 3.0  # times the time of the units: segments that wait, and what driver and sessions do between units
+PLACES = 50  # of models that will begin, of which the expected epochs are asked
+FEWEST_ROWS = 0.03  # of the visits under way, before their pace says anything
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A unit that a segment works on."""
+
+    unit: Unit
+    seconds: float  # so far
+    share: float = 0.0  # of its rows that are done, as far as it is known
+
+
+@dataclass
+class Pace:
+    """What the units of this session have cost.  What a first visit spends on building is apart: it happens once."""
+
+    visits: Spent = field(default_factory=Spent)  # without building
+    evaluations: Spent = field(default_factory=Spent)
+    of_models: dict[int, Spent] = field(default_factory=dict)  # the visits of each
+    seen: dict[int, set[int]] = field(default_factory=dict)  # model -> the segments where it was built
+    built: list[float] = field(default_factory=list)  # by each first visit of a model to a segment
+
+    def add(self, unit: Unit, seconds: float, building: float) -> None:
+        if isinstance(unit, Evaluate):
+            self.evaluations.add(seconds)
+            return
+        segments = self.seen.setdefault(unit.model, set())
+        if unit.segment in segments:
+            building = 0.0
+        else:
+            segments.add(unit.segment)
+            building = min(building, seconds)
+            self.built.append(building)
+        self.visits.add(seconds - building)
+        self.of_models.setdefault(unit.model, Spent()).add(seconds - building)
+
+    @property
+    def seconds(self) -> float:
+        """Of all units."""
+        return self.visits.seconds + self.evaluations.seconds + sum(self.built)
+
+    def is_settled(self, first_visits: int) -> bool:
+        """Whether it is known what building costs: the first of so many may have compiled for all others."""
+        each = self.visits.each
+        return each is None or len(self.built) >= first_visits or median(self.built or [0.0]) <= each
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is left to do, in seconds of a segment."""
+
+    seconds: float
+    longest: float  # of the model that ends last
+    models: int  # that can train at the same time
+
+
+def seconds_left(
+    schedule: Schedule,
+    policy: Policy,
+    pace: Pace,
+    *,
+    under_way: Iterable[UnderWay],
+    elapsed: float,
+    budget: Budget,
+    used: Used,
+    begins: int | None = None,
+) -> float | None:
+    """The estimate; None as long as nothing is known.
+
+    ``elapsed``: seconds since the first unit of this session.  ``begins``: how many models will begin in all, if the
+    policy proposes them.
+    """
+    busy = list(under_way)
+    each = pace.visits.each
+    if each is None:
+        each = _pace_of(busy)
+    ends = _end_of_budget(schedule, each, busy, budget, used)
+    if each is None or not pace.is_settled(schedule.plan.segments * min(2, len(schedule.progress))):
+        return ends
+    work = _work(schedule, policy, pace, each, busy, begins)
+    parallel = max(1, min(schedule.plan.segments, work.models))
+    done = sum(min(one.seconds, each) for one in busy if isinstance(one.unit, Train))
+    seen = pace.seconds + sum(one.seconds for one in busy)
+    overhead = min(MOST_OVERHEAD, max(1.0, elapsed * min(parallel, len(busy) or parallel) / seen)) if seen else 1.0
+    found = max((work.seconds - done) * overhead / parallel, work.longest - (done / len(busy) if busy else 0.0), 0.0)
+    return found if ends is None else min(found, ends)
+
+
+def _pace_of(busy: list[UnderWay]) -> float | None:
+    """Seconds of a visit, while none has ended: what those under way will have taken."""
+    told = [one.seconds / one.share for one in busy if one.share >= FEWEST_ROWS]
+    return sum(told) / len(told) if told else None
+
+
+def _work(
+    schedule: Schedule, policy: Policy, pace: Pace, each: float, busy: list[UnderWay], begins: int | None
+) -> Work:
+    plan = schedule.plan
+    building = median(pace.built) if pace.built else 0.0
+    # What the evaluations add to each visit.
+    judging = 1 + pace.evaluations.seconds / pace.visits.seconds if pace.visits.seconds else 1.0
+    slow = {
+        one.unit.model: one.seconds
+        for one in busy
+        if isinstance(one.unit, Train) and one.unit.segment in pace.seen.get(one.unit.model, ())
+    }
+    seconds, visits, models = 0.0, 0.0, 0
+    lengths = [0.0]
+    for place, (number, mine) in enumerate(schedule.progress.items()):
+        if mine.status is not Status.ACTIVE:
+            continue
+        models += 1
+        expected = _visits_left(mine, policy.expected_epochs(place, mine.hops // len(mine.order)))
+        own = pace.of_models.get(number)
+        costs = max((own.each if own is not None and own.units > 1 else None) or each, slow.get(number, 0.0))
+        unbuilt = min(expected, max(0, len(set(mine.order)) - len(pace.seen.get(number, ()))))
+        length = expected * costs * judging + unbuilt * building
+        seconds, visits = seconds + length, visits + expected
+        lengths.append(length)
+    begun = len(schedule.progress)
+    coming = max(0, (begins or 0) - begun)
+    if coming:
+        fresh = coming * _epochs(policy, range(begun, begun + coming), plan.epochs) * plan.segments
+        seconds += fresh * each * judging + coming * building * plan.segments
+        visits, models = visits + fresh, models + coming
+    if models and policy.asks:
+        # Models that wait may go on, as many as the method lets go on in all.
+        in_all = (begun + coming) * _epochs(policy, range(begun + coming), plan.epochs) * plan.segments
+        if in_all < (begun + coming) * plan.epochs * plan.segments:
+            seconds += max(0.0, in_all - schedule.hops - visits) * each * judging
+        # And one is the best, and trains all its epochs.
+        best = max((mine.hops for mine in schedule.progress.values() if mine.status is not Status.FAILED), default=0)
+        lengths.append((plan.epochs * plan.segments - best) * each * judging)
+    return Work(seconds, max(lengths), models * (plan.segments if _averages(schedule) else 1))
+
+
+def _epochs(policy: Policy, places: range, most: int) -> float:
+    """The mean of the epochs that models at these places are expected to train; some of them are asked."""
+    some = places[:: max(1, len(places) // PLACES)]
+    return sum(min(most, policy.expected_epochs(place, 0)) for place in some) / len(some) if some else 0.0
+
+
+def _averages(schedule: Schedule) -> bool:
+    """Whether replicas of a model train on all segments at the same time."""
+    return any(mine.plan.averages for mine in schedule.progress.values())
+
+
+def _visits_left(mine: ModelProgress, epochs: float) -> float:
+    return max(0.0, min(mine.total, epochs * len(mine.order)) - mine.hops)
+
+
+def _end_of_budget(
+    schedule: Schedule, each: float | None, busy: list[UnderWay], budget: Budget, used: Used
+) -> float | None:
+    """When the budget is spent, and the visits that have begun by then have ended."""
+    segments = schedule.plan.segments
+    ends = []
+    if budget.seconds is not None:
+        ends.append(budget.seconds - used.seconds)
+    if budget.unit_hours is not None:
+        ends.append((3600 * budget.unit_hours - used.unit_seconds) / segments - (each or 0.0) / 2)
+    if budget.hops is not None and each is not None:
+        ends.append((budget.hops - schedule.hops) * each / segments)
+    if not ends:
+        return None
+    end = max(0.0, min(ends))
+    if each is None:
+        return end
+    # Visits follow each other: on each segment, the last one is that in which the budget ends.
+    lefts = [max(0.0, each - one.seconds) for one in busy if isinstance(one.unit, Train)]
+    return max((left + each * math.ceil(max(0.0, end - left) / each) for left in lefts), default=end)

@@ -1,0 +1,159 @@
+"""What packing concludes from values: which columns identify rows or give the target away, and what targets become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab
+
+ROWS = 400
+CARS = f"""
+CREATE TABLE makers (maker integer PRIMARY KEY, country text);
+INSERT INTO makers SELECT i * 7, (ARRAY['it', 'de', 'jp'])[1 + i % 3] FROM generate_series(1, 40) i;
+CREATE TABLE cars (id integer PRIMARY KEY, plate uuid UNIQUE, maker integer REFERENCES makers, weight real,
+                   kg double precision, power integer, sold date, price numeric);
+INSERT INTO cars SELECT i, md5(i::text)::uuid, 7 * (1 + i % 40), 900 + i * 37 % 900 + i / 1000.0,
+                        800 + i * 7919 % 100003, 40 + i * 13 % 200, date '2020-01-01' + i, 5000 + i * 6151 % 9973
+  FROM generate_series(1, {ROWS}) i;
+CREATE VIEW cheap AS SELECT c.*, m.country FROM cars c JOIN makers m USING (maker) WHERE c.price < 14000;
+CREATE VIEW "over a view" AS SELECT id AS "Car", power, weight, price FROM cheap;
+CREATE VIEW sales AS SELECT c.id AS car, c.maker, c.weight, c.price, n FROM cars c, generate_series(1, 3) n;
+CREATE MATERIALIZED VIEW kept AS SELECT id, weight, price FROM cars;
+CREATE TABLE copied AS SELECT id, weight, kg, price FROM cars WHERE id % 3 > 0;
+"""
+
+
+@pytest.fixture(scope="module")
+def garage(lab: Lab) -> Lab:
+    lab(CARS.replace("plate uuid UNIQUE", "plate uuid") if lab.greenplum else CARS)
+    return lab
+
+
+def packed(garage: Lab, source: str, target: str = "price", **more: Any) -> tuple[dict[str, str], list[str], Any]:
+    """What the columns became, the notices, and the layout's key."""
+    garage.told()
+    garage("DROP TABLE IF EXISTS packed, packed_summary")
+    named = "".join(f", {name} => %s" for name in more)
+    garage(f"SELECT pack(%s, 'packed', %s, validation => 0, seed => 1{named})", source, target, *more.values())
+    told = garage.told()
+    became = dict(garage("SELECT column_name, prepared_as FROM prepared_columns('packed') WHERE NOT is_target"))
+    return became, told, garage.value("SELECT layout ->> 'key' FROM packed_summary")
+
+
+def ignored(told: list[str], column: str) -> str:
+    return next((line for line in told if f"the column '{column}' is ignored" in line), "")
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "why"),
+    [
+        ("cars", "id", "it is a key"),
+        ("cheap", "id", "a key of a table below the view"),
+        ('"over a view"', "Car", "a key of a table below the view"),
+        ("kept", "id", "a key of a table below the view"),
+        ("copied", "id", "different in every row"),
+    ],
+)
+def test_a_column_that_identifies_rows_is_no_input(garage: Lab, source: str, key: str, why: str) -> None:
+    became, told, recorded = packed(garage, source)
+    assert key not in became and why in ignored(told, key) and recorded == key
+    assert became["weight"] == "number"  # different in every row, but it is a measurement
+    named = "Car" if key == "Car" else "id"
+    again, told, _ = packed(garage, source, prepare=f'{{"{named}": "number"}}')
+    assert again[key] == "number" and not ignored(told, key)
+
+
+def test_measurements_that_happen_to_be_different_are_inputs(garage: Lab) -> None:
+    became, _, _ = packed(garage, "copied")
+    assert became == {"weight": "number", "kg": "number"}  # whole numbers far apart, too
+
+
+def test_the_key_of_a_joined_table_is_a_category(garage: Lab) -> None:
+    """A join repeats it, so it says which of few things a row is about."""
+    became, told, recorded = packed(garage, "sales")
+    assert became["car"] == became["maker"] == "category" and recorded is None and not ignored(told, "car")
+
+
+def test_the_hint_says_how_to_use_a_key(garage: Lab) -> None:
+    garage.told()
+    garage("DROP TABLE IF EXISTS packed, packed_summary")
+    garage("SELECT pack('cars', 'packed', 'price', validation => 0)")
+    (line,) = [line for line in garage.told() if "'id'" in line]
+    assert """HINT:  prepare => '{"id": "number"}' makes it an input.""" in line
+
+
+LEAKS = """
+CREATE TABLE orders AS SELECT i * 7919 % 100003 AS x, (i * 31 % 17)::real / 3 AS y, (i * 13 % 997)::numeric AS net,
+  (i * 13 % 997) * 1.19 AS gross, ln(1 + i * 13 % 997) AS logarithm, i * 7 % 10 AS grade,
+  CASE WHEN i * 7 % 10 > 6 THEN 'bad' ELSE 'good' END AS verdict,
+  CASE WHEN i * 7 % 10 > 6 THEN 'returned' WHEN i % 2 = 0 THEN 'sent' ELSE 'kept' END AS state,
+  CASE WHEN i * 7 % 10 > 6 AND i % 9 > 0 THEN 'maybe' ELSE 'no' END AS hint
+  FROM generate_series(1, 2000) i
+"""
+
+
+def test_a_column_that_gives_the_target_away_is_warned_of(garage: Lab) -> None:
+    garage(LEAKS)
+
+    def leaks(target: str, inputs: str) -> set[str]:
+        _, told, _ = packed(garage, "orders", target, inputs=inputs)
+        return {line.split("'")[1] for line in told if line.startswith("WARNING") and "alone predicts" in line}
+
+    assert leaks("verdict", "x, y, state, grade, hint") == {"state", "grade"}
+    assert leaks("gross", "x, y, net, logarithm, hint") == {"net", "logarithm"}
+    assert leaks("y", "x, net, grade, verdict") == set()
+
+
+TARGETS = """
+CREATE TABLE goals AS SELECT i * 37 % 101 AS x, date '2021-01-01' + i AS day, date '2021-01-01' + i % 40 AS of_few_days,
+  (i * 7 % 60)::text AS digits, (i * 7 % 2)::real AS flag, 1000000 + i AS large, 1000000 + i % 20 AS few_large,
+  json_build_object('a', i) AS document, (i % 7 * 10)::text::money AS cost
+  FROM generate_series(1, 300) i
+"""
+
+
+@pytest.fixture(scope="module")
+def goals(lab: Lab) -> Lab:
+    lab(TARGETS)
+    return lab
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "hint"),
+    [
+        ("day", "the target 'day' has", 'extract(epoch FROM "day")'),
+        ("digits", "is text, but all its 60 different values are numbers", '"digits": "category"'),
+        ("document", "labels of type json cannot be sorted", "text"),
+    ],
+)
+def test_a_target_that_is_no_class_is_refused(goals: Lab, target: str, said: str, hint: str) -> None:
+    for call in ("pack('goals', 'no', %s, 'x', validation => 0)", "train('goals', 'no', %s, inputs => 'x')"):
+        with pytest.raises(psycopg2.Error) as error:
+            goals(f"SELECT {call}", target)
+        assert said in str(error.value) and hint in error.value.diag.message_hint
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "said"),
+    [
+        ("flag", "real", 'It has only the values 0, 1; prepare => \'{"flag": "category"}\' makes classes of them'),
+        ("of_few_days", "class", "one of 40 classes, because its type is date. To predict a number, make a view with"),
+        ("large", "real", "because it has many different integers"),
+        ("few_large", "class", None),
+        ("cost", "class", '"cost"::numeric::double precision'),
+    ],
+)
+def test_a_target_that_might_be_another_is_told(goals: Lab, target: str, kind: str, said: str | None) -> None:
+    _, told, _ = packed(goals, "goals", target, inputs="x")
+    mine = [line for line in told if f"'{target}' is predicted" in line]
+    assert goals.value("SELECT layout #>> '{outputs,0,kind}' FROM packed_summary") == kind
+    assert [said in line for line in mine] == ([] if said is None else [True]), mine
+
+
+def test_classes_on_request(goals: Lab) -> None:
+    for target, classes in (("digits", 60), ("flag", 2)):
+        packed(goals, "goals", target, inputs="x", prepare=f'{{"{target}": "category"}}')
+        assert goals.value("SELECT layout #>> '{outputs,0,shape,0}' FROM packed_summary") == str(classes)
