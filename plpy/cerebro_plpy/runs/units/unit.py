@@ -211,7 +211,8 @@ class Units:
         fetched = fetched or self.fetch(worker, wanted, resident=resident)
         started = time.monotonic()
         try:
-            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.before_order])
+            first = [*before, *await self._in_own_message(fetched)]
+            answer = await give(worker, order_for(fetched.refs), before=first)
         except Refused as refused:
             if not (fetched.may_be_gone and isinstance(refused.error, (WrongState, CorruptState))):
                 raise
@@ -220,8 +221,15 @@ class Units:
                 model.after(hop).left = None
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
-            answer = await give(worker, order_for(fetched.refs), before=fetched.before_order)
+            answer = await give(worker, order_for(fetched.refs), before=await self._in_own_message(fetched))
         return answer, time.monotonic() - started
+
+    async def _in_own_message(self, fetched: Fetched) -> list[Statement]:
+        """The statements that go before an order, unless the platform wants a transaction in a message of its own."""
+        if not fetched.statements or self.platform.transactions_share_messages:
+            return fetched.before_order
+        await Statement.joined(fetched.before_order)
+        return []
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
         if not task.shares_session:  # else the times include waiting for other tasks
