@@ -172,12 +172,14 @@ class Units:
     def _read(self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str) -> list[Statement]:
         """What brings states to a segment, each under its name."""
         copies, where = self.platform.hop_states(rows, worker.dist_key, key)
-        # One row to fetch, not one for each row of a state.
-        query = sql("SELECT count(cerebro._state_in({name}, start, payload)) FROM", name=name)
+        # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
+        query = sql("SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, start, payload) AS n FROM", name=name)
         return [
             *map(Statement, copies),
             *(
-                Statement(sql("{query} {table} WHERE {where}", query=query, table=table, where=where), (given,))
+                Statement(
+                    sql("{query} {table} WHERE {where} OFFSET 0) s", query=query, table=table, where=where), (given,)
+                )
                 for table in rows.tables
             ),
         ]
