@@ -465,8 +465,8 @@ HANDLERS = (
     (r"SELECT cerebro\._worker_open\(", "opened"),
     (r"SELECT cerebro\._worker_close\(", "closed"),
     (r"SELECT cerebro\._work\(", "work"),
-    (r"SELECT count\(cerebro\._state_in\(\0( \|\| model \|\| '/' \|\| hop)?, start, payload\)\) FROM (\S+)"
-     r" WHERE (.*?)(?: AND __dist_key__ = (\d+))?$", "state_in"),
+    (r"SELECT count\(s\.n\) FROM \(SELECT cerebro\._state_in\(\0( \|\| model \|\| '/' \|\| hop)?, start, payload\) AS n"
+     r" FROM (\S+) WHERE (.*?)(?: AND __dist_key__ = (\d+))? OFFSET 0\) s$", "state_in"),
     (r"SELECT cerebro\._data_in\(", "data_in"),
     (r"SELECT 1 FROM pg_catalog\.pg_class", "versions"),
     (r"SELECT tableoid, ctid, xmin FROM", "versions"),

@@ -136,6 +136,8 @@ class Platform(abc.ABC):
     # A function that polls for a long time must poll through a session of its own, because the caller's session would
     # not survive the loss of a segment.
     waits_in_own_session: bool
+    # A message may have statements before BEGIN and after COMMIT.
+    transactions_share_messages: bool
     # A worker role acts for its user from the moment of its login, on the segments, too.  Otherwise SET ROLE is enough.
     sets_role_at_login: bool
     # A crash of the server that loses a commit loses all commits after it, too: there is one write-ahead log.

@@ -37,6 +37,7 @@ class Greenplum(Platform):
     # The caller's session loses its segments when one of them is lost.  If that happens between two statements of a
     # Python function, the function cannot go on.
     waits_in_own_session = True
+    transactions_share_messages = False  # "Cannot have an explicit BEGIN statement"
     # A segment's process that replaces a killed one knows the login, but no SET ROLE.  It has to finish what the killed
     # one has prepared, and only the role that prepared a transaction may finish it.
     sets_role_at_login = True

@@ -29,6 +29,7 @@ class PostgreSQL(Platform):
     subtransactions_are_safe = True
     keeps_teams = True
     waits_in_own_session = False
+    transactions_share_messages = True
     sets_role_at_login = False
     commits_later = sql("SET LOCAL synchronous_commit = off")
     loses_only_the_last_commits = True

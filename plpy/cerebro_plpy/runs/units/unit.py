@@ -173,12 +173,14 @@ class Units:
     def _read(self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str) -> list[Statement]:
         """What brings states to a segment, each under its name."""
         copies, where = self.platform.hop_states(rows, worker.dist_key, key)
-        # One row to fetch, not one for each row of a state.
-        query = sql("SELECT count(cerebro._state_in({name}, start, payload)) FROM", name=name)
+        # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
+        query = sql("SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, start, payload) AS n FROM", name=name)
         return [
             *map(Statement, copies),
             *(
-                Statement(sql("{query} {table} WHERE {where}", query=query, table=table, where=where), (given,))
+                Statement(
+                    sql("{query} {table} WHERE {where} OFFSET 0) s", query=query, table=table, where=where), (given,)
+                )
                 for table in rows.tables
             ),
         ]
@@ -212,7 +214,8 @@ class Units:
         fetched = fetched or self.fetch(worker, wanted, resident=resident)
         started = time.monotonic()
         try:
-            answer = await give(worker, order_for(fetched.refs), before=[*before, *fetched.before_order])
+            first = [*before, *await self._in_own_message(fetched)]
+            answer = await give(worker, order_for(fetched.refs), before=first)
         except Refused as refused:
             if not (fetched.may_be_gone and isinstance(refused.error, (WrongState, CorruptState))):
                 raise
@@ -221,8 +224,15 @@ class Units:
                 model.after(hop).left = None
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
-            answer = await give(worker, order_for(fetched.refs), before=fetched.before_order)
+            answer = await give(worker, order_for(fetched.refs), before=await self._in_own_message(fetched))
         return answer, time.monotonic() - started
+
+    async def _in_own_message(self, fetched: Fetched) -> list[Statement]:
+        """The statements that go before an order, unless the platform wants a transaction in a message of its own."""
+        if not fetched.statements or self.platform.transactions_share_messages:
+            return fetched.before_order
+        await Statement.joined(fetched.before_order)
+        return []
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
         if not task.shares_session:  # else the times include waiting for other tasks
