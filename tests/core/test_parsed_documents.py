@@ -185,7 +185,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "decision": (DECISION, Decision.from_json),
     "request to stop": ({"model": 3}, sound_request(Action.STOP)),
     "request to extend": ({"epochs": 3}, sound_request(Action.EXTEND)),
-    "request to add": ({"new": NEW}, sound_request(Action.ADD)),
+    "request to add": ({"new": NEW, "parameters": {"units": 3}}, sound_request(Action.ADD)),
     "request of a budget": ({"seconds": 3}, sound_request(Action.BUDGET)),
 }  # fmt: skip
 

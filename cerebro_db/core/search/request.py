@@ -18,8 +18,8 @@ from .decision import LARGEST, NewModel
 class Request:
     """A request that no decision answers yet.
 
-    The detail of STOP and GO_ON is {"model": 3}, of ADD {"new": what NewModel.to_json() gives}, of EXTEND
-    {"epochs": 30}, of BUDGET {"seconds": 60, ...}: the whole new budget. ADD with a parent is a clone.
+    The detail of STOP and GO_ON is {"model": 3}, of ADD {"new": what NewModel.to_json() gives,
+    "parameters": what the user gave}, of EXTEND {"epochs": 30}, of BUDGET {"seconds": 60, ...}: the whole new budget. ADD with a parent is a clone.
     """
 
     request: int
@@ -65,6 +65,7 @@ class Request:
         fields = self._fields()
         if self.action is Action.ADD:
             fields.value("new")
+            fields.value("parameters", None)  # as the user gave them: the view cerebro.requests shows them
             self.new.to_json()
         else:
             fields.whole("epochs" if self.action is Action.EXTEND else "model", 1, LARGEST)

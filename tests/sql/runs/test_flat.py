@@ -105,7 +105,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
         assert set(point) - {"architecture", "learning_rate"} == {"mlp": {"layers"}, "tower": {"width"}}.get(
             name, set()
         )
-    layers = flowers("SELECT chosen, json_array_length(architecture #> '{config,layers}') FROM mixed"
+    layers = flowers("SELECT chosen, json_array_length(mixed.architecture #> '{config,layers}') FROM mixed"
                      " JOIN leaderboard USING (configuration) WHERE run = %s", run)  # fmt: skip
     by_depth = {(point["architecture"], point.get("layers")): count for point, count in layers}
     assert by_depth["mlp", 1] > by_depth["mlp", 0] and by_depth["tower", None] == 3
