@@ -209,7 +209,7 @@ def test_a_dump_does_not_end_a_run(source: tuple[str, Source], cluster: clusters
         run = lab.submit("train", "beside", "mst", EPOCHS, options=OPTIONS)
         eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= 5, 60, "five hops")
         storage = lab.value("SELECT storage FROM run WHERE run = %s", run)
-        for leaf in (f"{storage}_1_0", f"{storage}_1_1"):
+        for leaf in (f"{storage}_shared_0", f"{storage}_shared_1"):
             cursor.execute(f'LOCK TABLE cerebro_state."{leaf}" IN ACCESS SHARE MODE')
         assert lab.value("SELECT wait(%s, 100)", run) == "finished"
     assert lab.states(run) == source[1].expected
