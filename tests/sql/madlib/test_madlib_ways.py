@@ -125,20 +125,20 @@ def test_a_lost_summary_is_made_again(madlib: Lab) -> None:
     assert madlib("SELECT * FROM mst_s_summary") == [("arch_s", None)]
 
 
-def test_a_selection_table_finds_its_architectures_under_any_search_besideath(madlib: Lab) -> None:
+def test_a_selection_table_finds_its_architectures_under_any_search_path(madlib: Lab) -> None:
     """MADlib stores the name as it was written; a name without a schema means the table beside it."""
     madlib("SELECT madlib.load_keras_model('arch_beside', %s)", json.dumps(flower_model()))
     load = "SELECT madlib.load_model_selection_table('{}', '{}', ARRAY[1], ARRAY[%s], ARRAY[NULL]::text[])"
     madlib(load.format("arch_beside", "mst_beside"), "loss='mse',optimizer='Adam()'")
     assert madlib("SELECT fit_params FROM mst_beside") == [(None,)], "NULL stays NULL"
     here = madlib.schema
-    madlib("SET search_besideath = cerebro, madlib")
+    madlib("SET search_path = cerebro, madlib")
     try:
         grid = f"'{here}.arch_beside', '{here}.mst_beside', ARRAY[1], {GRID}, $${{'batch_size': [8]}}$$"
         madlib(f"SELECT madlib.generate_model_configs({grid})")
         assert madlib.value(f"SELECT count(*) FROM {here}.mst_beside") == 3
     finally:
-        madlib(f"SET search_besideath = {here}, public, cerebro, madlib")
+        madlib(f"SET search_path = {here}, public, cerebro, madlib")
     madlib("CREATE SCHEMA IF NOT EXISTS beside")
     madlib(load.format("arch_beside", "beside.mst_beside"), "loss='mse',optimizer='Adam()'")
     assert madlib("SELECT model_arch_table FROM beside.mst_beside_summary") == [(f'"{here}"."arch_beside"',)]
