@@ -18,8 +18,9 @@ from .decision import LARGEST, NewModel
 class Request:
     """A request that no decision answers yet.
 
-    The detail of STOP and GO_ON is {"model": 3}, of ADD {"new": what NewModel.to_json() gives,
-    "parameters": what the user gave}, of EXTEND {"epochs": 30}, of BUDGET {"seconds": 60, ...}: the whole new budget. ADD with a parent is a clone.
+    The detail of STOP and GO_ON is {"model": 3}, of ADD {"new": what NewModel.to_json() gives, "parameters": what the
+    user gave}, of EXTEND {"epochs": 30}, of BUDGET {"seconds": 60, ...}: the whole new budget. ADD with a parent is a
+    clone.
     """
 
     request: int
