@@ -141,3 +141,14 @@ def test_refused_names(name):
         custom.check_name(name, "loss")
     with pytest.raises(InvalidArgument):
         custom.check_name("fine", "layer")
+
+
+def test_the_versions_that_a_run_trains_with_stay_known():
+    """A clone keeps the version of its parent, and a name means the latest."""
+    latest = {"loss": {"focal": "focal@3", "focal@3": "focal@3"}}
+    known = custom.with_references(latest, [{}, {"loss": "focal@1", "metrics": ["hits@2", "mae"]}])
+    made = compile_params("optimizer='adam', loss='focal@1', metrics=['hits@2']", known)
+    assert (made["loss"], made["metrics"]) == ("focal@1", ["hits@2"])
+    assert compile_params("optimizer='adam', loss='focal'", known)["loss"] == "focal@3"
+    with pytest.raises(InvalidArgument, match="focal@2"):
+        compile_params("optimizer='adam', loss='focal@2'", known)
