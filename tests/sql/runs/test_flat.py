@@ -125,7 +125,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
     assert flowers(told, run, key) == [("mlp", {**first, "learning_rate": 0.5, "passes": 2})]
     names = dict(flowers("SELECT architecture, count(*) FROM leaderboard WHERE run = %s GROUP BY 1", run))
     assert names == {"mlp": 6, "tower": 5, "model": 2}
-    added = flowers("SELECT architecture, parameters FROM leaderboard WHERE run = %s AND chosen IS NULL", run)
+    added = flowers(told.replace("configuration = %s", "configuration > %s AND parent IS NULL"), run, 10)
     assert {name: set(its) & {"units", "width", "depth"} for name, its in added} == {
         "mlp": {"units"}, "tower": {"width", "depth"}
     }  # fmt: skip
