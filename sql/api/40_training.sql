@@ -92,7 +92,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   stop_when (as the argument),
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   execution (session: the run trains in your own session, and commits nothing in between),
-  search (the method that stops unpromising models early: docs/search.md) and
+  method (which stops unpromising models early: docs/search.md) and
   replay (number of an earlier run whose options, seed and order of visits are used again).';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
