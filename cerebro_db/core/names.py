@@ -1,13 +1,14 @@
 """Names of tables and columns as users write them.  No other module parses them.
 
 Users write table names as in SQL: ``iris``, ``my_schema.iris``, ``"My Table"``, ``s."My Table"``.  A name without
-quotes is folded to lower case.  A name in quotes is taken literally.
+quotes is folded to lower case as PostgreSQL folds it: its ASCII letters.  A name in quotes is taken literally.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import string
 from collections import Counter
 
 from .errors import InvalidName
@@ -19,6 +20,7 @@ from .sql import storable as storable
 MOST_COLUMNS = 1600  # PostgreSQL's limit for a table
 STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
 
+_FOLDED = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 _QUERY = re.compile(r"\s*(select|with|values)[\s(]", re.IGNORECASE)
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))\s*', re.UNICODE)
 
@@ -101,7 +103,7 @@ def split_identifier(text: str, argument: str = "name") -> list[str]:
         if match is None:
             raise _not_an_identifier(text, argument)
         inner, plain = match.groups()
-        parts.append(check(inner.replace('""', '"') if inner is not None else plain.lower()))
+        parts.append(check(inner.replace('""', '"') if inner is not None else plain.translate(_FOLDED)))
         position = match.end()
         if position == len(text):
             return parts
