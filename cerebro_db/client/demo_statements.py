@@ -34,4 +34,4 @@ SELECT id, image, digit, class, probability
  ORDER BY class = digit::text, id;"""
 TIME = """\
 SELECT activity, seconds, share
-  FROM cerebro.run_time WHERE run = {run} ORDER BY place;"""
+  FROM cerebro.run_time WHERE run = {run} ORDER BY position;"""

@@ -167,7 +167,7 @@ class Database:
 
     def profile(self, run_id: int) -> dict[str, float]:
         """Seconds of a run, summed over the segments, by activity."""
-        return dict(self.lab("SELECT activity, seconds FROM run_time WHERE run = %s ORDER BY place", run_id))
+        return dict(self.lab("SELECT activity, seconds FROM run_time WHERE run = %s ORDER BY position", run_id))
 
     def drop_models(self, output: str) -> None:
         self.lab(f"DROP TABLE {output}, {output}_info, {output}_summary")
