@@ -13,7 +13,7 @@ import pytest
 from cerebro_db.core.scheduling import orchestrator, remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Unit
-from cerebro_db.core.scheduling.remaining import Pace, UnderWay
+from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget, Used
@@ -48,7 +48,7 @@ class Simulated:
         self.now, self.busy, self.next_beat = START, [], START + 1
         self.free = dict.fromkeys(range(SEGMENTS), START)
         self.built: dict[int, set[int]] = {segment: set() for segment in range(SEGMENTS)}
-        self.pace, self.unit_seconds = Pace(), 0.0
+        self.pace, self.unit_seconds = RunPace(), 0.0
         numbers = range(1, self.models + 1)
         plan = Plan(
             seed=1, segments=SEGMENTS, epochs=self.epochs, models=tuple(ModelPlan(one, one) for one in numbers),
@@ -88,7 +88,7 @@ class Simulated:
 
     def _beat(self, now: float) -> None:
         under_way = [
-            UnderWay(unit, now - began, min(1.0, (now - began) / (ends - began)) if not building else 0.0)
+            BegunUnit(unit, now - began, min(1.0, (now - began) / (ends - began)) if not building else 0.0)
             for ends, _, unit, began, building in self.busy
         ]
         left = remaining.seconds_left(
@@ -179,6 +179,6 @@ def test_a_method_that_stops_models_is_expected_to() -> None:
 
 
 def test_an_evaluation_is_no_visit() -> None:
-    pace = Pace()
+    pace = RunPace()
     pace.add(Evaluate(1, 1, 1, 0, "validation", 0), 2.0, 0.0)
     assert pace.visits.each is None and pace.evaluations.each == 2.0 and pace.seconds == 2.0

@@ -24,7 +24,7 @@ FEWEST_ROWS = 0.03  # of the visits under way, before their pace says anything
 
 
 @dataclass(frozen=True)
-class UnderWay:
+class BegunUnit:
     """A unit that a segment works on."""
 
     unit: Unit
@@ -33,7 +33,7 @@ class UnderWay:
 
 
 @dataclass
-class Pace:
+class RunPace:
     """What the units of this session have cost.  What a first visit spends on building is apart: it happens once."""
 
     visits: Spent = field(default_factory=Spent)  # without building
@@ -79,9 +79,9 @@ class Work:
 def seconds_left(
     schedule: Schedule,
     policy: Policy,
-    pace: Pace,
+    pace: RunPace,
     *,
-    under_way: Iterable[UnderWay],
+    under_way: Iterable[BegunUnit],
     elapsed: float,
     budget: Budget,
     used: Used,
@@ -108,14 +108,14 @@ def seconds_left(
     return found if ends is None else min(found, ends)
 
 
-def _pace_of(busy: list[UnderWay]) -> float | None:
+def _pace_of(busy: list[BegunUnit]) -> float | None:
     """Seconds of a visit, while none has ended: what those under way will have taken."""
     told = [one.seconds / one.share for one in busy if one.share >= FEWEST_ROWS]
     return sum(told) / len(told) if told else None
 
 
 def _work(
-    schedule: Schedule, policy: Policy, pace: Pace, each: float, busy: list[UnderWay], begins: int | None
+    schedule: Schedule, policy: Policy, pace: RunPace, each: float, busy: list[BegunUnit], begins: int | None
 ) -> Work:
     plan = schedule.plan
     building = median(pace.built) if pace.built else 0.0
@@ -172,7 +172,7 @@ def _visits_left(mine: ModelProgress, epochs: float) -> float:
 
 
 def _end_of_budget(
-    schedule: Schedule, each: float | None, busy: list[UnderWay], budget: Budget, used: Used
+    schedule: Schedule, each: float | None, busy: list[BegunUnit], budget: Budget, used: Used
 ) -> float | None:
     """When the budget is spent, and the visits that have begun by then have ended."""
     segments = schedule.plan.segments

@@ -25,7 +25,7 @@ from cerebro_db.core.errors import (
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
-from cerebro_db.core.scheduling.remaining import Pace, UnderWay
+from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.policy import Decision, Policy
@@ -84,7 +84,7 @@ class Driver:
         self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
-        self.pace, self.begins = Pace(), policy.begins
+        self.pace, self.begins = RunPace(), policy.begins
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
         self.told_tenth = -1
@@ -354,7 +354,7 @@ class Driver:
         budget = self.budget()
         used = self.decisions.used() if budget.limits else Used()
         under_way = [
-            UnderWay(unit, (now - task.started) / len(task.units), self._share(worker, task))
+            BegunUnit(unit, (now - task.started) / len(task.units), self._share(worker, task))
             for worker in self.team.workers
             for task in worker.tasks.under_way
             for unit in task.units
