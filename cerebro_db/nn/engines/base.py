@@ -161,7 +161,7 @@ def import_engine(name: str) -> Any:
         raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
     for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
-    if name != "tensorflow":
+    if ENGINES[name] != "tensorflow":
         sys.meta_path.insert(0, WithoutTensorFlow())
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
     module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
