@@ -127,10 +127,6 @@ MUTANTS = (
         "return self.leaving and not self.moving",
     ),
     Mutant(
-        "the states of replicas do not move", RUNS + "record.state_tables",
-        "{model.hops, *model.replicas, ", "{model.hops, ",
-    ),
-    Mutant(
         "the best states do not move", RUNS + "record.state_tables",
         ", best.get(number, model.hops)}", "}",
     ),

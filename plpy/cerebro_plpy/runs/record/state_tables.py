@@ -95,14 +95,14 @@ def released_sql(storage: str) -> Sql:
 
 
 def needed(run: Run, best: Mapping[int, int], keep_two: bool = False) -> list[tuple[int, int]]:
-    """The states that a run still needs, each as model and hop.
+    """The states that a run still needs, each as model and hop.  It needs those, too, that are newer (``moved_sql``).
 
     ``best``: model -> the hop whose state is kept as the best.  ``keep_two``: a decision may copy the state before the
     last.
     """
     found: list[tuple[int, int]] = []
     for number, model in run.models.items():
-        hops = {model.hops, *model.replicas, *([model.hops - 1] if keep_two else []), best.get(number, model.hops)}
+        hops = {model.hops, *([model.hops - 1] if keep_two else []), best.get(number, model.hops)}
         found += [(number, hop) for hop in sorted(hops) if hop >= 0]
     return found
 
@@ -118,8 +118,8 @@ def moved_sql(storage: str, source: int, states: Sequence[tuple[int, int]]) -> S
 
     It does nothing where somebody (pg_dump, for hours maybe) reads the table, and gives up before the server looks for
     a deadlock (after 1 s), since a reader may hold one table and want another.  The lock comes first: what is appended
-    after the copy would be lost.  A state that is newer than those that are known of its model moves, too: a session
-    that was thought to be lost may have stored it.
+    after the copy would be lost.  States that are newer than the model's last one move, too: its replicas have stored
+    them, or a session that was thought to be lost.
     """
     tables = shared(storage)
     return sql(
