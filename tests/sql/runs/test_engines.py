@@ -23,6 +23,11 @@ from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, seq
 
 FIT = "batch_size=16, epochs=1"
 BUILT = "SELECT model, detail FROM event WHERE run = %s AND event = 'built' ORDER BY model"
+NEEDS_TENSORFLOW = sequential(
+    [4],
+    layer("IntegerLookup", "codes", vocabulary=[0, 1, 2, 3, 4, 5, 6, 7]),
+    layer("Dense", "out", units=3, activation="softmax"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -264,13 +269,7 @@ def test_a_deterministic_run_is_not_left_to_a_trial(flowers: Lab) -> None:
 
 def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     """If a trial fails with one engine, the configuration trains with the other.  It fails only if all trials fail."""
-    flipped = [
-        layer("Reshape", "square", target_shape=[2, 2, 1]),
-        layer("RandomFlip", "flip"),
-        layer("Flatten", "flat"),
-        layer("Dense", "out", units=3, activation="softmax"),
-    ]
-    picky = flowers.architecture(sequential([4], *flipped))
+    picky = flowers.architecture(NEEDS_TENSORFLOW)
     wrong = flowers.architecture(flower_model(classes=4))
     good = flowers.architecture(flower_model(5))
     compiled = f"optimizer='SGD(lr=0.1)', {CROSS}"
@@ -391,16 +390,11 @@ def test_building_counts_as_well() -> None:
 
 def test_a_model_that_its_engine_cannot_train_goes_on_with_another(flowers: Lab) -> None:
     """The run's engine is JAX by a trial of the first model; the next one has a layer that needs TensorFlow."""
-    looked_up = sequential(
-        [4],
-        layer("IntegerLookup", "codes", vocabulary=[0, 1, 2, 3, 4, 5, 6, 7]),
-        layer("Dense", "out", units=3, activation="softmax"),
-    )
     found = flowers.value(
         "SELECT search('train', 'unlike', %s, architectures => %s, method => 'grid', at_once => 1, epochs => 2,"
         " options => %s)",
         json.dumps({"learning_rate": {"choice": [0.01, 0.02]}, "batch_size": 16}),
-        json.dumps([flower_model(7), looked_up]),
+        json.dumps([flower_model(7), NEEDS_TENSORFLOW]),
         json.dumps({"engine": "auto", "seed": 5}),
     )
     board = flowers("SELECT status, engine, epochs_done FROM leaderboard WHERE run = %s ORDER BY configuration", found)
