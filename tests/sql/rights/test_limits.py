@@ -255,6 +255,7 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
             (pid,) = ann(open_worker, json.dumps(settings))
             ann("SELECT cerebro._work(%s)", '{"order": "inspect"}')  # answered when the trainer has taken its settings
             assert limit_of(int(pid)) == str(allowed << 20), (role, limits)
+            ann("SELECT cerebro._worker_close()")  # a trainer serves one role
         for more, why in (
             ({"memory_limit_mb": 100_000}, "the settings.memory_limit_mb cannot be given"),
             ({"gpu": machine.gpus()}, f"there is no GPU {machine.gpus()} here"),
@@ -263,7 +264,7 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
             error = ann.refused(open_worker, json.dumps({**settings, **more}), why=errors.InvalidParameterValue)
             assert why in str(error)
     finally:
-        ann("RESET ROLE; SELECT cerebro._worker_close()")
+        ann("SELECT cerebro._worker_close(); RESET ROLE")
         town(f"DROP OWNED BY {others}; DROP ROLE {others}")
 
 
