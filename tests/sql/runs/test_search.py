@@ -128,7 +128,7 @@ def test_population_based_training_copies_and_changes_models(flowers: Lab) -> No
         "batch_size": {"choice": [16, 32]},
         "passes": 1,
     }
-    run = search(flowers, "bred", space, epochs=4, method="pbt", max_configurations=4, options={"seed": 2})
+    run = search(flowers, "bred", space, epochs=4, method="pbt", max_configurations=12, options={"seed": 2})
     found = flowers("SELECT model, parent, chosen, status, reason, epochs_done FROM leaderboard WHERE run = %s", run)
     points = {row[0]: row[2] for row in found}
     children = [row for row in found if row[1] is not None]
@@ -137,7 +137,7 @@ def test_population_based_training_copies_and_changes_models(flowers: Lab) -> No
         factor = chosen["learning_rate"] / points[parent]["learning_rate"]
         assert factor == pytest.approx(1.2, rel=0.01) or factor == pytest.approx(1 / 1.2, rel=0.01) or chosen[
             "learning_rate"] in (0.0001, 0.1)  # fmt: skip
-    assert sum(row[5] for row in found) == 4 * 4, "each place trains four epochs"
+    assert sum(row[5] for row in found) == 12 * 4, "each place trains four epochs"
 
 
 def test_tpe_suggests_points_and_starts_from_the_past(flowers: Lab, halved: int) -> None:
