@@ -118,7 +118,7 @@ def test_any_name(place: Lab, name: str, column: str) -> None:
                                 quoted(source), given_name, given_column)  # fmt: skip
             if refused is None:
                 expected |= {name, name + "_summary", name + "_seg0"}
-                layout, kept = place(f"SELECT layout, independent_varname FROM {quoted(name + '_summary')}".replace(
+                layout, kept = place(f"SELECT layout, inputs FROM {quoted(name + '_summary')}".replace(
                     "%", "%%") + " WHERE %s", True)[0]  # fmt: skip
                 assert layout["inputs"][0]["name"] == column and kept == [column]
                 COUNT["made"] += 1

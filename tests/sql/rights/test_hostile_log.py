@@ -22,8 +22,8 @@ from tests.sql.users import User
 
 # Each of these columns gets each value; those that a check of the table refuses prove nothing.
 PLAIN = {
-    "run": ["source_table", "validation_table", "model_table", "epochs", "evaluate_every", "seed", "segments",
-            "dist_keys", "configurations", "rows_per_epoch", "storage", "validation_rows", "version"],
+    "run": ["source_table", "packed_table", "validation_table", "model_table", "epochs", "evaluate_every", "seed",
+            "segments", "dist_keys", "configurations", "rows_per_epoch", "storage", "validation_rows", "version"],
     "configuration": ["configuration", "place", "model_id", "compile_params", "fit_params"],
     "model": ["configuration", "visits", "seed", "initial", "initial_sha256", "parent", "fold"],
     "hop": ["model", "hop", "kind", "epoch", "segment", "rows", "steps", "loss", "metric_name", "metric",
@@ -33,7 +33,7 @@ PLAIN = {
 }  # fmt: skip
 # Each of these columns gets each document.
 JSON = {
-    "run": ["options", "layout", "validation_layout", "source_summary"],
+    "run": ["options", "layout", "validation_layout", "packed_summary"],
     "architecture": ["given", "architecture"],
     "configuration": ["compile", "fit", "parameters", "chosen"],
     "event": ["detail"],

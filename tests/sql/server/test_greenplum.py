@@ -146,8 +146,10 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     sql("INSERT INTO chosen SELECT unnest(%s)", [dbid for dbid, _ in chosen])
     sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT DISTINCT gp_segment_id FROM partly ORDER BY 1") == [(content,) for _, content in chosen]
-    assert sql("SELECT distribution_rules, __internal_gpu_config__, segment_count FROM partly_summary") == [
-        ([dbid for dbid, _ in chosen], [content for _, content in chosen], len(chosen))
+    assert sql("SELECT segments FROM partly_summary") == [(len(chosen),)]
+    sql("SELECT madlib.training_preprocessor_dl('rows', 'as_madlib', 'y', 'x', distribution_rules => 'chosen')")
+    assert sql("SELECT distribution_rules, __internal_gpu_config__ FROM as_madlib_summary") == [
+        ([dbid for dbid, _ in chosen], [content for _, content in chosen])
     ]
     ((run,),) = sql("SELECT madlib_fit_multiple_model('partly', 'partial', 'mst', 1, validation_table => 'packed')")
     assert sql("SELECT count(DISTINCT segment), sum(rows) FROM hop WHERE run = %s", run) == [(len(chosen), 2 * 900)]
@@ -474,7 +476,7 @@ def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, serv
             )
             used, there_are = cursor.fetchone()
             assert used == there_are
-            cursor.execute("SELECT segment_count FROM anew_summary UNION ALL SELECT segment_count FROM packed_summary")
+            cursor.execute("SELECT segments FROM anew_summary UNION ALL SELECT segments FROM packed_summary")
             (new,), (old,) = cursor.fetchall()
             assert new == there_are != old
             cursor.execute("SELECT cerebro.fit('anew', 'fresh', 'mst', epochs => 1)")

@@ -304,7 +304,7 @@ def require_same_work(
 ) -> None:
     """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
     log = RunLog.of_caller(db, run_id)
-    hint = f"SELECT source_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
+    hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
     fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
     if log.known.fingerprints() != fingerprints:
         raise WrongState(
