@@ -267,7 +267,7 @@ def require_room(db: Database, source: Packed, chosen: RunOptions) -> None:
     if chosen.in_session:
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
-    limits.make_room(db, sessions, listener(db.plpy))
+    limits.make_room(limits.asking(db), sessions, listener(db.plpy))
     limits.require_connections(limits.of(db), sessions)
     limit = platform.of(db).statement_limit(db)
     if limit is not None and limit.short_for(segments):
