@@ -61,6 +61,7 @@ class Run(View):
     run_name: Mapped[str | None]
     status: Mapped[str]
     source_table: Mapped[str]
+    packed_table: Mapped[str]
     model_table: Mapped[str]
     configurations: Mapped[int] = mapped_column(Integer)
     segments: Mapped[int] = mapped_column(Integer)
@@ -86,6 +87,7 @@ class RunPlan(View):
     description: Mapped[str | None]
     created_at: Mapped[datetime]
     source_table: Mapped[str]
+    packed_table: Mapped[str]
     validation_table: Mapped[str | None]
     model_table: Mapped[str]
     epochs: Mapped[int] = mapped_column(Integer)
@@ -99,7 +101,7 @@ class RunPlan(View):
     options: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     validation_layout: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
-    source_summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    packed_summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     cerebro_version: Mapped[str]
 
 

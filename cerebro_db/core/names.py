@@ -10,6 +10,7 @@ import os
 import re
 import string
 from collections import Counter
+from collections.abc import Iterable
 
 from .errors import InvalidName
 from .records import dataclass
@@ -70,10 +71,6 @@ class Name:
 
     def __str__(self) -> str:
         """The name as a person would write it: in quotes only where SQL needs them."""
-
-        def written(part: str) -> str:
-            return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quoted(part)
-
         return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
 
 
@@ -118,6 +115,16 @@ def _not_an_identifier(text: str, argument: str) -> InvalidName:
     else:
         hint = 'A name with blanks, capitals or special characters needs double quotes: "My Table".'
     return InvalidName(f"{argument}: {text!r} is not an identifier", hint=hint)
+
+
+def written(part: str) -> str:
+    """A column, or one part of a table's name, as a person would write it: in quotes only where SQL needs them."""
+    return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quoted(part)
+
+
+def written_list(columns: Iterable[str]) -> str:
+    """The text that ``split_list`` takes apart."""
+    return ", ".join(map(written, columns))
 
 
 def split_list(text: str | None, argument: str) -> list[str]:

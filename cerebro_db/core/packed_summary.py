@@ -1,67 +1,115 @@
-"""The columns of a packed table's summary that its models' summary repeats: those of MADlib, without the layout."""
+"""What the summary of a packed table says besides the layout, and what its columns are called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Optional
 
 from .documents import Fields
+from .errors import InvalidName
+from .names import Name, split_list, written_list
 from .packing import MOST_CLASSES
 from .preparation import MOST_COLUMNS
 from .records import dataclass
 
 Labels = Mapping[str, Optional[tuple[Optional[str], ...]]]
 
-CLASS_VALUES = "_class_values"  # ending of the column with the labels of an output
-NAMES = ("dependent_varname", "independent_varname", "dependent_vartype")
-COLUMNS = (*NAMES, "num_classes", "normalizing_const")
+
+@dataclass(frozen=True)
+class SummaryColumns:
+    """The names of the columns that the summaries of packed tables and of models have in one of their two forms."""
+
+    table: str  # the packed table
+    target: str
+    inputs: str
+    target_types: str
+    classes: str
+    divide_by: str
+    labels: str  # ending of the column with the labels of an output
+    lists: bool  # target and inputs are arrays, not texts
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Those that ``PackedSummary`` has, but for the labels."""
+        return ("source_table", self.target, self.inputs, self.target_types, self.classes, self.divide_by)
+
+
+PLAIN = SummaryColumns("packed_table", "target", "inputs", "target_types", "classes", "divide_by", "_labels", False)
+MADLIB = SummaryColumns(
+    "output_table", "dependent_varname", "independent_varname", "dependent_vartype", "num_classes", "normalizing_const",
+    "_class_values", True,
+)  # fmt: skip
+ENDINGS = (PLAIN.labels, MADLIB.labels)
+
+
+def of(present: Collection[str]) -> SummaryColumns:
+    """Which form a summary with these columns has."""
+    return MADLIB if MADLIB.target in present else PLAIN
 
 
 @dataclass(frozen=True)
 class PackedSummary:
     """``None``: the summary does not say it."""
 
-    dependent_varname: tuple[str, ...] | None
-    independent_varname: tuple[str, ...] | None
-    dependent_vartype: tuple[str, ...] | None
-    num_classes: tuple[int, ...] | None
-    normalizing_const: float | None
-    class_values: Labels  # by output; NULL for a class without a label; None: the output has no labels
+    source_table: str | None  # whose rows were packed
+    target: tuple[str, ...] | None
+    inputs: tuple[str, ...] | None
+    target_types: tuple[str, ...] | None
+    classes: tuple[int, ...] | None
+    divide_by: float | None
+    labels: Labels  # by output; NULL for a class without a label; None: the output has no labels
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in COLUMNS}
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-        labels = {name: None if one is None else list(one) for name, one in self.class_values.items()}
-        return {**found, **{name + CLASS_VALUES: one for name, one in labels.items()}}
+        """The document that ``read`` reads, in the plain form."""
+        lists = {"target_types": self.target_types, "classes": self.classes}
+        return {
+            "source_table": self.source_table,
+            "target": None if self.target is None else written_list(self.target),
+            "inputs": None if self.inputs is None else written_list(self.inputs),
+            **{name: None if value is None else list(value) for name, value in lists.items()},
+            "divide_by": self.divide_by,
+            **{name + PLAIN.labels: None if one is None else list(one) for name, one in self.labels.items()},
+        }
 
     @classmethod
-    def read(cls, document: Any, outputs: Sequence[str], where: str) -> PackedSummary:
+    def read(cls, document: Any, outputs: Sequence[str], where: str, columns: SummaryColumns = PLAIN) -> PackedSummary:
         """BadData if a column that is needed has a wrong value.  ``outputs``: their names."""
         fields = Fields(document, where)
 
+        def says(name: str) -> bool:
+            return fields.value(name, None) is not None
+
         def texts(name: str) -> tuple[str, ...] | None:
-            found = fields.value(name, None)
-            return None if found is None else fields.texts(name, MOST_COLUMNS, different=False)
+            return fields.texts(name, MOST_COLUMNS, different=False) if says(name) else None
+
+        def names(name: str) -> tuple[str, ...] | None:
+            if columns.lists or not says(name):
+                return texts(name)
+            try:
+                return tuple(split_list(fields.text(name), name))
+            except InvalidName as error:
+                raise fields.wrong(f"must be a list of columns: {error.message}", name) from None
+
+        def table() -> str:
+            try:
+                return str(Name.parse(fields.text("source_table"), "source_table"))
+            except InvalidName as error:
+                raise fields.wrong(f"must be the name of a table: {error.message}", "source_table") from None
 
         labels = {}
         for output in outputs:
-            name = output + CLASS_VALUES
-            found = fields.value(name, None)
+            name = output + columns.labels
+            found = fields.list(name, 0, MOST_CLASSES) if says(name) else None
             if found is not None:
-                found = fields.list(name, 0, MOST_CLASSES)
                 known = {name: [one for one in found if one is not None]}
                 Fields(known, where).texts(name, MOST_CLASSES)
             labels[output] = None if found is None else tuple(found)
-        dependent, independent, kinds = map(texts, NAMES)
         return cls(
-            dependent_varname=dependent,
-            independent_varname=independent,
-            dependent_vartype=kinds,
-            num_classes=fields.wholes("num_classes", 0, MOST_COLUMNS, 0, MOST_CLASSES)
-            if fields.value("num_classes", None) is not None
-            else None,
-            normalizing_const=fields.number("normalizing_const")
-            if fields.value("normalizing_const", None) is not None
-            else None,
-            class_values=labels,
+            source_table=table() if says("source_table") else None,
+            target=names(columns.target),
+            inputs=names(columns.inputs),
+            target_types=texts(columns.target_types),
+            classes=fields.wholes(columns.classes, 0, MOST_COLUMNS, 0, MOST_CLASSES) if says(columns.classes) else None,
+            divide_by=fields.number(columns.divide_by) if says(columns.divide_by) else None,
+            labels=labels,
         )

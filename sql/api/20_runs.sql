@@ -21,8 +21,8 @@
 -- CREATE OR REPLACE VIEW can add columns only at the end.
 
 CREATE OR REPLACE VIEW cerebro.run_plan WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, r.created_at, r.source_table, r.validation_table,
-       r.model_table,
+SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, r.created_at, r.source_table, r.packed_table,
+       r.validation_table, r.model_table,
        -- cerebro.resume(run, epochs => N) extends a run; cerebro.run keeps the number that was asked for first.
        COALESCE(extended.epochs, r.epochs) AS epochs,
        r.evaluate_every, r.seed, r.segments, r.dist_keys, r.configurations, r.rows_per_epoch, r.storage,
@@ -30,7 +30,7 @@ SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, 
        CASE WHEN own.is THEN r.options END AS options,
        CASE WHEN own.is THEN r.layout END AS layout,
        CASE WHEN own.is THEN r.validation_layout END AS validation_layout,
-       CASE WHEN own.is THEN r.source_summary END AS source_summary,
+       CASE WHEN own.is THEN r.packed_summary END AS packed_summary,
        r.version AS cerebro_version
   FROM cerebro._visible_run r
   FULL JOIN (SELECT run, owner, max((detail ->> 'epochs')::integer) AS epochs
@@ -46,7 +46,8 @@ COMMENT ON COLUMN cerebro.run_plan.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.run_plan.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.description IS 'Description that the user gave the run.';
 COMMENT ON COLUMN cerebro.run_plan.created_at IS 'When the run was created.';
-COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Packed table that the run trains on.';
+COMMENT ON COLUMN cerebro.run_plan.source_table IS 'Table or view whose rows were packed.';
+COMMENT ON COLUMN cerebro.run_plan.packed_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.run_plan.validation_table IS
 'Packed table that the run evaluates on; NULL: none. If the rows have folds, the table that it trains on.';
 COMMENT ON COLUMN cerebro.run_plan.model_table IS 'Table that receives the trained models.';
@@ -72,8 +73,8 @@ COMMENT ON COLUMN cerebro.run_plan.layout IS
 'contains class labels, categories, means and deviations.';
 COMMENT ON COLUMN cerebro.run_plan.validation_layout IS
 'The same for the validation table (JSON), visible to the owner only; NULL: no validation table.';
-COMMENT ON COLUMN cerebro.run_plan.source_summary IS
-'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains class values.';
+COMMENT ON COLUMN cerebro.run_plan.packed_summary IS
+'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains labels.';
 COMMENT ON COLUMN cerebro.run_plan.cerebro_version IS 'Version of cerebro_db that created the run.';
 
 CREATE OR REPLACE VIEW cerebro._plan AS
@@ -100,7 +101,7 @@ WITH told AS (
     -- Of the latest event of each sort its words, in an array: the greatest array is that of the latest event, because the
     -- number comes first in it.
     SELECT run, owner, max(name) AS name, max(description) AS description, max(source_table) AS source_table,
-           max(model_table) AS model_table,
+           max(packed_table) AS packed_table, max(model_table) AS model_table,
            -- Those that the run began with, and those that were added. A search adds all of its own.
            GREATEST(max(configurations), count(configuration))::integer AS configurations, max(segments) AS segments,
            COALESCE(max(extended), max(epochs)) AS epochs, max(created_at) AS created_at,
@@ -112,12 +113,12 @@ WITH told AS (
            bool_or(event = 'submitted') AS submitted,
            max(words) FILTER (WHERE event = 'cancel requested') AS request,
            max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
-      FROM (SELECT run, owner, name, description, source_table, model_table, configurations, segments, epochs, created_at,
-                   NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
+      FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
+                   created_at, NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
                    NULL::integer AS configuration
               FROM cerebro._visible_run
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
                          detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
@@ -125,7 +126,7 @@ WITH told AS (
               FROM cerebro._visible_event
              WHERE model IS NULL
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration
               FROM cerebro._visible_configuration) fact
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
@@ -149,6 +150,7 @@ SELECT k.run,
             ELSE 'running'
        END AS status,
        k.source_table,
+       k.packed_table,
        k.model_table,
        k.configurations,
        k.segments,
@@ -196,8 +198,8 @@ COMMENT ON VIEW cerebro._runs IS
 'cannot.';
 
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
-SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, model_table, configurations, segments, epochs,
-       created_at, started_at, ended_at, message, driver_pid, description, ended, reason
+SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, packed_table, model_table, configurations, segments,
+       epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason
   FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
@@ -207,7 +209,8 @@ COMMENT ON COLUMN cerebro.runs.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
 'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to '
 'begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
-COMMENT ON COLUMN cerebro.runs.source_table IS 'Packed table that the run trains on.';
+COMMENT ON COLUMN cerebro.runs.source_table IS 'Table or view whose rows were packed.';
+COMMENT ON COLUMN cerebro.runs.packed_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';
 COMMENT ON COLUMN cerebro.runs.configurations IS
 'Number of configurations of the run so far: a search and users add some while it trains.';

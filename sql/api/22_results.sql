@@ -300,7 +300,7 @@ COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
 COMMENT ON COLUMN cerebro.leaderboard.weights IS
 'Number of weights of the model; NULL until it is built.';
 COMMENT ON COLUMN cerebro.leaderboard.reason IS 'Why the model failed or was stopped.';
-COMMENT ON COLUMN cerebro.leaderboard.source_table IS 'Packed table that the run trains on.';
+COMMENT ON COLUMN cerebro.leaderboard.source_table IS 'Table or view whose rows were packed.';
 COMMENT ON COLUMN cerebro.leaderboard.model_table IS 'Table that receives the trained models.';
 COMMENT ON COLUMN cerebro.leaderboard.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.leaderboard.owner IS 'The user who owns the run.';

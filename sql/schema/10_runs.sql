@@ -31,7 +31,8 @@ CREATE TABLE cerebro.run (
     name              text,
     description       text,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    source_table      text        NOT NULL,
+    source_table      text        NOT NULL,  -- whose rows were packed
+    packed_table      text        NOT NULL,
     validation_table  text,
     model_table       text        NOT NULL,
     selection_table   text        NOT NULL,
@@ -48,7 +49,7 @@ CREATE TABLE cerebro.run (
     layout            jsonb       NOT NULL,
     validation_layout jsonb,
     validation_rows   bigint,     -- of the validation table; NULL: there is none, or rows have folds
-    source_summary    jsonb       NOT NULL,
+    packed_summary    jsonb       NOT NULL,
     version           text        NOT NULL,
     CHECK (epochs > 0 AND evaluate_every >= 0 AND segments BETWEEN 1 AND 10000 AND configurations BETWEEN 0 AND 1000000),
     CHECK (cardinality(dist_keys) = segments AND array_ndims(dist_keys) = 1 AND array_position(dist_keys, NULL) IS NULL),
@@ -56,7 +57,8 @@ CREATE TABLE cerebro.run (
     CHECK (created_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (octet_length(name) <= 1e4),
     CHECK (octet_length(description) <= 1e5),
-    CHECK (octet_length(source_table) <= 1000 AND octet_length(model_table) <= 1000 AND octet_length(selection_table) <= 1000
+    CHECK (octet_length(source_table) <= 1000 AND octet_length(packed_table) <= 1000),
+    CHECK (octet_length(model_table) <= 1000 AND octet_length(selection_table) <= 1000
            AND octet_length(arch_table) <= 1000),
     CHECK (octet_length(validation_table) <= 1000),
     CHECK (octet_length(storage) <= 100 AND octet_length(version) <= 100),
@@ -64,7 +66,7 @@ CREATE TABLE cerebro.run (
     CHECK (octet_length(options ->> 'objective') <= 1000),
     CHECK (jsonb_typeof(layout) = 'object' AND octet_length(layout::text) <= 2e8),
     CHECK (jsonb_typeof(validation_layout) = 'object' AND octet_length(validation_layout::text) <= 2e8),
-    CHECK (jsonb_typeof(source_summary) = 'object' AND octet_length(source_summary::text) <= 2e8),
+    CHECK (jsonb_typeof(packed_summary) = 'object' AND octet_length(packed_summary::text) <= 2e8),
     PRIMARY KEY (run, owner)
 );
 COMMENT ON TABLE cerebro.run IS

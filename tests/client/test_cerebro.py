@@ -271,10 +271,11 @@ def test_a_cancelled_run_is_resumed_extended_materialized_and_forgotten(
 
 
 PLANTED = """
-    INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every, seed,
-                             segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,
-                             source_summary, version)
-    VALUES ({0}, 's', 'm', 'sel', 'a', 1, 1, 1, 1, '{{0}}', 1, 1, 'none', '{{}}', '{{}}', '{{}}', 'v');
+    INSERT INTO cerebro.run (run, source_table, packed_table, model_table, selection_table, arch_table, epochs,
+                             evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage,
+                             options, layout,
+                             packed_summary, version)
+    VALUES ({0}, 's', 'p', 'm', 'sel', 'a', 1, 1, 1, 1, '{{0}}', 1, 1, 'none', '{{}}', '{{}}', '{{}}', 'v');
     INSERT INTO cerebro.event (run, event) VALUES ({0}, 'created'), ({0}, 'finished')
 """
 
@@ -321,11 +322,11 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
         cerebro.rows(f"SELECT pack_plain('iris', '{order}', 'kind', 'attributes', segments => 2)")
         cerebro.rows("SELECT pack_like('iris', %s, 'kind', 'attributes', %s)", (odd, order))
         run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd).run
-        assert cerebro.run(run).source_table == order
-        plan = "SELECT source_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
+        assert (cerebro.run(run).source_table, cerebro.run(run).packed_table) == ("iris", order)
+        plan = "SELECT packed_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
         assert cerebro.rows(plan, (run,)) == [(order, odd, f"{SCHEMA}.{output}")]
-        assert cerebro.rows(f"SELECT source_table, validation_table FROM {output}_summary") == [(order, odd)]
-        assert cerebro.rows(f"SELECT count(*) FROM {cerebro.run(run).source_table}")[0][0] > 0
+        assert cerebro.rows(f"SELECT packed_table, validation_table FROM {output}_summary") == [(order, odd)]
+        assert cerebro.rows(f"SELECT count(*) FROM {cerebro.run(run).packed_table}")[0][0] > 0
         assert all(entry.validation_loss for entry in cerebro.leaderboard(run))
         assert cerebro.fit(odd, output, "mst", epochs=1, validation_table=order, warm_start=True).run > run
         for name in (order, odd):

@@ -484,7 +484,7 @@ HANDLERS = (
     (r"INSERT INTO (\S+) \(([^)]*), start, payload\) SELECT ([^(]*), start, payload FROM (.*)"
      r" WHERE (.*) AND __dist_key__ = (\d+)", "copy"),
     (r"SELECT relname::text FROM pg_catalog\.pg_class", "tables"),
-    (r"SELECT owner::text, source_table", "run_plan"),
+    (r"SELECT owner::text, packed_table", "run_plan"),
     (r"SELECT model_id, architecture::text", "architectures"),
     (r"SELECT m\.model, m\.configuration, c\.place", "models"),
     (r"SELECT model, detail::text AS detail FROM", "built"),

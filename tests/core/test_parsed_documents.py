@@ -85,8 +85,8 @@ OF_WINDOWS = Layout(
     Windows(("who",), ("ts",), 9, 3, "majority"),
 )
 SUMMARY = {
-    "dependent_varname": ["y"], "independent_varname": ["x"], "dependent_vartype": ["text"], "num_classes": [2],
-    "normalizing_const": 1.0, "y_class_values": ["a", None],
+    "source_table": "t", "target": "y", "inputs": "x, z", "target_types": ["text"], "classes": [2],
+    "divide_by": 1.0, "y_labels": ["a", None],
 }  # fmt: skip
 ARCHITECTURE = {
     "class_name": "Sequential",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,12 @@ TEXT_RUNNERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     ),
     "cursor": (("execute", "executemany", "mogrify", "copy_expert"), {SERVER + "sessions/session.py"}),
 }
+# Greenplum reserves these words, and PostgreSQL does not: no alias may be one of them.
+RESERVED_BY_GREENPLUM = re.compile(
+    r"\b(decode(?!\()|distributed(?! (by|replicated|randomly)\b)|exclude|following|group_id|partition(?! (by|of)\b)"
+    r"|(?<!\bunbounded )preceding|scatter|unbounded(?! preceding\b))\b",
+    re.IGNORECASE,
+)
 
 
 # -- the check ---------------------------------------------------------------------------------------------------
@@ -90,6 +97,8 @@ def wrongs(path: str, text: str) -> Iterator[str]:
             yield f"{node.lineno}: {node.id} is not called"
         elif not (call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)):
             yield f"{node.lineno}: the first argument of {node.id} is no literal"
+        elif reserved := RESERVED_BY_GREENPLUM.search(re.sub(r"\{\w*\}|'[^']*'", "", call.args[0].value)):
+            yield f"{node.lineno}: '{reserved[0]}' is a reserved word on Greenplum"
         elif any(word.arg is None for word in call.keywords):
             yield f"{node.lineno}: the parts of {node.id} are not named"
     yield from (f"{line}: {name} is another thing here" for name, line in _named(tree, parents) if name in imported)
@@ -165,6 +174,8 @@ IMPORT = "from cerebro_db.core.sql import sql, joined, literal\n"
         ("from cerebro_db.core.sql import _made", "may not be used"),
         ("from cerebro_db.core import sql", "not the module"),
         ("import cerebro_db.core.sql", "not the module"),
+        ('sql("SELECT lead(n) OVER (ORDER BY n) AS following FROM t")', "reserved word"),
+        ('sql("SELECT exclude FROM t PARTITION BY y")', "reserved word"),
     ],
 )
 def test_the_check_finds(text: str, why: str) -> None:
@@ -172,7 +183,8 @@ def test_the_check_finds(text: str, why: str) -> None:
 
 
 def test_the_check_lets_the_rest_be() -> None:
-    good = 'sql("a" "b {c}", c=literal(x)); joined(", ", xs); f(table.sql, db.cursor(q), db.execute(q))'
+    good = 'sql("a" "b {c}", c=literal(x)); joined(", ", xs); f(table.sql, db.cursor(q), db.execute(q));'
+    good += 'sql("(PARTITION BY x ROWS UNBOUNDED PRECEDING) {partition}", partition=y)'
     assert list(wrongs("plpy/cerebro_plpy/data/x.py", IMPORT + good)) == []
 
 

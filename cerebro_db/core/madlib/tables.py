@@ -56,14 +56,14 @@ TABLES = (
         "training_preprocessor_dl",
         "output_table_summary",
         PACKED,
-        "row_count, segment_count, seed, layout",
+        "rows, segments, seed, layout",
         PACKED_HERE,
     ),
     Table(
         "validation_preprocessor_dl",
         "output_table_summary",
         PACKED,
-        "row_count, segment_count, seed, layout",
+        "rows, segments, seed, layout",
         PACKED_HERE,
     ),
     Table(

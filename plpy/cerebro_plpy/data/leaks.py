@@ -107,9 +107,9 @@ def _of_class(db: Database, rows: Relation, looked: Sequence[tuple[Looked, Found
         sql(
             """
         SELECT c, sum(n)::bigint AS rows,
-               COALESCE(sum(n) FILTER (WHERE place = 1 AND n - 1 > COALESCE(following, 0)), 0)::bigint AS right
+               COALESCE(sum(n) FILTER (WHERE place = 1 AND n - 1 > COALESCE(runner_up, 0)), 0)::bigint AS right
           FROM (SELECT c, n, row_number() OVER (PARTITION BY c, b ORDER BY n DESC) AS place,
-                       lead(n) OVER (PARTITION BY c, b ORDER BY n DESC) AS following
+                       lead(n) OVER (PARTITION BY c, b ORDER BY n DESC) AS runner_up
                   FROM (SELECT u.c, u.b, u.y, count(*) AS n
                           FROM (SELECT unnest({places}) AS c, unnest({groups}) AS b, {target} AS y FROM {rows} AS s) u
                          GROUP BY 1, 2, 3) g) r

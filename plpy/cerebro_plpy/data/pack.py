@@ -122,7 +122,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
-        constant=1.0,
+        divide_by=1.0,
         rows=rows,
         geometry=pack_plain.geometry_of(ins + outs, rows, count, wanted.given.buffer_size),
         buffer_size=wanted.given.buffer_size,

@@ -11,6 +11,7 @@ from typing import Any
 from cerebro_db.core import packing, preparation
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.packed_summary import MADLIB, PLAIN
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -46,13 +47,13 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
     check_buffer_size(given.buffer_size, words)
-    constant = _constant(given.divide_by, words)
+    divide_by = _divisor(given.divide_by, words)
     wanted = platform.segments_wanted(db, given.segments)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     classes = given.classes
 
     dependents, independents = _columns(db, source, given.target, given.inputs, words)
-    normalized = preparation.divided_by(constant)
+    normalized = preparation.divided_by(divide_by)
     ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, words.inputs)]
     outs = [applied(one.name, [one], variables.output_preparation(one, madlib, words.target)) for one in dependents]
     if madlib:
@@ -72,13 +73,14 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
         inputs=ins,
         outputs=outs,
         independents=[column.name for column in independents],
-        constant=constant,
+        divide_by=divide_by,
         rows=rows,
         geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=drawn(db) if given.seed is None else given.seed,
-        num_classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(classes)] if classes else None,
+        classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(classes)] if classes else None,
         rule=rule,
+        form=MADLIB if madlib else PLAIN,
     )
     buffers.write(db, job)
     tell(db, job, begun)
@@ -137,12 +139,13 @@ def pack_validation(
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
-        constant=training.constant,
+        divide_by=training.divide_by,
         rows=rows,
         geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
         keys=platform.of(db).distribution_keys(db, count, rule),
-        num_classes=training.num_classes,
+        classes=training.classes,
         rule=rule,
+        form=MADLIB if madlib else PLAIN,
         windows=windows,
         weight=row_weights.equal() if training.layout.weight else None,
     )
@@ -162,7 +165,7 @@ def check_buffer_size(buffer_size: int | None, words: ArgumentWords = NATURAL) -
         raise InvalidArgument(words.buffer_size, hint="NULL makes buffers of about 8 MB.")
 
 
-def _constant(value: float | None, words: ArgumentWords) -> float:
+def _divisor(value: float | None, words: ArgumentWords) -> float:
     if value is None or abs(value - 1.0) <= 1e-6:
         return 1.0
     if not preparation.LEAST_DIVISOR < value <= preparation.LARGEST_DIVISOR:

@@ -11,8 +11,9 @@ from cerebro_db.core import packing, preparation
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import MOST_PARTITIONS, Layout, Partition, Variable
-from cerebro_db.core.names import Name, with_ending
-from cerebro_db.core.packed_summary import CLASS_VALUES, COLUMNS, PackedSummary
+from cerebro_db.core.names import Name, with_ending, written_list
+from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary, SummaryColumns
+from cerebro_db.core.packed_summary import of as columns_of
 from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
@@ -41,13 +42,14 @@ class PackJob:
     inputs: list[SourceVariable]
     outputs: list[SourceVariable]
     independents: list[str]  # as the user listed them
-    constant: float
+    divide_by: float
     rows: int
     geometry: packing.Geometry
     keys: list[int]
     buffer_size: int | None = None  # as the user gave it
     seed: int | None = None
-    num_classes: list[int] | None = None
+    classes: list[int] | None = None
+    form: SummaryColumns = PLAIN
     rule: DistributionRule = ALL
     partitions: list[Partition] = field(default_factory=list)
     windows: Windows | None = None
@@ -80,22 +82,29 @@ class PackJob:
 
 
 def write(db: Database, job: PackJob) -> None:
-    """Create the summary: MADlib's columns, then ours."""
+    """Create the summary."""
+    form = job.form
     one_hot = [variable for variable in job.outputs if isinstance(variable.preparation, OneHot)]
+    dependents = [column for variable in job.outputs for column in variable.columns]
     columns: list[tuple[str, str, Any]] = [
         ("source_table", "text", job.source_text),
-        ("output_table", "text", job.output_text),
-        ("dependent_varname", "text[]", [column.name for v in job.outputs for column in v.columns]),
-        ("independent_varname", "text[]", job.independents),
-        ("dependent_vartype", "text[]", [column.shown for v in job.outputs for column in v.columns]),
-        *((_class_values(v.name), *_labels(v)) for v in job.outputs),
+        (form.table, "text", job.output_text),
+        (form.target, *_names(form, [column.name for column in dependents])),
+        (form.inputs, *_names(form, job.independents)),
+        (form.target_types, "text[]", [column.shown for column in dependents]),
+        *((v.name + form.labels, *_labels(v)) for v in job.outputs),
         ("buffer_size", "integer", job.geometry.buffer_size),
-        ("normalizing_const", "real", job.constant),
-        ("num_classes", "integer[]", job.num_classes or [variable.shape[0] for variable in one_hot]),
-        ("distribution_rules", *_all_or(job.rule.dbids)),
-        ("__internal_gpu_config__", *_all_or(job.rule.contents)),
-        ("row_count", "bigint", job.rows),
-        ("segment_count", "integer", len(job.keys)),
+        (form.divide_by, "real", job.divide_by),
+        (form.classes, "integer[]", job.classes or [variable.shape[0] for variable in one_hot]),
+    ]
+    if form is MADLIB:
+        columns += [
+            ("distribution_rules", *_all_or(job.rule.dbids)),
+            ("__internal_gpu_config__", *_all_or(job.rule.contents)),
+        ]
+    columns += [
+        ("rows", "bigint", job.rows),
+        ("segments", "integer", len(job.keys)),
         ("seed", "bigint", job.seed),
         ("layout", "jsonb", written(job.layout)),
     ]
@@ -115,7 +124,7 @@ def write(db: Database, job: PackJob) -> None:
         )
     )
     # Labels travel as text; the database converts them to their own type.
-    sent = ["text[]" if column.endswith(CLASS_VALUES) else kind for column, kind, _ in columns]
+    sent = ["text[]" if column.endswith(ENDINGS) else kind for column, kind, _ in columns]
     values = joined(
         ", ",
         (sql("${place}::{kind}", place=place, kind=SqlType(kind).sql) for place, (_, kind, _) in enumerate(columns, 1)),
@@ -127,9 +136,9 @@ def write(db: Database, job: PackJob) -> None:
     )
 
 
-def _class_values(output: str) -> str:
-    """MADlib's column for the labels of an output."""
-    return output + CLASS_VALUES
+def _names(form: SummaryColumns, columns: list[str]) -> tuple[str, Any]:
+    """Type and value of a column that lists columns."""
+    return ("text[]", columns) if form.lists else ("text", written_list(columns))
 
 
 def written(layout: Layout) -> str:
@@ -152,18 +161,15 @@ def _labels(variable: SourceVariable) -> tuple[str, list[str | None] | None]:
     return preparation.type.array.name, [*preparation.labels, *[None] * without]
 
 
-TAKEN = ("normalizing_const", "num_classes", "segment_count", "layout")
-
-
 @dataclass(frozen=True)
 class Training:
     """What a validation table takes from the training table."""
 
     text: str
-    constant: float
+    divide_by: float
     layout: Layout
     segments: int
-    num_classes: list[int] | None
+    classes: list[int] | None
 
 
 def read_training(db: Database, text: str | None, argument: str) -> Training:
@@ -177,27 +183,28 @@ def read_training(db: Database, text: str | None, argument: str) -> Training:
         )
     summary = relations.existing(db, str(name))
     present = relations.columns(db, summary)
-    for column in TAKEN:
+    form = columns_of(present)
+    taken = (form.divide_by, form.classes, "segments", "layout")
+    for column in taken:
         if column not in present:
             raise UndefinedColumn(
                 f"Expected column {column} in {table.text}_summary.",
                 hint="Pack the training table again with this version of cerebro_db.",
             )
-    relations.require_readable(db, summary, [present[name] for name in TAKEN])
-    row = db.one(
-        sql("SELECT normalizing_const, num_classes, segment_count, layout FROM {summary}", summary=summary.sql)
-    )
+    relations.require_readable(db, summary, [present[name] for name in taken])
+    listed = joined(", ", map(identifier, taken))
+    row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql))
     if row is None:
         raise WrongState(f"Input table '{summary.text}' is empty!", hint=please.format(table.text))
     layout = with_labels(db, summary, parsed(db, row["layout"], table.text))
     fields = Fields(row, f"the summary of '{table.text}'", please.format(table.text))
-    constant, classes = row["normalizing_const"], row["num_classes"]
+    divide_by, classes = row[form.divide_by], row[form.classes]
     return Training(
         table.text,
-        1.0 if constant is None else fields.number("normalizing_const", LEAST_DIVISOR, LARGEST_DIVISOR),
+        1.0 if divide_by is None else fields.number(form.divide_by, LEAST_DIVISOR, LARGEST_DIVISOR),
         layout,
-        fields.whole("segment_count", 1, MOST_PARTITIONS),
-        None if classes is None else list(fields.wholes("num_classes", 0, MOST_COLUMNS, 0, packing.MOST_CLASSES)),
+        fields.whole("segments", 1, MOST_PARTITIONS),
+        None if classes is None else list(fields.wholes(form.classes, 0, MOST_COLUMNS, 0, packing.MOST_CLASSES)),
     )
 
 
@@ -223,29 +230,30 @@ def parsed(db: Database, layout: Any, table: str) -> Layout:
 def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: str) -> PackedSummary:
     """What the summary of a packed table says besides its layout."""
     present = relations.columns(db, summary)
-    known = [name for name in COLUMNS if name in present]
+    form = columns_of(present)
+    known = [name for name in form.told if name in present]
     relations.require_readable(db, summary, [present[name] for name in known])
     listed = joined(", ", map(identifier, known))
     row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql)) if known else {}
     outputs = [output.name for output in layout.outputs]
     found = {
         **(row or {}),
-        **{_class_values(name): label_column(db, summary, present, name) for name in outputs},
+        **{name + form.labels: label_column(db, summary, present, name) for name in outputs},
     }
-    return PackedSummary.read(found, outputs, f"the summary of '{table}'")
+    return PackedSummary.read(found, outputs, f"the summary of '{table}'", form)
 
 
 def with_labels(db: Database, summary: Relation, layout: Layout) -> Layout:
-    """The layout with the labels and label types that the summary's class_values columns have now.
+    """The layout with the labels and label types that the summary has now.
 
-    Users may add labels to these columns where num_classes left room, and may rename the type.
+    Users may add labels there where the number of classes left room, and may rename the type.
     """
     present = relations.columns(db, summary)
 
     def refreshed(output: Variable) -> Variable:
         if not isinstance(output.preparation, OneHot):
             return output
-        name = _class_values(output.name)
+        name = output.name + columns_of(present).labels
         relations.require_columns(db, summary, [name])
         labels = label_column(db, summary, present, output.name) or []
         first = [None] if output.preparation.null_is_a_class and labels[:1] == [None] else []
@@ -265,7 +273,7 @@ def with_labels(db: Database, summary: Relation, layout: Layout) -> Layout:
 
 def label_column(db: Database, summary: Relation, present: dict[str, Column], output: str) -> list[str | None] | None:
     """The labels of an output, as text; None without such a column."""
-    name = _class_values(output)
+    name = output + columns_of(present).labels
     if name not in present:
         return None
     column = present[name]

@@ -16,6 +16,7 @@ from collections import Counter
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.names import check, split_list
+from cerebro_db.core.packed_summary import ENDINGS
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, Real
 from cerebro_db.core.sql_types import SqlType
 
@@ -135,4 +136,4 @@ def check_names(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> 
                 hint="A view of the source table can rename one.",
             )
     for variable in outputs:
-        check(variable.name + "_class_values")
+        check(variable.name + max(ENDINGS, key=len))

@@ -12,7 +12,7 @@ from cerebro_db.core.events import RunStatus
 from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import LAST
-from cerebro_db.core.packed_summary import CLASS_VALUES
+from cerebro_db.core.packed_summary import MADLIB
 from cerebro_db.core.packing import ITEM_BYTES
 from cerebro_db.core.preparation import (
     LARGEST_DIVISOR,
@@ -99,7 +99,7 @@ def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[
     layout = Layout(tuple(inputs), tuple(outputs), rows, tuple(partitions))
     db.execute(
         sql(
-            "CREATE TABLE {new} AS SELECT s.*, $1 AS row_count, $2 AS segment_count,"
+            "CREATE TABLE {new} AS SELECT s.*, $1 AS rows, $2 AS segments,"
             " NULL::bigint AS seed, $3::jsonb AS layout FROM {old} s"
             " {distributed_by}",
             new=table.name.suffixed("_summary").sql,
@@ -162,7 +162,7 @@ def _output(db: Database, table: Relation, summary: Relation, name: str) -> Vari
     labels = label_column(db, summary, present, name)
     prepared: Preparation = Encoded()
     if labels is not None:
-        element = SqlType(str(present[name + CLASS_VALUES].element))
+        element = SqlType(str(present[name + MADLIB.labels].element))
         known = [label for label in labels if label is not None]
         first = [None] if known and labels[0] is None else []
         prepared = OneHot(types.settled(db, element), (*first, *known))

@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.names import Name
+from cerebro_db.core.packed_summary import MADLIB as MADLIB_SUMMARY
 from cerebro_db.core.parameters import writing
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import AUTOML, SINGLE
@@ -19,7 +20,7 @@ from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
 from ..runs.request.request import RunRequest
-from ..runs.tables.model_tables import MadeTables, Values, class_values, create_info, create_row, set_key
+from ..runs.tables.model_tables import MadeTables, Values, create_info, create_row, labels, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
@@ -226,12 +227,12 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
     # Of a run that is planned for more epochs than anybody lists, only the last one.
     iterations = [*range(every, epochs, every), epochs] if epochs // every <= MOST_ITERATIONS else [epochs]
     columns: list[Values] = [
-        ("source_table", "text", run["source_table"]),
+        ("source_table", "text", run["packed_table"]),
         ("validation_table", "text", run["validation_table"]),
         ("model", "text", str(name)),
         ("model_info", "text", str(name.suffixed("_info"))),
-        ("dependent_varname", "text[]", _listed(summary.dependent_varname)),
-        ("independent_varname", "text[]", _listed(summary.independent_varname)),
+        ("dependent_varname", "text[]", _listed(summary.target)),
+        ("independent_varname", "text[]", _listed(summary.inputs)),
         ("model_arch_table", "text", arch_table),
         ("model_selection_table", "text", selection_table),
         ("object_table", "text", None),
@@ -243,10 +244,10 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("start_training_time", "timestamp", run["started_at"]),
         ("end_training_time", "timestamp", run["ended_at"]),
         ("madlib_version", "text", f"cerebro_db {run['cerebro_version']}"),
-        ("num_classes", "integer[]", _listed(summary.num_classes) or vectors),
-        *class_values(made),
-        ("dependent_vartype", "text[]", _listed(summary.dependent_vartype)),
-        ("normalizing_const", "real", summary.normalizing_const),
+        ("num_classes", "integer[]", _listed(summary.classes) or vectors),
+        *labels(made, MADLIB_SUMMARY.labels),
+        ("dependent_vartype", "text[]", _listed(summary.target_types)),
+        ("normalizing_const", "real", summary.divide_by),
         ("metrics_iters", "integer[]", iterations),
         ("run", "bigint", run["run"]),
         ("seed", "bigint", run["seed"]),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.packed_summary import MADLIB
 from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import RunLog
-from ..runs.tables.model_tables import MadeTables, class_values
+from ..runs.tables.model_tables import MadeTables, labels
 
 KEY = 1  # mst_key of the only configuration
 
@@ -37,7 +38,8 @@ def make_over(db: Database, made: MadeTables) -> None:
     architecture, *_ = RunLog.of_caller(db, made.run["run"]).known.configurations()[KEY]
     # MADlib calls the units of each output num_classes.
     units = [width or output.shape[-1] for width, output in zip(reading.widths(architecture), made.layout.outputs)]
-    labels = joined("", (sql(", s.{column}", column=identifier(column)) for column, _, _ in class_values(made)))
+    endings = labels(made, MADLIB.labels)
+    listed = joined("", (sql(", s.{column}", column=identifier(column)) for column, _, _ in endings))
     several = relations.set_aside(db, summary)
     db.execute(
         sql(
@@ -46,7 +48,7 @@ def make_over(db: Database, made: MadeTables) -> None:
             " {distributed_by}",
             summary=summary.sql,
             columns=SUMMARY,
-            labels=labels,
+            labels=listed,
             several=several.sql,
             info=info.sql,
             key=KEY,

@@ -13,6 +13,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, SESSION
 from cerebro_db.core.sql import sql
 
+from .. import platform
 from ..data import visibility
 from ..database import locks, relations
 from ..database.access import Database
@@ -110,33 +111,36 @@ def _to_its_end(
 ) -> None:
     run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
     name = Name.parse(run.model_table)
-    hand_out(db, session, run, name, replace=not run.segments_lost and output.in_the_way(db, run, name))
+    run.segments_lost |= session.segments_lost
+    # The caller's own session is asked nothing if it need not be: it may have lost a segment without knowing.
+    ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.suffixed("_summary").quoted,))
+    replace = there and not run.segments_lost and output.in_the_way(db, run, name)
+    hand_out(db, session, run, name, replace=replace, waits=not submitted)
 
 
-def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool) -> None:
+def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool, waits: bool = True) -> None:
     """Make the model tables in the caller's transaction; others see them, and the event, when it commits.
 
     If a segment was lost, the caller's transaction cannot commit.  Then another session makes the tables, and the
-    caller gets an error that says so.
+    caller gets an error that says so.  Where segments can be lost, another session also makes the tables of a run for
+    which nobody ``waits``: it tries again.
     """
+    run.segments_lost |= session.segments_lost
     if run.segments_lost and name.schema == relations.TEMPORARY:
         raise SegmentLost(
             f"run {run.id} finished, but this transaction has lost a segment and cannot make {name}",
             hint=f"The run need not be repeated: SELECT cerebro.materialize({run.id}, 'another_name');",
         )
-    if run.segments_lost:  # the caller's transaction has lost them, too
-        session.run(sql("SELECT cerebro.materialize({}, {})"), (run.id, name.quoted))
-        # Greenplum would fail this transaction with an error that says nothing of the run.
-        raise SegmentLost(
-            f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
-            hint="The run need not be repeated. Use the models in a new transaction.",
-        )
+    elsewhere = run.segments_lost or (not waits and not replace and platform.of(db).waits_in_own_session)
     try:
-        # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
-        locks.take(db, f"cerebro_db table {name}", f"the name {name}")
-        output.require_makeable(db, name, replace=replace)
-        model_tables.materialize(db, run.id, name, replace=replace)
-        RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
+        if elsewhere:
+            session.run(sql("SELECT cerebro.materialize({}, {})"), (run.id, name.quoted))
+        else:
+            # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
+            locks.take(db, f"cerebro_db table {name}", f"the name {name}")
+            output.require_makeable(db, name, replace=replace)
+            model_tables.materialize(db, run.id, name, replace=replace)
+            RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
         if not session.own:
             session.run(state_tables.released_sql(run.storage))
     except BaseException as error:
@@ -153,7 +157,14 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             refused.sqlstate = error.sqlstate
             raise refused from error
         raise
-    say_end(db, run)
+    if run.segments_lost and waits:
+        # Greenplum would fail this transaction with an error that says nothing of the run.
+        raise SegmentLost(
+            f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
+            hint="The run need not be repeated. Use the models in a new transaction.",
+        )
+    if waits:
+        say_end(db, run)
 
 
 def say_end(db: Database, run: Run) -> None:

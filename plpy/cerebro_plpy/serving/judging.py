@@ -21,7 +21,7 @@ from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from .actual import TEXT, Actual, actual_of
 from .natural import PAIR
-from .trained import class_values, read_model
+from .trained import class_labels, read_model
 
 MOST_BINS = 1_000_000
 
@@ -59,7 +59,7 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
             f"the target '{variable.name}' is {'a number' if is_number else 'a class'}.",
             hint="cerebro.residuals() judges numbers; the other functions judge classes.",
         )
-    classes = None if is_number else class_values(variable)
+    classes = None if is_number else class_labels(variable)
     judged_class = _class(variable, wanted_class if blank else None) if kind == "one" else None
     if kind == "any" and classes is not None and len(classes) == 2:
         judged_class = classes[1]
@@ -123,7 +123,7 @@ def with_pairs(rows: Sql, actual: Actual, key: Sql, variable: Variable, windows:
     if windows is None or windows.target != "majority":
         pair = sql("pg_catalog.json_build_array({key}, {value})::{text}", key=key, value=actual.text, text=TEXT)
     else:
-        labels = joined(", ", (literal(one) for one in class_values(variable) if one is not None))
+        labels = joined(", ", (literal(one) for one in class_labels(variable) if one is not None))
         pair = sql(
             "CASE WHEN {value} IS NOT NULL THEN pg_catalog.json_build_array(pg_catalog.to_char(COALESCE("
             "pg_catalog.array_position(ARRAY[{labels}]::{text}[], {value}), 99999), 'FM00000'), {value})::{text} END",
@@ -135,7 +135,7 @@ def with_pairs(rows: Sql, actual: Actual, key: Sql, variable: Variable, windows:
 
 
 def _class(variable: Variable, given: str | None) -> str | None:
-    known = class_values(variable)
+    known = class_labels(variable)
     if given is not None:
         if given not in known:
             raise InvalidArgument(

@@ -19,7 +19,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation, counted_names
 from .inputs import as_trained
-from .trained import class_values
+from .trained import class_labels
 
 PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
 KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
@@ -138,14 +138,14 @@ def best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | Non
         )
     if all(map(is_number, outputs)):
         return None
-    return BestClasses([None if is_number(one) else len(class_values(one)) for one in outputs], ranks)
+    return BestClasses([None if is_number(one) else len(class_labels(one)) for one in outputs], ranks)
 
 
 def outputs_as_json(outputs: tuple[Variable, ...]) -> str:
     """The outputs as the SQL reads them: their places, names and labels; no labels: a number."""
     return json.dumps(
         [
-            {"output": place, "name": variable.name, "labels": None if is_number(variable) else class_values(variable)}
+            {"output": place, "name": variable.name, "labels": None if is_number(variable) else class_labels(variable)}
             for place, variable in enumerate(outputs)
         ]
     )

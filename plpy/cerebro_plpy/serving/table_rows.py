@@ -23,7 +23,7 @@ from ..database.relations import Column, Relation
 from . import execution, predictions, trainers
 from .chunks import Source
 from .inputs import as_trained
-from .trained import TrainedModel, class_values
+from .trained import TrainedModel, class_labels
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def predicted(
             "the model predicts classes and numbers at once.",
             hint="cerebro.predict() returns a row for each of them.",
         )
-    labels = {variable.name: class_values(variable) for variable in outputs}
+    labels = {variable.name: class_labels(variable) for variable in outputs}
     ranks = {"response": 1, "top": int(number)}.get(kind)  # None: all
     best = None if values else BestClasses([len(classes) for classes in labels.values()], ranks)
     staged = answers(db, predict, model, rows, best)

@@ -263,7 +263,7 @@ def _layout(db: Database, table: Relation, summary: Relation) -> Layout:
     return with_labels(db, summary, parsed(db, layout, f"{table.text}_summary"))
 
 
-def class_values(output: Variable) -> list[str | None]:
+def class_labels(output: Variable) -> list[str | None]:
     """What a prediction calls each class: its label (None for NULL), or its number for a class without one."""
     labels = output.preparation.labels if isinstance(output.preparation, OneHot) else ()
     width = output.shape[-1] if output.shape else 1

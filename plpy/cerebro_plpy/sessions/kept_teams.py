@@ -24,7 +24,7 @@ from ..database.cancellation import Listen, listener
 from . import limits, own_team
 from .failures import Refused
 from .logins import WORKER, Owner, intact
-from .session import Statement, configured, worker_settings
+from .session import Session, Statement, configured, worker_settings
 from .team import Team, Worker
 from .trainer_options import TrainerOptions
 
@@ -54,19 +54,23 @@ def team_for(
     listen: Listen | None = None,
     *,
     own: bool = False,
+    recorder: Session | None = None,
 ) -> Iterator[Team]:
     """A team for one call: the kept team if it fits, else a new one.  After a call that went well it is kept again.
 
-    ``own``: a team that is the caller's own session.
+    ``own``: a team that is the caller's own session.  ``recorder``: of a run, which outlives the loss of a segment; the
+    caller's own session is then asked nothing.
     """
     if own:
         with own_team.opened(db, dist_keys, options, listen) as mine:
             yield mine
         return
-    team = Team(db, Owner.current(db), dist_keys, options, listen or listener(db.plpy))
+    owner = (recorder.owner if recorder is not None else None) or Owner.current(db)
+    ask = recorder.run if recorder is not None else limits.asking(db)
+    team = Team(db, owner, dist_keys, options, listen or listener(db.plpy))
     if not _take(team):
-        limits.make_room(db, len(team.dist_keys), team.listen, trainers=len(team.dist_keys))
-        limits.require_connections(limits.of(db), len(team.dist_keys))
+        limits.make_room(ask, len(team.dist_keys), team.listen, trainers=len(team.dist_keys))
+        limits.require_connections(limits.answered(ask), len(team.dist_keys))
         team.open()
     try:
         yield team

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from cerebro_db.core.errors import LimitExceeded
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import Sql, sql
 
 from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
 from ..platform import machine
 
-if TYPE_CHECKING:
-    from .session import Session
-
 SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
 FIGURES = sql("SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits")
 LEAVE_WITHIN = 2.0  # seconds that dismissed sessions get to end
 
 Figures = dict[str, tuple[Any, int]]  # name -> allowed (None: no limit), used
+Ask = Callable[[Sql], list[tuple[Any, ...]]]  # through the caller's session or another one of the same user
 
 
 def of(db: Database) -> Figures:
-    return {row["name"]: (row["allowed"], row["used"]) for row in db.rows(FIGURES)}
+    return answered(asking(db))
+
+
+def asking(db: Database) -> Ask:
+    return lambda statement: [tuple(row.values()) for row in db.rows(statement)]
+
+
+def answered(ask: Ask) -> Figures:
+    return {name: (allowed, used) for name, allowed, used in ask(FIGURES)}
 
 
 def waiting_seconds(db: Database) -> int:
     """How long what a call has opened may wait for the next call of its session; 0: not at all."""
     return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))
-
-
-def of_session(session: Session) -> Figures:
-    return {name: (allowed, used) for name, allowed, used in session.run(FIGURES)}
 
 
 def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int], str]) -> None:
@@ -87,19 +89,19 @@ def require_states(figures: Figures, wanted: int, stored: int) -> None:
     )
 
 
-def make_room(db: Database, connections: int, listen: Listen, trainers: int = 0) -> None:
+def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> None:
     """End the kept teams of all users if so many connections, or new trainers, would not find room."""
 
     def short() -> bool:
         # Without this PostgreSQL shows who was connected when this transaction looked first.
-        db.value(sql("SELECT pg_catalog.pg_stat_clear_snapshot()"))
-        allowed, used = of(db)["connections"]
+        ask(sql("SELECT pg_catalog.pg_stat_clear_snapshot()"))
+        allowed, used = answered(ask)["connections"]
         free = machine.memory_available()
         return used + connections > allowed or (
             free is not None and trainers > 0 and free < machine.memory_of_trainers(trainers)
         )
 
-    if short() and db.value(sql("SELECT cerebro._dismiss_waiting()")):
+    if short() and ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0]:
         deadline = time.monotonic() + LEAVE_WITHIN
         while short() and time.monotonic() < deadline:
             listen()

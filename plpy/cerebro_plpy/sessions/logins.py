@@ -310,7 +310,7 @@ def session_of(user: Owner, application: str, listen: Listen) -> Session:
         user.limit.require(FEWEST, "the caller's own and, one after the other, those of the sessions that it opens")
     _slots.limit_to(user.limit)
     session = _logged_in(user, application, listen)
-    session.slots = _slots
+    session.owner, session.slots = user, _slots
     if user.sets_role:
         # Only the role itself can do this: a function with its owner's rights may not name the parameter "role".
         session.run(

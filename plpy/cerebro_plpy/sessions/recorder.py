@@ -30,7 +30,13 @@ def opened(
         session: Session = OwnSession(db, listener(db.plpy))
         if not own:
             session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {purpose}", session.listen)
-        session.endures = here.lost_a_segment
+
+        def endures(error: psycopg2.Error) -> bool:
+            lost = here.lost_a_segment(error)
+            session.segments_lost |= lost
+            return lost
+
+        session.endures = endures
         try:
             yield session
         finally:

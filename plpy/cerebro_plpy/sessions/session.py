@@ -84,6 +84,7 @@ class Session:
     def __init__(self, connection: Any, listen: Listen) -> None:
         self.connection = connection
         self.role = ""  # which logged in, if it is not the caller's own session
+        self.owner: Any = None  # the user for whom it did (logins.Owner)
         self.listen = listen
         self.cursor: Any = None
         self.work: Work[Any] | None = None
@@ -91,6 +92,7 @@ class Session:
         self.hear: Callable[[str], None] = lambda message: None  # gets the messages of the server, such as notices
         # Whether a statement is repeated after this error.
         self.endures: Callable[[psycopg2.Error], bool] = lambda error: False
+        self.segments_lost = False  # whether it has endured the loss of a segment
         self.another: Callable[[Listen], Session] | None = None  # opens a session like this one
         self.slots = UNLIMITED
         self.lasting = False  # whether its statements may take minutes

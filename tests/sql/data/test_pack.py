@@ -110,7 +110,7 @@ def test_the_buffers_hold_each_row_once_with_its_own_label(sql, flowers, segment
     assert sorted(x[:, 0].tolist()) == list(range(1, 151))
     order = np.argsort(x[:, 0])
     assert np.array_equal(x[order], np.asarray([row[1] for row in expected], "f4"))
-    classes = sql("SELECT kind_class_values FROM packed_summary")[0][0]
+    classes = sql("SELECT kind_labels FROM packed_summary")[0][0]
     assert classes == [row[0] for row in sql("SELECT DISTINCT kind FROM flowers ORDER BY 1")]
     assert y.sum(axis=1).tolist() == [1] * 150
     assert [classes[k] for k in y[order].argmax(axis=1)] == [row[2] for row in expected]
@@ -148,29 +148,26 @@ def test_the_summary_has_madlibs_columns_and_then_ours(sql, flowers):
     )
     assert found == [
         ("source_table", "text"),
-        ("output_table", "text"),
-        ("dependent_varname", "text[]"),
-        ("independent_varname", "text[]"),
-        ("dependent_vartype", "text[]"),
-        ("kind_class_values", "character varying[]"),
+        ("packed_table", "text"),
+        ("target", "text"),
+        ("inputs", "text"),
+        ("target_types", "text[]"),
+        ("kind_labels", "character varying[]"),
         ("buffer_size", "integer"),
-        ("normalizing_const", "real"),
-        ("num_classes", "integer[]"),
-        ("distribution_rules", "text"),
-        ("__internal_gpu_config__", "text"),
-        ("row_count", "bigint"),
-        ("segment_count", "integer"),
+        ("divide_by", "real"),
+        ("classes", "integer[]"),
+        ("rows", "bigint"),
+        ("segments", "integer"),
         ("seed", "bigint"),
         ("layout", "jsonb"),
     ]
     with sql.db.cursor() as cursor:
         cursor.execute("SELECT * FROM packed_summary")
         row = dict(zip([column.name for column in cursor.description], cursor.fetchone()))
-    assert row["source_table"] == "flowers" and row["output_table"] == "packed"
-    assert row["dependent_vartype"] == ["character varying"] and row["num_classes"] == [3]
-    assert row["buffer_size"] == 10 and row["normalizing_const"] == 4 and row["row_count"] == 150
-    assert row["distribution_rules"] == row["__internal_gpu_config__"] == "all_segments"
-    assert row["segment_count"] == 2 and row["seed"] == 1
+    assert row["source_table"] == "flowers" and row["packed_table"] == "packed"
+    assert row["target_types"] == ["character varying"] and row["classes"] == [3]
+    assert row["buffer_size"] == 10 and row["divide_by"] == 4 and row["rows"] == 150
+    assert row["segments"] == 2 and row["seed"] == 1
 
 
 def test_the_packed_table_has_madlibs_columns_and_a_partition_per_segment(sql, flowers, greenplum):
@@ -245,7 +242,7 @@ def test_however_an_array_is_stored_it_is_packed_alike(sql):
     assert hashes == [hashlib.sha256(expected.tobytes()).digest()] * 3
 
 
-def test_a_normalizing_constant_divides_as_float32(sql):
+def test_a_divide_byant_divides_as_float32(sql):
     sql("CREATE TABLE t AS SELECT ARRAY[i, i / 7.0]::real[] AS x, i AS y FROM generate_series(0, 99) i")
     pack(sql, "t", dependent="y", independent="x", segments=1, divide_by=255)
     x, y = rows_of(sql)
@@ -265,7 +262,7 @@ def test_plain_number_columns_make_one_input_and_arrays_one_each(sql):
     picture, features, sound, y = rows_of(sql)
     assert np.array_equal(picture[:, 0], y[:, 0]) and np.array_equal(sound, y)
     assert np.array_equal(features, np.stack([y[:, 0], y[:, 0] / 2, y[:, 0] % 2 == 0], axis=1))
-    assert sql("SELECT independent_varname FROM packed_summary")[0][0] == ["picture", "a", "sound", "b", "c"]
+    assert sql("SELECT inputs FROM packed_summary")[0][0] == "picture, a, sound, b, c"
 
 
 def test_integer_columns_stay_integers(sql):
@@ -292,7 +289,7 @@ def test_outputs_that_are_numbers_are_taken_as_they_are(sql, values, kind, dtype
     x, y = rows_of(sql)
     found = sql("SELECT y FROM t ORDER BY x")
     assert np.array_equal(y[x[:, 0].argsort()], np.asarray([row[0] for row in found], "f8").reshape(-1, *shape))
-    assert sql("SELECT y_class_values, num_classes FROM packed_summary") == [(None, [])]
+    assert sql("SELECT y_labels, classes FROM packed_summary") == [(None, [])]
 
 
 @pytest.mark.parametrize(
@@ -314,14 +311,14 @@ def test_labels_of_any_type_are_sorted_as_the_database_sorts_them(sql, values, k
     sql("CREATE TYPE level AS ENUM ('low', 'mid', 'high'); CREATE DOMAIN digit AS integer")
     sql(f"CREATE TABLE t AS SELECT ARRAY[i]::int[] AS x, {values} AS y FROM generate_series(1, 30) i")
     pack(sql, "t", dependent="y", independent="x", segments=2)
-    assert sql("SELECT dependent_vartype FROM packed_summary")[0][0] == [kind]
+    assert sql("SELECT target_types FROM packed_summary")[0][0] == [kind]
     x, y = rows_of(sql)
     for row, label in zip(x[:, 0].tolist(), y.argmax(axis=1).tolist()):
-        query = f"SELECT s.y_class_values[{label + 1}] = t.y FROM packed_summary s, t WHERE t.x[1] = {row}"
+        query = f"SELECT s.y_labels[{label + 1}] = t.y FROM packed_summary s, t WHERE t.x[1] = {row}"
         assert sql(query) == [(True,)]
     assert sql(
-        "SELECT cardinality(y_class_values) = (SELECT count(DISTINCT y) FROM t), "
-        "y_class_values = ARRAY(SELECT unnest(y_class_values) ORDER BY 1) FROM packed_summary"
+        "SELECT cardinality(y_labels) = (SELECT count(DISTINCT y) FROM t), "
+        "y_labels = ARRAY(SELECT unnest(y_labels) ORDER BY 1) FROM packed_summary"
     ) == [(True, True)]
 
 
@@ -345,13 +342,13 @@ def test_several_outputs(sql):
     x, a, b, c = rows_of(sql)
     assert np.array_equal(a.argmax(axis=1), x[:, 0] % 2) and np.array_equal(b[:, 0], x[:, 0])
     assert np.array_equal(c.argmax(axis=1), x[:, 0] % 5)
-    assert sql("SELECT num_classes, b_class_values FROM packed_summary") == [([2, 5], None)]
+    assert sql("SELECT classes, b_labels FROM packed_summary") == [([2, 5], None)]
 
 
 def test_declared_classes_leave_room(sql, flowers):
     pack(sql, classes=[5], segments=2)
     assert layout(sql)["outputs"][0]["shape"] == [5]
-    values, numbers = sql("SELECT kind_class_values, num_classes FROM packed_summary")[0]
+    values, numbers = sql("SELECT kind_labels, classes FROM packed_summary")[0]
     assert values[3:] == [None, None] and None not in values[:3] and numbers == [5]
     with pytest.raises(psycopg2.Error, match=r"equal to or greater than distinct class values found in table \(3\)"):
         pack(sql, output="other", classes=[2])
@@ -415,13 +412,13 @@ def test_how_many_segments(sql, flowers, greenplum):
     sql(f"CREATE TABLE many AS SELECT i AS id, i::real AS x, i % 3 AS y FROM generate_series(1, {500 * most}) i")
     pack(sql, "many", output="many_packed", dependent="y", independent="x")
     pack(sql, output="few_packed")  # 150 rows
-    assert sql("SELECT segment_count FROM many_packed_summary") == [(most,)]
-    assert sql("SELECT segment_count FROM few_packed_summary") == [(most if greenplum else 1,)]
+    assert sql("SELECT segments FROM many_packed_summary") == [(most,)]
+    assert sql("SELECT segments FROM few_packed_summary") == [(most if greenplum else 1,)]
     sql("SET cerebro.segments = 5")
     pack(sql, output="by_setting")
     pack(sql, output="by_argument", segments=3)
-    assert sql("SELECT segment_count FROM by_setting_summary") == [(5,)]
-    assert sql("SELECT segment_count FROM by_argument_summary") == [(3,)]
+    assert sql("SELECT segments FROM by_setting_summary") == [(5,)]
+    assert sql("SELECT segments FROM by_argument_summary") == [(3,)]
     sql("SET cerebro.segments = 'many'")
     with pytest.raises(errors.InvalidParameterValue, match="cerebro.segments is 'many'"):
         pack(sql)
@@ -483,7 +480,7 @@ def test_rows_added_meanwhile_are_all_in_or_all_out(sql, flowers, server):
         pass  # The rows changed for too long, and the packing was refused.
     else:
         x, y = rows_of(sql)
-        assert len(x) == sql("SELECT row_count FROM packed_summary")[0][0] == 150 + int((x[:, 0] == 1000).sum())
+        assert len(x) == sql("SELECT rows FROM packed_summary")[0][0] == 150 + int((x[:, 0] == 1000).sum())
     finally:
         writer.join()
 
@@ -500,13 +497,11 @@ def test_validation_takes_all_from_training(sql, flowers):
     assert told["outputs"][0]["shape"] == [4] and len(told["partitions"]) == 3
     assert told["inputs"][0]["dtype"] == trained["inputs"][0]["dtype"]
     x, y = rows_of(sql, "val")
-    classes = sql("SELECT kind_class_values FROM packed_summary")[0][0]
+    classes = sql("SELECT kind_labels FROM packed_summary")[0][0]
     for row, label in zip(x, y.argmax(axis=1)):
         assert sql("SELECT k FROM other WHERE id = %s", int(row[0] * 2)) == [(classes[label],)]
-    same = "num_classes, normalizing_const, segment_count"
-    assert sql(f"SELECT {same}, kind_class_values FROM packed_summary") == sql(
-        f"SELECT {same}, k_class_values FROM val_summary"
-    )
+    same = "classes, divide_by, segments"
+    assert sql(f"SELECT {same}, kind_labels FROM packed_summary") == sql(f"SELECT {same}, k_labels FROM val_summary")
 
 
 def test_validation_keeps_the_order_of_the_rows(sql, flowers, greenplum):
@@ -584,7 +579,7 @@ def test_validation_needs_a_packed_training_table(sql, flowers):
 
 def test_labels_put_into_the_summary_by_hand_count(sql, flowers):
     pack(sql, classes=[4])
-    sql("UPDATE packed_summary SET kind_class_values[4] = 'late'")
+    sql("UPDATE packed_summary SET kind_labels[4] = 'late'")
     sql("UPDATE flowers SET kind = 'late' WHERE id = 7")
     pack(sql, output="val", packed_table="packed")
     x, y = rows_of(sql, "val")

@@ -79,7 +79,7 @@ def test_labels_are_known_wherever_the_search_path_leads(place: Lab) -> None:
     finally:
         place(f"SET search_path = {place.schema}, public, cerebro, madlib")
     labels = [
-        place.value(f"SELECT colour_class_values::text FROM {name}_summary") for name in ("paint_packed", "paint_later")
+        place.value(f"SELECT colour_labels::text FROM {name}_summary") for name in ("paint_packed", "paint_later")
     ]
     assert labels == ["{red,blue}", "{red,blue}"]
 
@@ -125,7 +125,7 @@ def test_prediction_gives_the_values_that_evaluation_gives(place: Lab, model: st
 def test_labels_that_were_added_by_hand_are_predicted(place: Lab) -> None:
     place("CREATE TABLE kinds AS SELECT id, x, 'k' || id % 2 AS kind FROM rows")
     place.pack("kinds", "kinds_packed", "kind", "x", segments=1, classes=[3], seed=1)
-    place("UPDATE kinds_packed_summary SET kind_class_values[3] = 'later'")
+    place("UPDATE kinds_packed_summary SET kind_labels[3] = 'later'")
     bias = np.concatenate([np.zeros(9), [0, 1, 2]]).astype("f4")
     dense = layer("Dense", "out", units=3, activation="softmax")
     model = place.architecture(sequential([3], dense), bias.tobytes(), table="kinds_arch")

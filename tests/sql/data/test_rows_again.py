@@ -56,7 +56,7 @@ def fit(lab: Lab, model: str, source: str = "houses", **more: Any) -> str:
     given = {"epochs": 1, "target": "class", "options": {"seed": 1}, **more}
     lab.told()
     number = lab.value(*verb("fit", source, model, ONE, **given))
-    return str(lab.value("SELECT source_table FROM run_plan WHERE run = %s", number)).rpartition(".")[2]
+    return str(lab.value("SELECT packed_table FROM run_plan WHERE run = %s", number)).rpartition(".")[2]
 
 
 def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
@@ -312,7 +312,7 @@ def test_the_fingerprint_is_that_of_the_rows_that_are_packed(houses: Lab) -> Non
         holder.close()
         caller.close()
     assert not failures
-    mean = "SELECT layout #>> '{outputs,0,preparation,mean}', row_count FROM %s_packed_summary"
+    mean = "SELECT layout #>> '{outputs,0,preparation,mean}', rows FROM %s_packed_summary"
     ((before, rows),) = houses(mean % "a")
     assert float(before) == pytest.approx(3.05, 1e-6) and rows == 60
     more = {"target": "cost", "inputs": "size, city", "validation": 0}

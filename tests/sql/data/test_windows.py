@@ -70,7 +70,7 @@ def test_windows_are_consecutive_rows_of_one_subject(moves: Lab) -> None:
     assert layout["rows"] == len(wanted) and f"{len(wanted)} windows of {LENGTH} rows" in said
     codes = {None: 0, **{value: 1 + place for place, value in enumerate(became["foot"]["parameters"]["values"])}}
     scaled = [became[name]["parameters"] for name in "xy"]
-    labels = moves.value("SELECT posture_class_values FROM plain_packed_summary")
+    labels = moves.value("SELECT posture_labels FROM plain_packed_summary")
     rows = [
         [*((row[i] - p["mean"]) / p["deviation"] for row in window for i, p in enumerate(scaled)),
          *(codes[row[2]] for row in window), *(one for row in window for one in row[3]),
@@ -86,7 +86,7 @@ def test_windows_are_consecutive_rows_of_one_subject(moves: Lab) -> None:
 
 def test_the_target_of_the_majority(moves: Lab) -> None:
     windows(moves, "major_packed", inputs="x", validation=0, sequence={"target": "majority"})
-    labels = moves.value("SELECT posture_class_values FROM major_packed_summary")
+    labels = moves.value("SELECT posture_labels FROM major_packed_summary")
     wanted = []
     for window in expected(moves, "posture"):
         said = [posture for (posture,) in window]

@@ -620,10 +620,11 @@ def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: U
     storage = root("SELECT storage FROM cerebro.run WHERE pg_get_userbyid(owner) = %s", bob.name)[0]
     hostile = f"{bob.name}.packed; DROP TABLE {bob.name}.packed; --"
     (run,) = alice(
-        "INSERT INTO cerebro.run SELECT nextval('cerebro.run_id'), owner, name, description, created_at, %s, NULL, %s,"
-        " selection_table, arch_table, epochs, evaluate_every, seed, segments, dist_keys, configurations,"
-        " rows_per_epoch, %s, options, layout, validation_layout, NULL, source_summary, version"
+        "INSERT INTO cerebro.run SELECT nextval('cerebro.run_id'), owner, name, description, created_at, %s, %s, NULL,"
+        " %s, selection_table, arch_table, epochs, evaluate_every, seed, segments, dist_keys, configurations,"
+        " rows_per_epoch, %s, options, layout, validation_layout, NULL, packed_summary, version"
         " FROM cerebro.run LIMIT 1 RETURNING run",
+        hostile,
         hostile,
         f'"{alice.name}"."x""; DROP TABLE {bob.name}.packed; --"',
         storage,
@@ -706,7 +707,7 @@ def test_hostile_names_are_only_names(alice: User, name: str) -> None:
     try:
         alice("SELECT cerebro.pack_plain(%s, 'hostile', 'y', %s, segments => 1)", name, f"x, {name}")
         assert alice("SELECT count(*) FROM hostile")[0] > 0
-        assert alice("SELECT independent_varname FROM hostile_summary")
+        assert alice("SELECT inputs FROM hostile_summary")
     finally:
         alice("DROP TABLE IF EXISTS hostile, hostile_summary")
         alice(f"DROP TABLE {name}")

@@ -216,19 +216,18 @@ def test_a_type_of_a_stranger_counts_as_text(stage: Stage, victim: Any, sort: st
             error = stage.tried(victim, statement)
             assert error is None or what in ("importance",), (what, error)
         # The labels' column of the summary has the type, too.
-        for table in ("packed", "models", "guesses"):
+        for table, labels in (("packed", "y_labels"), ("models", "y_class_values"), ("guesses", "y_labels")):
             as_wish = "ROW(l)::{0}.wish" if sort == "composite" else "l::{0}.wish"
             if sort == "enum":
-                stage.mallory(f"ALTER TABLE {table}_summary ALTER y_class_values TYPE wish[] USING"
-                              " y_class_values::varchar[]::wish[]")  # fmt: skip
+                stage.mallory(f"ALTER TABLE {table}_summary ALTER {labels} TYPE wish[] USING"
+                              f" {labels}::varchar[]::wish[]")  # fmt: skip
             else:
                 stage.mallory(f"ALTER TABLE {table}_summary ADD COLUMN z {own}.wish[]")
                 stage.mallory(
-                    f"UPDATE {table}_summary SET z = (SELECT array_agg({as_wish.format(own)})"
-                    " FROM unnest(y_class_values) l)"
+                    f"UPDATE {table}_summary SET z = (SELECT array_agg({as_wish.format(own)}) FROM unnest({labels}) l)"
                 )
-                stage.mallory(f"ALTER TABLE {table}_summary DROP y_class_values")
-                stage.mallory(f"ALTER TABLE {table}_summary RENAME z TO y_class_values")
+                stage.mallory(f"ALTER TABLE {table}_summary DROP {labels}")
+                stage.mallory(f"ALTER TABLE {table}_summary RENAME z TO {labels}")
         for statement in statements(stage).values():
             stage.tried(victim, statement)
     finally:
@@ -284,8 +283,8 @@ def test_a_layout_of_another_type_is_no_layout(stage: Stage, victim: Any, kind: 
 
 
 @pytest.mark.usefixtures("kept")
-@pytest.mark.parametrize("column", ["normalizing_const", "num_classes", "segment_count", "dependent_varname",
-                                    "independent_varname", "dependent_vartype", "y_class_values"])  # fmt: skip
+@pytest.mark.parametrize("column", ["source_table", "divide_by", "classes", "segments", "target", "inputs",
+                                    "target_types", "y_labels"])  # fmt: skip
 def test_no_column_of_a_summary_breaks_python(stage: Stage, victim: Any, column: str) -> None:
     kinds = {
         "text": [SQL[0], ""], "bytea": ["\\xff"], "integer": ["-1"], "double precision": ["NaN", "-1e308"],

@@ -27,10 +27,11 @@ RUN = 5
 # A row of each table, which all belong to one run: with them every view has something to show.
 SOUND: dict[str, dict[str, Any]] = {
     "run": {
-        "source_table": "x", "validation_table": "y", "model_table": "x", "selection_table": "x", "arch_table": "x",
+        "source_table": "x", "packed_table": "x", "validation_table": "y", "model_table": "x", "selection_table": "x",
+        "arch_table": "x",
         "epochs": 1, "evaluate_every": 1, "seed": 1, "segments": 1, "dist_keys": [0], "configurations": 1,
         "rows_per_epoch": 1, "validation_rows": 1, "storage": "x", "options": "{}", "layout": "{}",
-        "source_summary": "{}", "version": "0",
+        "packed_summary": "{}", "version": "0",
     },
     "architecture": {"model_id": 1, "given": "{}", "architecture": "{}"},
     "configuration": {

@@ -152,9 +152,10 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
     # A row that names another run's states does not make an admin drop them.
     mallory = town.user("mallory", "cerebro_user")
     mallory(
-        "INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every,"
-        " seed, segments, dist_keys, configurations, rows_per_epoch, storage, options, layout, source_summary, version)"
-        " VALUES (900001, 's', 'm', 'sel', 'a', 1, 1, 1, 1, '{0}', 1, 1, %s, '{}', '{}', '{}', 'v')",
+        "INSERT INTO cerebro.run (run, source_table, packed_table, model_table, selection_table, arch_table,"
+        " epochs, evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage,"
+        " options, layout, packed_summary, version)"
+        " VALUES (900001, 's', 'p', 'm', 'sel', 'a', 1, 1, 1, 1, '{0}', 1, 1, %s, '{}', '{}', '{}', 'v')",
         kept,
     )
     mallory("INSERT INTO cerebro.event (run, event) VALUES (900001, 'created'), (900001, 'finished')")

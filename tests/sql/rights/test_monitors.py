@@ -142,7 +142,7 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
             "CREATE FUNCTION readable(region bytea) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
             " RAISE EXCEPTION 'no such region: canarycategorywest'; END $$"
         )
-        (packed,) = owner("SELECT source_table FROM cerebro.run_plan WHERE model_table LIKE '%%.colours'")
+        (packed,) = owner("SELECT packed_table FROM cerebro.run_plan WHERE model_table LIKE '%%.colours'")
         (inputs,) = owner(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND atttypid = 'bytea'::regtype"
             " AND attnum > 0 LIMIT 1",
@@ -191,7 +191,7 @@ def test_the_owner_sees_the_canaries(aviary: tuple[Town, User, User, User]) -> N
         "leaderboard.reason",
         "run_plan.layout",
         "run_plan.options",
-        "run_plan.source_summary",
+        "run_plan.packed_summary",
         "run_plan.validation_layout",
         "run_progress.message",
         "runs.message",

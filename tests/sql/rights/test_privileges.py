@@ -305,7 +305,7 @@ def test_a_monitor_sees_the_metrics_of_all_and_nothing_else(people: Any) -> None
     for view in VIEWS:
         assert {anna.name, ben.name} <= set(mona(f"SELECT DISTINCT owner::text FROM cerebro.{view}")), view
     assert mona("SELECT count(*) FROM cerebro.leaderboard WHERE training_loss IS NOT NULL")[0] >= 2
-    assert mona("SELECT DISTINCT source_summary FROM cerebro.run_plan") == [None], "class values are data"
+    assert mona("SELECT DISTINCT packed_summary FROM cerebro.run_plan") == [None], "class values are data"
     for table in root(
         "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'cerebro'::regnamespace"
         " AND relname <> 'custom_function'"

@@ -42,11 +42,12 @@ VIEWS = (
     "requests",
 )
 RUN = """
-INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs, evaluate_every, seed,
-                         segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,
-                         validation_rows, source_summary, version)
-SELECT n, 'rows', 'models', 'mst', 'arch', {epochs}, 1, 1, {segments}, '{{0,1}}', {models}, 200, 'run_000000000000',
-       '{{}}', '{{}}', 20, '{{}}', '0'
+INSERT INTO cerebro.run (run, source_table, packed_table, model_table, selection_table, arch_table, epochs,
+                         evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage,
+                         options, layout,
+                         validation_rows, packed_summary, version)
+SELECT n, 'rows', 'packed', 'models', 'mst', 'arch', {epochs}, 1, 1, {segments}, '{{0,1}}', {models}, 200,
+       'run_000000000000', '{{}}', '{{}}', 20, '{{}}', '0'
   FROM generate_series(1, {runs}) n;
 INSERT INTO cerebro.architecture (run, model_id, name, given, architecture)
 SELECT n, 1, 'small', '{{}}', '{{}}' FROM generate_series(1, {runs}) n;

@@ -49,7 +49,7 @@ def by_keras(lab: Lab, key: int, models: str = "models") -> dict[str, Any]:
         "SELECT s.label, max(prob) FILTER (WHERE class_value = 'rare'), max(prob) FILTER (WHERE class_value = 'usual')"
         " FROM predicted JOIN seen s USING (id) GROUP BY s.id, s.label"
     )
-    labels = lab.value("SELECT label_class_values FROM packed_summary")
+    labels = lab.value("SELECT label_labels FROM packed_summary")
     assert labels == ["rare", "usual"]
     y = np.array([[label == "rare", label == "usual"] for label, _, _ in found], "float32")
     p = np.array([[rare, usual] for _, rare, usual in found], "float32")

@@ -69,7 +69,7 @@ def test_two_statements_lead_from_a_table_to_predictions(flats: Lab, rent: int) 
                  " ON p.key_value = id::text")  # fmt: skip
     assert len(rows) == 400 and flats.status(rent) == "finished"
     assert flats.value("SELECT count(*) FROM leaderboard WHERE run = %s", rent) == 2
-    plan = flats("SELECT source_table, validation_table, options ->> 'objective', options ->> 'keep',"
+    plan = flats("SELECT packed_table, validation_table, options ->> 'objective', options ->> 'keep',"
                  " options -> 'budget' FROM run_plan WHERE run = %s", rent)[0]  # fmt: skip
     packed = f"{flats.schema}.rent_packed"
     assert plan[:4] == (packed, f"{packed}_validation", "val_loss", "best") and 300 < plan[4]["seconds"] <= 600
@@ -215,7 +215,7 @@ def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
     before = flats.tables()
     train(flats, "again", None, source="rent_packed", **FEW)
     assert not {name for name in flats.tables() - before if "packed" in name}
-    same = "SELECT source_table, validation_table FROM run_plan WHERE model_table LIKE %s"
+    same = "SELECT source_table, packed_table, validation_table FROM run_plan WHERE model_table LIKE %s"
     assert flats(same, "%.again") == flats(same, "%.rent")
     error = refused(flats, source="rent_packed", target="rent")
     assert "target cannot be given: 'rent_packed' is packed already" in str(error)

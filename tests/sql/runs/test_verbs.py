@@ -59,16 +59,17 @@ def test_from_a_table_to_predictions(flats: Lab, which: str) -> None:
     output = f"by_{which}"
     run = call(flats, which, "flats", output, target="rent", run_name="named", description="told", budget="1 hour")
     assert flats.status(run) == "finished"
-    plan = flats("SELECT run_name, description, source_table, validation_table,"
+    plan = flats("SELECT run_name, description, packed_table, validation_table, source_table,"
                  " (options -> 'budget' ->> 'seconds')::float8 FROM run_plan WHERE run = %s", run)[0]  # fmt: skip
+    assert plan[4] == f"{flats.schema}.flats"
     packed = plan[2]  # the verb that is called first packs the rows
     assert packed.startswith(f"{flats.schema}.by_") and packed.endswith("_packed")
-    assert plan[:4] == ("named", "told", packed, f"{packed}_validation") and 3000 < plan[4] <= 3600
+    assert plan[:4] == ("named", "told", packed, f"{packed}_validation") and 3000 < plan[5] <= 3600
     assert flats.value("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM flats')", output) == 400
     # On the packed rows, and without waiting.
     later = call(flats, which, packed, f"{output}_later", wait=False)
     assert flats.value("SELECT wait(%s, 60)", later) == "finished"
-    same = "SELECT source_table, validation_table FROM run_plan WHERE run = %s"
+    same = "SELECT source_table, packed_table, validation_table FROM run_plan WHERE run = %s"
     assert flats(same, later) == flats(same, run)
 
 

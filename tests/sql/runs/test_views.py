@@ -42,11 +42,12 @@ class Log:
     def run(self, run: int, configurations: int, epochs: int = EPOCHS) -> None:
         """A run with its configurations and one model for each of them."""
         self(
-            "INSERT INTO cerebro.run (run, source_table, model_table, selection_table, arch_table, epochs,"
-            " evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage, options, layout,"
-            " source_summary, version)"
-            " VALUES (%s, 'rows', 'models', 'mst', 'arch', %s, 1, 1, %s, '{0,1}', %s, 20, 'run_000000000000', '{}',"
-            " '{}', '{}', '0')",
+            "INSERT INTO cerebro.run (run, source_table, packed_table, model_table, selection_table, arch_table,"
+            " epochs, evaluate_every, seed, segments, dist_keys, configurations, rows_per_epoch, storage,"
+            " options, layout,"
+            " packed_summary, version)"
+            " VALUES (%s, 'rows', 'packed', 'models', 'mst', 'arch', %s, 1, 1, %s, '{0,1}', %s, 20, 'run_000000000000',"
+            " '{}', '{}', '{}', '0')",
             run,
             epochs,
             SEGMENTS,
@@ -306,9 +307,10 @@ def write(log: Log, table: str, row: dict[str, Any]) -> None:
 
 SOUND: dict[str, dict[str, Any]] = {
     "run": {
-        "run": 2, "source_table": "x", "model_table": "x", "selection_table": "x", "arch_table": "x", "epochs": 1,
+        "run": 2, "source_table": "x", "packed_table": "x", "model_table": "x", "selection_table": "x",
+        "arch_table": "x", "epochs": 1,
         "evaluate_every": 1, "seed": 1, "segments": 1, "dist_keys": "{0}", "configurations": 1, "rows_per_epoch": 1,
-        "storage": "x", "options": "{}", "layout": "{}", "source_summary": "{}", "version": "0",
+        "storage": "x", "options": "{}", "layout": "{}", "packed_summary": "{}", "version": "0",
     },
     "event": {"run": 1, "event": "failed"},
     "attempt": {"run": 1, "model": 1, "hop": 1, "segment": 0},

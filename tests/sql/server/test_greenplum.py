@@ -38,6 +38,7 @@ ARCHITECTURE = {
 }
 
 
+KILLS = 3  # of processes of segments, each a moment later after the start of a run
 EPOCHS = 100  # of a run that is cancelled: a cancel takes effect after about a second
 DETERMINISTIC = json.dumps({"deterministic": True, "seed": 3})
 HASHES = "SELECT model, hop, state_sha256 FROM cerebro.hop WHERE run = %s ORDER BY 1, 2"
@@ -145,8 +146,10 @@ def test_a_table_says_which_segments_get_rows(sql: Any, packed: None) -> None:
     sql("INSERT INTO chosen SELECT unnest(%s)", [dbid for dbid, _ in chosen])
     sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'chosen')")
     assert sql("SELECT DISTINCT gp_segment_id FROM partly ORDER BY 1") == [(content,) for _, content in chosen]
-    assert sql("SELECT distribution_rules, __internal_gpu_config__, segment_count FROM partly_summary") == [
-        ([dbid for dbid, _ in chosen], [content for _, content in chosen], len(chosen))
+    assert sql("SELECT segments FROM partly_summary") == [(len(chosen),)]
+    sql("SELECT madlib.training_preprocessor_dl('rows', 'as_madlib', 'y', 'x', distribution_rules => 'chosen')")
+    assert sql("SELECT distribution_rules, __internal_gpu_config__ FROM as_madlib_summary") == [
+        ([dbid for dbid, _ in chosen], [content for _, content in chosen])
     ]
     ((run,),) = sql("SELECT madlib_fit_multiple_model('partly', 'partial', 'mst', 1, validation_table => 'packed')")
     assert sql("SELECT count(DISTINCT segment), sum(rows) FROM hop WHERE run = %s", run) == [(len(chosen), 2 * 900)]
@@ -336,6 +339,47 @@ def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, p
     assert ask(weights.format(models)) == ask(weights.format(f"{schema}.calm"))
 
 
+@pytest.mark.same_machine
+def test_a_segments_process_is_killed_just_after_a_run_was_submitted(sql: Any, packed: None, server: str) -> None:
+    """Whatever the run's sessions do at that moment, it goes on, with the same bits."""
+    ((schema,),) = sql("SELECT current_schema()")
+    calm = "SELECT fit('packed', 'calm', 'mst', epochs => 2, options => %s)"
+    ((calm,),) = sql(calm, DETERMINISTIC)
+    ((ports,),) = sql("SELECT string_agg(port::text, '|') FROM gp_segment_configuration WHERE content >= 0")
+    of_segment = re.compile(rf"postgres: +({ports}), cerebro_w_\S+ {parse_dsn(server)['dbname']} .* seg\d+ ")
+
+    def processes() -> list[int]:
+        """Those of the segments that work for a session of a run."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                said = (folder / "cmdline").read_bytes().decode(errors="replace") if folder.name.isdigit() else ""
+                if of_segment.match(said):
+                    found.append(int(folder.name))
+        return found
+
+    def ask(statement: str, *values: Any) -> list[tuple]:
+        with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET search_path = {schema}, public, cerebro, madlib")
+            cursor.execute(statement, values or None)
+            return cursor.fetchall()
+
+    def waited(run: int) -> list[tuple]:
+        with contextlib.suppress(psycopg2.Error):  # while the segment is starting again
+            return ask("SELECT cerebro.wait(%s, 180)", run)
+        return []
+
+    for attempt in range(KILLS):
+        submit = "SELECT fit('packed', %s, 'mst', epochs => 2, wait => false, options => %s)"
+        ((run,),) = ask(submit, f"submitted{attempt}", DETERMINISTIC)
+        time.sleep(0.15 * attempt)
+        (victim, *_) = eventually(lambda: sorted(processes(), reverse=True), 30, "a session has a process on a segment")
+        os.kill(victim, signal.SIGKILL)
+        assert eventually(lambda run=run: waited(run), 180, "the run ends") == [("finished",)]
+        assert ask(HASHES, run) == ask(HASHES, calm)
+        assert ask(f"SELECT count(*) FROM submitted{attempt}") == [(2,)]
+
+
 @pytest.fixture
 def interrupted(fresh_database: str) -> tuple[str, int, int]:
     """A database with a finished run and an interrupted one that does the same: (its DSN, the finished, the other)."""
@@ -432,7 +476,7 @@ def test_a_dump_is_restored_to_another_number_of_segments(interrupted: Any, serv
             )
             used, there_are = cursor.fetchone()
             assert used == there_are
-            cursor.execute("SELECT segment_count FROM anew_summary UNION ALL SELECT segment_count FROM packed_summary")
+            cursor.execute("SELECT segments FROM anew_summary UNION ALL SELECT segments FROM packed_summary")
             (new,), (old,) = cursor.fetchall()
             assert new == there_are != old
             cursor.execute("SELECT cerebro.fit('anew', 'fresh', 'mst', epochs => 1)")

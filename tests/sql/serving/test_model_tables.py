@@ -104,7 +104,7 @@ def test_plain_tables_say_what_the_views_say(place: Lab, plain: int) -> None:
         == [(True,)] * 2
     )
     ((run, table, target, inputs, epochs, labels),) = place(
-        "SELECT run, model_table, target, inputs, epochs, species_class_values FROM ours_summary"
+        "SELECT run, model_table, target, inputs, epochs, species_labels FROM ours_summary"
     )
     assert (run, table, target, inputs, epochs) == (plain, f"{place.schema}.ours", "species", "sl, sw, pl, pw", 2)
     assert labels == ["setosa", "versicolor", "virginica"]

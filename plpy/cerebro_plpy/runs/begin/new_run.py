@@ -47,7 +47,8 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         {
             "name": request.asked.name,
             "description": request.asked.description,
-            "source_table": str(request.asked.source.relation.name),
+            "source_table": request.asked.source.summary.source_table or str(request.asked.source.relation.name),
+            "packed_table": str(request.asked.source.relation.name),
             "validation_table": str(request.asked.validation.relation.name) if request.asked.validation else None,
             "model_table": str(request.asked.output),
             "selection_table": request.configurations.selection,
@@ -64,7 +65,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             "layout": layout,
             "validation_layout": request.asked.validation.layout if request.asked.validation else None,
             "validation_rows": rows_of(request.asked.validation.layout) if request.asked.validation else None,
-            "source_summary": request.asked.source.summary.to_json(),
+            "packed_summary": request.asked.source.summary.to_json(),
             "version": __version__,
         },
         [

@@ -89,7 +89,7 @@ class Driver:
         self.beat_at = 0.0
         self.told_tenth = -1
         self.started = self.told_at = time.monotonic()
-        self.most_seconds, _ = limits.of_session(recorder)["run_seconds"]
+        self.most_seconds, _ = limits.answered(recorder.run)["run_seconds"]
         sizes = [model.state_bytes * (MOST_FUSED if model.build.group else 1) for model in run.models.values()]
         # Trainers that keep all processors busy are only slowed down by work beside them.
         spare = run.options.threads > 1 or cores() > run.segments or bool(run.options.gpus)

@@ -53,7 +53,9 @@ def carry_out(
                 search.begin()
                 options = engine_choice.trainer_options(run, engine_choice.choose(run, log))
                 warm_up.ahead(db, options.engine(0))
-                team = call.enter_context(kept_teams.team_for(db, run.dist_keys, options, attention, own=recorder.own))
+                team = call.enter_context(
+                    kept_teams.team_for(db, run.dist_keys, options, attention, own=recorder.own, recorder=recorder)
+                )
         except BaseException as error:
             record_end(recorder, log, error)
             raise

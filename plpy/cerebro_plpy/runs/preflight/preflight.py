@@ -249,7 +249,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
 
 
 def require_room(recorder: Session, run: Run) -> None:
-    figures = limits.of_session(recorder)
+    figures = limits.answered(recorder.run)
     if figures["state_bytes"][0] is not None:
         stored = recorder.run(
             sql(

@@ -27,7 +27,7 @@ def trials(
     for run in earlier_runs(db):
         if len(found) >= MOST_TRIALS:
             break
-        same_table = run["source_table"] == str(source.relation.name)
+        same_table = run["packed_table"] == str(source.relation.name)
         of_run = []
         where = f"run {run['run']}"
         with as_written(run["run"]):
@@ -43,7 +43,7 @@ def trials(
         of_run = sorted(of_run, key=lambda trial: trial.score or 0.0)[: MOST_TRIALS - len(found)]
         if of_run:
             found += of_run
-            where = "the same table" if same_table else f"{run['source_table']}, which has the same shape"
+            where = "the same table" if same_table else f"{run['packed_table']}, which has the same shape"
             known = counted(len(of_run), "configuration")
             db.notice(f"start_from: run {run['run']} on {where}: {known} with {objective.name}")
     if not found:

@@ -267,7 +267,7 @@ def require_room(db: Database, source: Packed, chosen: RunOptions) -> None:
     if chosen.in_session:
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
-    limits.make_room(db, sessions, listener(db.plpy))
+    limits.make_room(limits.asking(db), sessions, listener(db.plpy))
     limits.require_connections(limits.of(db), sessions)
     limit = platform.of(db).statement_limit(db)
     if limit is not None and limit.short_for(segments):
@@ -304,7 +304,7 @@ def require_same_work(
 ) -> None:
     """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
     log = RunLog.of_caller(db, run_id)
-    hint = f"SELECT source_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
+    hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
     fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
     if log.known.fingerprints() != fingerprints:
         raise WrongState(

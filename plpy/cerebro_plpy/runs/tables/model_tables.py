@@ -15,9 +15,9 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
-from cerebro_db.core.packed_summary import CLASS_VALUES, PackedSummary
+from cerebro_db.core.packed_summary import ENDINGS, PLAIN, PackedSummary
 from cerebro_db.core.parameters import custom, writing
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
@@ -142,10 +142,10 @@ def materialize(
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
-    where = f"source_summary of run {run_id}"
+    where = f"packed_summary of run {run_id}"
     with as_written(run_id):
         outputs = [variable.name for variable in layout.outputs]
-        summary = PackedSummary.read(documents.decoded(run["source_summary"], where), outputs, where)
+        summary = PackedSummary.read(documents.decoded(run["packed_summary"], where), outputs, where)
         made = MadeTables(name, run, layout, summary, states, which, fold, replace)
         _make_models(db, made)
         _make_info(db, made)
@@ -285,7 +285,7 @@ def set_key(db: Database, name: Name, key: str) -> None:
 
 
 def _make_summary(db: Database, made: MadeTables) -> None:
-    """One row; the class values have the type that their column has."""
+    """One row; the labels have the type that their column has."""
     run, summary = made.run, made.summary
     optimised = run["options"].optimised(run["validation_table"] is not None)
     create_row(
@@ -297,9 +297,10 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             ("description", "text", run["description"]),
             ("model_table", "text", str(made.name)),
             ("source_table", "text", run["source_table"]),
+            ("packed_table", "text", run["packed_table"]),
             ("validation_table", "text", run["validation_table"]),
-            ("target", "text", ", ".join(summary.dependent_varname or ())),
-            ("inputs", "text", ", ".join(summary.independent_varname or ())),
+            ("target", "text", written_list(summary.target or ())),
+            ("inputs", "text", written_list(summary.inputs or ())),
             ("epochs", "integer", run["epochs"]),
             ("evaluate_every", "integer", run["evaluate_every"]),
             ("seed", "bigint", run["seed"]),
@@ -310,7 +311,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             ("started_at", "timestamptz", run["started_at"]),
             ("ended_at", "timestamptz", run["ended_at"]),
             ("cerebro_version", "text", run["cerebro_version"]),
-            *class_values(made),
+            *labels(made, PLAIN.labels),
             ("layout", "jsonb", run["layout"]),
         ],
     )
@@ -318,8 +319,8 @@ def _make_summary(db: Database, made: MadeTables) -> None:
 
 def create_row(db: Database, name: Name, columns: Sequence[Values]) -> None:
     """Create a table with this row."""
-    # Class values travel as text; the database converts them to their own type.
-    sent = tuple("text[]" if column.endswith(CLASS_VALUES) else kind for column, kind, _ in columns)
+    # Labels travel as text; the database converts them to their own type.
+    sent = tuple("text[]" if column.endswith(ENDINGS) else kind for column, kind, _ in columns)
     chosen = joined(
         ", ",
         (
@@ -339,10 +340,10 @@ def create_row(db: Database, name: Name, columns: Sequence[Values]) -> None:
     )
 
 
-def class_values(made: MadeTables) -> list[Values]:
-    """The columns for the labels of each output."""
+def labels(made: MadeTables, ending: str) -> list[Values]:
+    """The columns for the labels of each output, whose names have this ending."""
     types = {one.name: one.preparation.label_type or TEXT for one in made.layout.outputs}
     return [
-        (name + CLASS_VALUES, types[name].array.name, None if values is None else list(values))
-        for name, values in made.summary.class_values.items()
+        (name + ending, types[name].array.name, None if values is None else list(values))
+        for name, values in made.summary.labels.items()
     ]

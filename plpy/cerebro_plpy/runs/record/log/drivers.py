@@ -176,7 +176,7 @@ class Drivers(Part):
                 f"run {self.run} is finished",
                 hint=f"SELECT cerebro.resume({self.run}, epochs => {planned + 1}) would extend it.",
             )
-        limits.require_run(limits.of_session(recorder), segments)
+        limits.require_run(limits.answered(recorder.run), segments)
         if epochs is not None:
             self._events.note(Event.EXTENDED, epochs=epochs)
         if submitted and self._events.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:

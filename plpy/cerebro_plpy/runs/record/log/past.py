@@ -18,7 +18,7 @@ def earlier_runs(db: Database) -> list[dict[str, Any]]:
     """The caller's runs, the latest first; without those on rows with folds, whose values are of parts of the rows."""
     return db.rows(
         sql(
-            "SELECT run, source_table, layout::text AS layout FROM cerebro.run WHERE owner = {me}"
+            "SELECT run, packed_table, layout::text AS layout FROM cerebro.run WHERE owner = {me}"
             " AND layout -> 'fold' IS NULL ORDER BY run DESC LIMIT {most_earlier_runs}",
             me=ME,
             most_earlier_runs=MOST_EARLIER_RUNS,

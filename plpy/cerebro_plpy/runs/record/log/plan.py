@@ -63,7 +63,7 @@ class PlanLog(Part):
         """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
         found = self._all(
             sql(
-                "SELECT owner::text, source_table, layout::text AS layout, validation_table,"
+                "SELECT owner::text, packed_table, layout::text AS layout, validation_table,"
                 " validation_layout::text AS validation_layout, model_table, epochs, evaluate_every, seed, dist_keys,"
                 " storage, options::text AS options FROM cerebro.run_plan WHERE {own_in_view}",
                 own_in_view=OWN_IN_VIEW,
