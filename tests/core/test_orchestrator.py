@@ -128,8 +128,8 @@ class FailsAll(Schedule):
 
 
 class LeavesSegmentsIdle(Schedule):
-    def take(self, segment):
-        return None if len(self.busy) >= 2 else super().take(segment)
+    def take(self, segment, only=None):
+        return None if len(self.busy) >= 2 else super().take(segment, only)
 
 
 class TakesTheOrderAsItComes(Dynamic):
@@ -529,7 +529,7 @@ def test_a_model_that_fails_without_a_word_is_given_up_all_the_same():
 
 def test_a_schedule_that_cannot_go_on_is_an_error_and_not_a_wait():
     class Stuck(Schedule):
-        def take(self, segment):
+        def take(self, segment, only=None):
             return None
 
     with pytest.raises(RuntimeError, match="stuck"):
