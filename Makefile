@@ -101,12 +101,13 @@ reference: env-dev
 	@$(RUN)/python -m tests.reference
 	@$(RUN)/python -m cerebro_db.core.protocol >docs/reference/protocol.md
 
-# The tests run even if a linter finds something; both must succeed. Tests mostly wait for trainers to start, so two
-# processes take little more than half the time. Each process has its own server.
+# The linters run beside the first tests, which run even if a linter finds something; both must succeed. Tests mostly
+# wait for trainers to start, so two processes take little more than half the time. Each process has its own server.
 JOBS ?= 2
 test: env-dev
-	@$(MAKE) --no-print-directory lint; lint=$$?; \
-	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST) && exit $$lint
+	@$(MAKE) --no-print-directory lint & linters=$$!; \
+	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST); tests=$$?; \
+	  wait $$linters || { echo 'cerebro_db: the linters found something: make lint'; exit 1; }; exit $$tests
 
 EVENTS ?= 200
 SEED ?= 1

@@ -104,6 +104,7 @@ install_packages() {
     die "missing packages: ${missing[*]} (Debian's names). There is no apt-get here: install them with your package manager"
   [[ -z ${PG_CONFIG:-} ]] || has_server_with_plpython ||
     die "the PostgreSQL of PG_CONFIG=$PG_CONFIG has no server or no plpython3u: install what is missing, or unset PG_CONFIG"
+  say "reading the package lists of apt, to install ${missing[*]}"
   as_root apt-get update -qq || say "apt-get update failed; continuing with the old package lists"
   if [[ -z $server ]]; then
     server=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -1)
@@ -141,10 +142,12 @@ home=$(cd "$home" && pwd)
 venv=$home/venv
 
 exec 9>"$home/.environment-lock"
-flock 9 # two installations at once would break the environment
+# Two installations at once would break the environment.
+flock -n 9 || { say "waiting for another installation into $home"; flock 9; }
 
 version=$("$python" -c 'import sys; print(sys.version)')
 if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+  say "making the Python environment $venv"
   rm -rf "$venv"
   "$python" -m venv "$venv" || die "could not make $venv"
   printf '%s\n' "$version" >"$venv/.python"
@@ -167,7 +170,7 @@ for set in "${sets[@]}"; do
   fi
   stamp=$(sha256sum <<<"$wanted" | cut -d' ' -f1)
   [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
-  say "installing the packages of $set (once; TensorFlow is large)"
+  say "installing the packages of $set (once, some minutes: TensorFlow is large)"
   rm -f "$venv/.$set"
   if [[ $set == requirements.txt ]]; then
     # Two builds of TensorFlow have files of the same names, so the one that goes must go first.
@@ -177,7 +180,9 @@ for set in "${sets[@]}"; do
         "$venv/bin/python" -m pip uninstall --quiet --yes "$build" >&2 || die "pip could not remove $build (see above)"
     done
   fi
-  "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check -r <(echo "$wanted") >&2 ||
+  quiet=(--quiet)
+  [[ ! -t 2 ]] || quiet=(--progress-bar on) # a person sees each package
+  "$venv/bin/python" -m pip install "${quiet[@]}" --no-input --disable-pip-version-check -r <(echo "$wanted") >&2 ||
     die "pip could not install $set (see above)"
   printf '%s\n' "$stamp" >"$venv/.$set"
 done
@@ -195,6 +200,7 @@ trap 'rm -rf "$here"' EXIT
   "${parts[@]}") >"$here/sources.tar"
 stamp=$(sha256sum <"$here/sources.tar" | cut -d' ' -f1)
 if [[ $(cat "$venv/.package" 2>/dev/null) != "$stamp" || ! -x $venv/bin/cerebro ]]; then
+  say "installing the code of this folder into $venv"
   mkdir "$here/sources"
   tar -x -C "$here/sources" --no-same-owner -f "$here/sources.tar"
   "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation \

@@ -61,7 +61,7 @@ def up(
     PG_CONFIG chooses the PostgreSQL installation; its default is the newest one with PL/Python.
     """
     cluster = Cluster(name)
-    result = cluster.up(listen=listen, port=port, recreate=recreate)
+    result = cluster.up(listen=listen, port=port, recreate=recreate, say=_say)
     _say(_summary(result, cluster))
     if result.extension == "stale":
         # Only between two states of the code with the same version number: a newer version updates itself.

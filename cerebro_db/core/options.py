@@ -257,7 +257,8 @@ _TABLE = (
         (of computation, summed over the segments), hops and configurations (how many models there are in all; the
         models of a configuration with folds count once). When it is spent, no visit begins. Models with epochs left are
         stopped with the reason budget as soon as their visit is committed. The run then finishes, and its models can be
-        used. With least_epochs, the run goes on until one model has completed that many epochs.""",
+        used. With least_epochs, the run goes on until one model has completed that many epochs: after the other limits
+        are reached, only the model that is closest to them trains on.""",
         when="""To limit the time or the cost of a run. A resumed run goes on counting.""",
         unset="the run ends when all models have trained all epochs",
     ),

@@ -82,7 +82,7 @@ class TrainingPlan:
         """The plan in sentences."""
         kinds = " and ".join(self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
-        ends = "" if seconds is None else f"; the search ends after {_duration(seconds)}"
+        ends = "" if seconds is None else f"; after {_duration(seconds)} no visit begins"
         stops = "" if method in methods.INDEPENDENT else f", and {method} stops the worse ones early"
         if self.folds:
             stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,12 @@ class Cluster(ClusterFiles):
         trainer_python: str | None = None,
         sources: extension.Sources | None = None,
         settings: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> UpResult:
-        """Makes and starts the cluster and installs the extension, as far as that is not done. Safe to repeat."""
+        """Makes and starts the cluster and installs the extension, as far as that is not done. Safe to repeat.
+
+        ``say`` gets a sentence before each step that takes seconds.
+        """
         sources = sources or extension.Sources.find()
         trainer_python = trainer_python or _this_python()
         result = UpResult()
@@ -67,14 +71,17 @@ class Cluster(ClusterFiles):
                 account.must_reach(needed)
             server = Server(self, account, prefix)
             if not self.exists:
+                say(f"Making the cluster {self.name} in {self.path}")
                 self.make(account, listen, port, dict(settings or {}))
                 server.initialize()
                 result.created = True
             else:
                 self._change(server, listen, port, settings)
             if not self.running():
+                say("Starting the server")
                 server.start()
                 result.started = True
+            say("Looking at the database and the extension")
             result.extension = self._equip(sources, str(prefix.code), recreate)
         return result
 

@@ -7,7 +7,6 @@ come to is computed here by training each alone, without any driver.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import random
 import time
@@ -411,9 +410,9 @@ def play(seeds: range) -> Counter[str]:
     return counts
 
 
-def until_caught(most: int) -> int | None:
-    """The number of the first history that goes wrong."""
-    for seed in itertools.islice(itertools.count(), most):
+def until_caught(first: int, most: int) -> int | None:
+    """The number of the first of so many histories that goes wrong."""
+    for seed in range(first, first + most):
         try:
             DriverHistory(seed).play()
         except Exception:

@@ -530,8 +530,8 @@ class Dynamic(Schedule):
         else:
             super()._offer(unit)
 
-    def take(self, segment: int) -> Unit | None:
-        unit = super().take(segment)
+    def take(self, segment: int, only: int | None = None) -> Unit | None:
+        unit = super().take(segment, only)
         if isinstance(unit, Train):
             self._withdraw(unit.model)
             self.unvisited[unit.model].remove(segment)

@@ -259,7 +259,8 @@ class SearchPorts(FakePorts):
     # -- the world -------------------------------------------------------------------------------------
 
     def _spent(self) -> bool:
-        return self.budget.limits and self.budget.spent(self.used(), self.hops, 0)  # no budget here has least_epochs
+        each = self.schedule.visit_seconds if self.schedule is not None else 0.0
+        return self.budget.limits and self.budget.reached(self.used(), self.hops, each)  # none has least_epochs
 
     def _is_due(self, unit: Evaluate) -> bool:
         """Also after an epoch that was the last when the model came there, if the run was extended since."""

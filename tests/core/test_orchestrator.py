@@ -1,6 +1,6 @@
 """Whole experiments with faults and crashes end as undisturbed ones do, and segments are kept busy.
 
-CEREBRO_EXPERIMENTS=100000 runs more of them; by default there are 8,000.
+CEREBRO_EXPERIMENTS=100000 runs more of them; by default there are 3,000.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewModel
 
 pytestmark = pytest.mark.slow
-EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "8000"))
+EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "3000"))
 SHARES = 8  # so that pytest-xdist can spread them
 seeds = st.integers(0, 2**31 - 1)
 
@@ -128,8 +128,8 @@ class FailsAll(Schedule):
 
 
 class LeavesSegmentsIdle(Schedule):
-    def take(self, segment):
-        return None if len(self.busy) >= 2 else super().take(segment)
+    def take(self, segment, only=None):
+        return None if len(self.busy) >= 2 else super().take(segment, only)
 
 
 class TakesTheOrderAsItComes(Dynamic):
@@ -529,7 +529,7 @@ def test_a_model_that_fails_without_a_word_is_given_up_all_the_same():
 
 def test_a_schedule_that_cannot_go_on_is_an_error_and_not_a_wait():
     class Stuck(Schedule):
-        def take(self, segment):
+        def take(self, segment, only=None):
             return None
 
     with pytest.raises(RuntimeError, match="stuck"):

@@ -331,6 +331,31 @@ def test_one_model_has_the_epochs_that_a_budget_asks_for_before_it_is_spent():
     assert max(world.trained.values()) == 4 and set(world.statuses().values()) == {(Status.STOPPED, "budget")}
 
 
+def test_the_seconds_are_over_so_only_the_model_closest_to_its_first_epoch_trains_on():
+    """The others keep their places, in case that it fails: then the next one trains on."""
+    budget, four = Budget(seconds=0.5, least_epochs=1), Plan(1, models((1, 2, 3, 4)), 3, 9)
+    world = World()
+    assert world.run(four, budget=budget) is True
+    # Each segment has begun a visit before the seconds were over; one of these three models makes two more.
+    assert sorted(world.trained.values()) == [1, 1, 3] and world.now <= 4
+    (first,) = [model for model, hops in world.trained.items() if hops == 3]
+    again = World(fails={(first, 1)})
+    assert again.run(four, budget=budget) is True
+    assert max(again.trained.values()) == 3 and again.statuses()[first][0] is Status.FAILED
+    assert {mine.epochs for mine in again.schedule.progress.values()} == {0, 1}
+
+
+def test_the_last_visit_begins_half_a_visit_before_the_seconds_are_over():
+    """It is completed whatever it takes; so runs end at their budget on average, and not half a visit later."""
+    world = World()
+    assert world.run(Plan(1, models((1,)), 1, 99), budget=Budget(seconds=30.4)) is True
+    assert world.now == 30, "at 30 s, less than half a visit of one second is left"
+    longer = World()
+    assert longer.run(Plan(1, models((1,)), 1, 99), budget=Budget(seconds=30.6)) is True
+    assert longer.now == 31
+    assert Budget(seconds=10).seconds_left(Used(), visit=60) == 9, "at most a tenth of the seconds earlier"
+
+
 def test_models_that_the_budget_has_stopped_go_on_with_a_larger_one():
     world = World([(2.5, asks(1, Action.BUDGET, "more", hops=9))])
     assert world.run(Plan(1, models((1, 2), visits={2: (0,)}), 1, 9), budget=Budget(hops=2)) is True

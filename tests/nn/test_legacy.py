@@ -30,7 +30,6 @@ def array(packed: dict) -> np.ndarray:
 
 
 def load(architecture: dict) -> keras.Model:
-    keras.backend.clear_session()
     return keras.models.model_from_json(json.dumps(architecture))
 
 

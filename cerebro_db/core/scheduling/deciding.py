@@ -74,13 +74,28 @@ class Deciding:
 
     def spent(self) -> bool:
         """Whether nothing new may begin."""
-        if not self.budget.limits:
-            return False
-        trained = (one.epochs for one in self.schedule.progress.values() if one.status is not Status.FAILED)
-        return self.budget.spent(self.ports.used(), self.schedule.hops, max(trained, default=0))
+        return self._reached() and not self._lacks()
+
+    def last_model(self) -> int | None:
+        """The only model that trains on: a limit of the budget is reached, but no model has the least epochs yet.
+
+        It is the one that is closest to them. If it fails, the next one takes its place.
+        """
+        if self.budget.least_epochs is None or not self._reached() or not self._lacks():
+            return None
+        return max(self.schedule.trainable(), key=self.schedule.advance, default=None)
 
     def hops_left(self) -> int | None:
-        return None if self.budget.hops is None else self.budget.hops - self.schedule.hops
+        return None if self.budget.hops is None else max(0, self.budget.hops - self.schedule.hops)
+
+    def _reached(self) -> bool:
+        if not self.budget.limits:
+            return False
+        return self.budget.reached(self.ports.used(), self.schedule.hops, self.schedule.visit_seconds)
+
+    def _lacks(self) -> bool:
+        trained = (one.epochs for one in self.schedule.progress.values() if one.status is not Status.FAILED)
+        return self.budget.lacks(max(trained, default=0))
 
     def attend(self) -> None:
         """Make every decision that can be made at this moment: one may make way for another."""
@@ -109,7 +124,7 @@ class Deciding:
         if spent:
             for model in self.schedule.idle():
                 self._commit(self._end_of(model))
-        elif self.policy.proposes and not self.repeats:
+        elif self.policy.proposes and not self.repeats and self.last_model() is None:
             self._propose()
 
     def _repeat(self) -> None:

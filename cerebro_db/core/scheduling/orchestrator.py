@@ -53,10 +53,12 @@ def begin_units(schedule: Schedule, ports: Ports, deciding: Deciding) -> None:
             continue
         if not spent and deciding.spent():
             return
-        unit = schedule.take(segment)
+        only = deciding.last_model()
+        unit = schedule.take(segment, only)
         if unit is not None:
-            group: list[Unit] = [unit, *schedule.fuse(unit, deciding.hops_left())]
-            after = schedule.follow_ups(unit, deciding.hops_left()) if len(group) == 1 else []
+            most = deciding.hops_left() if only is None else 0  # visits of others beside it
+            group: list[Unit] = [unit, *schedule.fuse(unit, most)]
+            after = schedule.follow_ups(unit, most) if len(group) == 1 else []
             ports.start([group, *([other] for other in after)])
 
 

@@ -177,8 +177,9 @@ def _end_of_budget(
     """When the budget is spent, and the visits that have begun by then have ended."""
     segments = schedule.plan.segments
     ends = []
-    if budget.seconds is not None:
-        ends.append(budget.seconds - used.seconds)
+    seconds = budget.seconds_left(used, schedule.visit_seconds)
+    if seconds is not None:
+        ends.append(seconds)
     if budget.unit_hours is not None:
         ends.append((3600 * budget.unit_hours - used.unit_seconds) / segments - (each or 0.0) / 2)
     if budget.hops is not None and each is not None:

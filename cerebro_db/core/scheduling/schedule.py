@@ -125,6 +125,21 @@ class Schedule:
             and not any(isinstance(unit, Evaluate) for unit in mine.waiting)
         ]
 
+    def trainable(self) -> list[int]:
+        """The active models that wait for a segment, or of which something is under way."""
+        return [model for model in sorted(self._active) if (mine := self.progress[model]).waiting or mine.under_way]
+
+    def advance(self, model: int) -> tuple[int, int]:
+        """How far a model is; of two that are equally far, the one with the first ring position is further."""
+        mine = self.progress[model]
+        visits = sum(isinstance(unit, Train) for unit in mine.under_way)
+        return mine.hops + visits, -mine.plan.position
+
+    @property
+    def visit_seconds(self) -> float:
+        """The mean of all visits so far; 0 before the first."""
+        return self._visits.each or 0.0
+
     def hops_of(self, model: int) -> int:
         """How many hops a model has in all epochs."""
         return self.progress[model].total
@@ -176,12 +191,14 @@ class Schedule:
 
     # -- moves -----------------------------------------------------------------------------------
 
-    def take(self, segment: int) -> Unit | None:
-        """Begin the most urgent unit of a segment, if there is one."""
-        if not self._waiting[segment]:
-            return None
-        unit = max(self._waiting[segment], key=self._urgency)
-        self._begin(unit)
+    def take(self, segment: int, only: int | None = None) -> Unit | None:
+        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train."""
+        waiting: Iterable[Unit] = self._waiting[segment]
+        if only is not None:
+            waiting = [unit for unit in waiting if unit.model == only or isinstance(unit, Evaluate)]
+        unit = max(waiting, key=self._urgency, default=None)
+        if unit is not None:
+            self._begin(unit)
         return unit
 
     def fuse(self, unit: Unit, most: int | None = None) -> list[Train]:

@@ -10,6 +10,7 @@ from ..documents import shown
 from ..records import dataclass
 
 MOST = 1e15  # of any limit
+MOST_EARLY = 0.1  # of the seconds: so early may the last visit begin
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,29 @@ class Budget:
         """Whether it can end the training of models."""
         return not (self.seconds is None and self.unit_hours is None and self.hops is None)
 
-    def spent(self, used: Used, hops: int, epochs: int) -> bool:
-        """Whether nothing new may begin.
+    def lacks(self, epochs: int) -> bool:
+        """Whether no model has the least epochs.  ``epochs``: how many the model with most has completed."""
+        return self.least_epochs is not None and epochs < self.least_epochs
 
-        ``hops``: how many there are, those under way included.  ``epochs``: how many the model with most has completed.
+    def reached(self, used: Used, hops: int, visit: float = 0.0) -> bool:
+        """Whether one of its limits is.
+
+        ``hops``: how many there are, those under way included.  ``visit``: the mean seconds of a visit.
         """
-        if self.least_epochs is not None and epochs < self.least_epochs:
-            return False
+        seconds_left = self.seconds_left(used, visit)
         return (
-            (self.seconds is not None and used.seconds >= self.seconds)
+            (seconds_left is not None and seconds_left <= 0)
             or (self.unit_hours is not None and used.unit_seconds >= 3600 * self.unit_hours)
             or (self.hops is not None and hops >= self.hops)
         )
+
+    def seconds_left(self, used: Used, visit: float = 0.0) -> float | None:
+        """How long visits may still begin; None: seconds are not limited.
+
+        A visit that begins is completed.  So the last one begins half a visit before the seconds are over, and on
+        average ends with them.
+        """
+        return None if self.seconds is None else self.seconds - min(visit / 2, MOST_EARLY * self.seconds) - used.seconds
 
     def room(self, models: int) -> int | None:
         """How many models may be added, if there are so many."""

@@ -421,6 +421,22 @@ def test_a_budget_that_is_spent_and_raised(flowers: Lab) -> None:
     assert flowers.states(run) == flowers.states(whole)
 
 
+def test_the_model_table_has_no_model_that_has_seen_a_part_of_the_rows_only(flowers: Lab) -> None:
+    flowers.told()
+    run = flowers.fit("train", "short", "mst", 3, options={"budget": {"hops": 2}})
+    assert any("no configuration has completed an epoch" in line for line in flowers.told())
+    assert flowers.value("SELECT count(*) FROM short") == 2, "better than no table"
+    flowers("SELECT set_budget(%s, %s)", run, json.dumps({"hops": 3}))
+    flowers.told()
+    flowers("SELECT resume(%s)", run)
+    board = dict(flowers("SELECT configuration, epochs_done FROM leaderboard WHERE run = %s", run))
+    (trained,), (untrained,) = ([key for key in board if (board[key] > 0) is done] for done in (True, False))
+    assert flowers("SELECT mst_key FROM short") == [(trained,)]
+    assert flowers("SELECT mst_key FROM short_info WHERE which IS NULL") == [(untrained,)]
+    said = f"no model of configuration {untrained}, because no epoch was completed"
+    assert any(said in line for line in flowers.told())
+
+
 def test_a_rule_beside_a_search_method_whose_session_is_ended(flowers: Lab) -> None:
     """The rule names a model that the run does not have.  Its session is opened again for the next epoch."""
     options = {"method": "patience", "stop_when": waits(flowers, 0.5), "seed": 3}

@@ -53,6 +53,7 @@ INFO_COLUMNS = {
     "functions": "text[]",  # the versions of custom functions that the model was trained with
     "bytes": "bigint",
 }
+MOST_NAMED = 10  # configurations in a message
 Values = tuple[str, str, Any]  # name, type and value of a column
 
 
@@ -129,14 +130,12 @@ def materialize(
             f"run {run_id} has no fold {fold}.",
             hint=f"It has the folds 1 to {folds}." if folds else "It was trained on rows without folds.",
         )
-    states = RunLog.of_caller(db, run_id).states.states_of_best_models(which, fold=fold)
-    if not states:
-        raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
-    without = [state.key for state in states if state.which != which]
-    if without:
+    states = _trained(db, run_id, which, fold)
+    unmeasured = [state.key for state in states if state.which != which]
+    if unmeasured:
         db.warning(
-            f"no epoch of configuration {', '.join(map(str, sorted(without)))} has a value of"
-            f" {run['options'].objective} yet: the table has the last state"
+            f"{run['options'].objective} was measured after no epoch of {_configurations(unmeasured)}:"
+            " the table has the last state, which need not be the best"
         )
     if replace:
         for ending in ("", "_weights", "_info", "_summary"):  # whoever reads them locks the first one first
@@ -154,6 +153,33 @@ def materialize(
         dress = faces.dress_of(run["options"])
         if dress is not None:
             dress(db, made)
+
+
+def _trained(db: Database, run_id: int, which: str, fold: int | None) -> list[StateOnRecord]:
+    """The states that the tables get.  A model that has seen a part of the rows only is no trained model."""
+    log = RunLog.of_caller(db, run_id).states
+    states = log.states_of_best_models(which, fold=fold)
+    if not states:
+        raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
+    untrained = log.without_epoch(fold)
+    found = [state for state in states if state.key not in untrained]
+    why = f"SELECT configuration, status, reason FROM cerebro.leaderboard WHERE run = {run_id}; says why."
+    if not found:
+        db.warning(
+            "no configuration has completed an epoch: the models in the table have trained on a part of the rows only",
+            hint=why,
+        )
+        return states
+    if untrained:
+        db.notice(f"the table has no model of {_configurations(untrained)}, because no epoch was completed", why)
+    return found
+
+
+def _configurations(keys: list[int]) -> str:
+    """For messages; many are cut short."""
+    named = ", ".join(map(str, sorted(keys)[:MOST_NAMED]))
+    others = f" and {len(keys) - MOST_NAMED} others" if len(keys) > MOST_NAMED else ""
+    return f"{'configuration' if len(keys) == 1 else 'configurations'} {named}{others}"
 
 
 def _make_models(db: Database, made: MadeTables) -> None:

@@ -79,7 +79,7 @@ class States(Part):
                 "SELECT DISTINCT ON (configuration) model FROM cerebro.leaderboard WHERE {own_in_view}"
                 " AND fold {wanted} ORDER BY configuration, rank, model",
                 own_in_view=OWN_IN_VIEW,
-                wanted=sql("IS NULL") if fold is None else sql("= {}"),
+                wanted=_is_fold(fold),
             ),
             *([] if fold is None else [fold]),
         )
@@ -88,6 +88,19 @@ class States(Part):
         if which == BEST:
             states.update({state.model: state for state in self.best_states(key) if state.model in states})
         return list(states.values())
+
+    def without_epoch(self, fold: int | None = None) -> list[int]:
+        """The configurations none of whose models of this fold has completed an epoch."""
+        found = self._all(
+            sql(
+                "SELECT configuration FROM cerebro.leaderboard WHERE {own_in_view} AND fold {wanted}"
+                " GROUP BY configuration HAVING max(epochs_done) = 0 ORDER BY configuration",
+                own_in_view=OWN_IN_VIEW,
+                wanted=_is_fold(fold),
+            ),
+            *([] if fold is None else [fold]),
+        )
+        return [key for (key,) in found]
 
     def earlier_model(self, key: int) -> EarlierModel | None:
         """The best model of a configuration, to the run's owner in the caller's session."""
@@ -114,3 +127,7 @@ class States(Part):
             sql("SELECT state_sha256, segment FROM cerebro.hop {where}", where=where), model, hop
         )
         return sha256, segment
+
+
+def _is_fold(fold: int | None) -> Sql:
+    return sql("IS NULL") if fold is None else sql("= {}")
