@@ -128,7 +128,10 @@ def require_table(db: Database, object_table: str | None) -> str | None:
     if object_table is None:
         return None
     if object_table.strip().lower() not in (TABLE, "custom_function"):
-        found = relations.find(db, Name.parse(object_table, "object_table"))
+        name = Name.parse(object_table, "object_table")
+        found = relations.find(db, name)
+        if found is None and name.schema is not None and not may_make(db, name):
+            return TABLE  # a script of MADlib's whose user could not list a built-in metric
         if found is not None and set(OBJECT_COLUMNS) <= set(relations.columns(db, found)):
             return str(found.name)
         there = "" if found is not None else f" Input table '{object_table.strip()[:80]}' does not exist."
@@ -138,6 +141,19 @@ def require_table(db: Database, object_table: str | None) -> str | None:
             " cerebro.add_custom_function(name, source, kind).",
         )
     return TABLE
+
+
+def may_make(db: Database, name: Name) -> bool:
+    """Whether the user may make a table in the schema of this name; where there is none, the error comes later."""
+    may = db.value(
+        sql(
+            "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE')"
+            " FROM pg_catalog.pg_namespace n WHERE n.nspname = $1"
+        ),
+        ("text",),
+        name.schema,
+    )
+    return may is not False
 
 
 def known(db: Database, pinned: str = "") -> custom.Known:

@@ -60,8 +60,13 @@ def madlib_load_custom_function(
 def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, k: int | None) -> None:
     if k is None or k < 1:
         raise InvalidArgument(f"k is {'NULL' if k is None else k}; it must be at least 1.")
-    table = _table(db, object_table)
     name = f"top_{k}_accuracy"
+    if not _may_list(db, object_table):
+        db.notice(
+            f"{name} is built in, and everybody can name it. It is not listed, which takes the right to make tables."
+        )
+        return
+    table = _table(db, object_table)
     _require_new(db, table, name)
     _insert(db, table, name, f"returns {name}", _built_in(name).encode())
 
@@ -102,6 +107,23 @@ def _source(given: bytes) -> str:
     except UnicodeDecodeError:
         custom_functions.refuse_pickle()  # its first byte is no UTF-8
     return text
+
+
+def _may_list(db: Database, text: str | None) -> bool:
+    """Whether the user may write into the table of this name, or make it."""
+    name = Name.parse(text, "object_table")
+    found = relations.find(db, name)
+    if found is None:
+        return custom_functions.may_make(db, name)
+    _require_columns(db, found)
+    may: bool = db.value(
+        sql(
+            "SELECT pg_catalog.has_table_privilege($1::oid, 'INSERT') AND pg_catalog.has_table_privilege($1, 'UPDATE')"
+        ),
+        ("oid",),
+        found.oid,
+    )
+    return may
 
 
 def _table(db: Database, text: str | None) -> Name:

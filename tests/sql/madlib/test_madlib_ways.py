@@ -10,6 +10,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.sql.lab import Lab, flower_model
+from tests.sql.users import ARCHITECTURE, town
 
 
 def bytes_of(lab: Lab, table: str, column: str, kind: str) -> list[Any]:
@@ -269,6 +270,35 @@ def test_tables_of_custom_functions(madlib: Lab) -> None:
 
 
 BOARD = """batch_size=4,callbacks=[TensorBoard(log_dir="/tmp/logs/fit")]"""
+
+
+def test_a_top_k_accuracy_is_for_everybody(server: str) -> None:
+    """It is built in. Nobody gets tables in the schema madlib for it, and MADlib's script goes on all the same."""
+    with town(server) as place:
+        anna = place.user("anna", "cerebro_user")
+        anna("SELECT madlib.load_keras_model('arch', %s::json)", ARCHITECTURE)
+        anna.connection.notices.clear()
+        anna("SELECT madlib.load_top_k_accuracy_function(%s, 3)", f"of_{anna.name}")
+        assert "top_3_accuracy is built in" in " ".join(anna.connection.notices)
+        assert place("SELECT to_regclass(%s) IS NULL", f"madlib.of_{anna.name}") == [True]
+        anna(
+            "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[%s], ARRAY['batch_size=8'], %s)",
+            "loss='categorical_crossentropy', optimizer='sgd', metrics=['top_3_accuracy']", f"of_{anna.name}",
+        )  # fmt: skip
+        assert anna("SELECT count(*) FROM mst") == [1]
+        listed = f"listed_{place.mark}"
+        place("SELECT madlib.load_top_k_accuracy_function(%s, 2)", listed)
+        try:
+            anna("SELECT madlib.load_top_k_accuracy_function(%s, 4)", listed)
+            assert place(f"SELECT name FROM madlib.{listed}") == ["top_2_accuracy"], "another's table"
+            place(f"GRANT INSERT, UPDATE, SELECT ON madlib.{listed} TO {anna.name}")
+            place(f"GRANT USAGE ON SEQUENCE madlib.{listed}_id_seq TO {anna.name}")
+            anna("SELECT madlib.load_top_k_accuracy_function(%s, 4)", listed)
+            assert place(f"SELECT name FROM madlib.{listed} ORDER BY id") == ["top_2_accuracy", "top_4_accuracy"]
+        finally:
+            place(f"DROP TABLE madlib.{listed}")
+        with pytest.raises(errors.InsufficientPrivilege):
+            anna("SELECT madlib.load_custom_function(%s, %s, 'squared_error')", listed, SQUARED.encode())
 
 
 def test_a_callback_is_accepted_with_a_notice(things: Lab) -> None:
