@@ -62,9 +62,12 @@ class TrainArguments(SearchArguments, total=False):
 
 
 def call(
-    function: str, needed: Mapping[str, Any], given: Mapping[str, Any], known: type[Any]
+    function: str, needed: Mapping[str, Any], given: Mapping[str, Any], known: type[Any], *, dry_run: bool = False
 ) -> tuple[sql.Composed, dict[str, Any]]:
-    """The statement that starts a run, and its values.  ``known`` are the optional arguments, ``given`` some."""
+    """The statement that starts a run, and its values.  ``known`` are the optional arguments, ``given`` some.
+
+    ``dry_run``: the statement that says what the run would do.
+    """
     if unknown := sorted(set(given) - set(known.__annotations__)):
         raise TypeError(f"there is no argument {', '.join(unknown)}")
     values = {name: _sent(value) for name, value in {**needed, **given}.items()}
@@ -72,7 +75,8 @@ def call(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
     )
     # The statement does not wait: libpq does not react to Ctrl-C while a statement runs.
-    return sql.SQL("SELECT cerebro.{}({}, wait => false)").format(sql.Identifier(function), named), values
+    how = sql.SQL("dry_run => true" if dry_run else "wait => false")
+    return sql.SQL("SELECT cerebro.{}({}, {})").format(sql.Identifier(function), named, how), values
 
 
 def _sent(value: Any) -> Any:

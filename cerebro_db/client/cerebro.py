@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from psycopg2 import sql
 from sqlalchemy import select
@@ -103,6 +103,19 @@ class Cerebro(Steering, Serving):
         """Chooses the space and searches in it. The comment of cerebro.train describes the arguments."""
         needed = {"source_table": source_table, "model_table": model_table}
         return self._started(call("train", needed, arguments, TrainArguments), wait)
+
+    def dry_run(self, verb: Literal["fit", "search", "train"], **arguments: Any) -> list[str]:
+        """What a ``fit``, ``search`` or ``train`` with these arguments would do, as its notices say it.
+
+        Nothing is packed, trained or kept.
+        """
+        known = {"fit": FitArguments, "search": SearchArguments, "train": TrainArguments}
+        needed = ("source_table", "model_table", *{"fit": ["configurations"], "search": ["space"], "train": []}[verb])
+        given = {name: arguments.pop(name) for name in needed if name in arguments}
+        if missing := sorted(set(needed) - set(given)):
+            raise TypeError(f"the argument {', '.join(missing)} is missing")
+        _, notices = self.rows_and_notices(*call(verb, given, arguments, known[verb], dry_run=True))
+        return notices
 
     def _started(self, statement: tuple[sql.Composed, dict[str, Any]], wait: bool) -> RunHandle:
         """The handle of the run that a statement starts; with ``wait``, once the run has ended. Ctrl-C cancels it."""

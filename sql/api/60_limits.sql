@@ -104,7 +104,9 @@ CREATE OR REPLACE FUNCTION cerebro.set_limits(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF COALESCE(role, '') <> '' AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
-        RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
+        RAISE EXCEPTION 'cerebro.set_limits: there is no role %', quote_literal(left(role, 80)) USING
+            ERRCODE = 'undefined_object',
+            HINT = 'The limits of all roles that have none of their own are set with NULL.';
     END IF;
     DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole;
     INSERT INTO cerebro.role_limit

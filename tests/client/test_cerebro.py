@@ -488,5 +488,19 @@ def test_training_on_a_table(trained: Trained, fresh_output: Callable[[], str]) 
     assert handle.status == "finished"
     predicted = trained.cerebro.rows("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM iris')", (table,))
     assert predicted == trained.cerebro.rows("SELECT count(*) FROM iris")
-    with pytest.raises(TypeError, match="there is no argument dry_run"):
-        trained.cerebro.train("iris", "other", dry_run=True)  # type: ignore[call-arg]
+
+
+def test_a_dry_run_says_what_would_be_done(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    table, runs = fresh_output(), len(trained.cerebro.runs())
+    where: Any = {"source_table": "iris", "model_table": table, "target": "kind"}
+    told = trained.cerebro.dry_run("train", **where, max_configurations=3)
+    assert any("at most 3 configurations of mlp" in line for line in told)
+    told = trained.cerebro.dry_run("search", **where, space={"units": {"choice": [4, 8]}}, method="grid")
+    assert any(line.startswith("NOTICE:  grid would try") for line in told)
+    told = trained.cerebro.dry_run("fit", **where, configurations=[{"units": 4}, {"units": 8}], epochs=2)
+    assert any("2 configurations would train" in line for line in told)
+    assert len(trained.cerebro.runs()) == runs
+    with pytest.raises(TypeError, match="the argument space is missing"):
+        trained.cerebro.dry_run("search", **where)
+    with pytest.raises(TypeError, match="there is no argument wait"):
+        trained.cerebro.dry_run("train", **where, wait=False)

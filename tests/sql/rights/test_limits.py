@@ -84,7 +84,8 @@ def test_who_sets_them(town: Town, ann: User) -> None:
     admin("SELECT cerebro.set_limits(%s, max_segments => 3)", ann.name)
     assert admin("SELECT max_segments, set_by::text FROM cerebro.role_limit") == [(3, admin.name)]
     admin.refused("UPDATE cerebro.role_limit SET max_segments = NULL")
-    admin.refused("SELECT cerebro.set_limits('nobody')", why=errors.UndefinedObject)
+    error = admin.refused("SELECT cerebro.set_limits('nobody')", why=errors.UndefinedObject)
+    assert str(error).startswith("cerebro.set_limits: there is no role 'nobody'")
     admin.refused("SELECT cerebro.set_limits(%s, max_segments => -1)", ann.name, why=errors.CheckViolation)
     admin("SELECT cerebro.set_limits(%s)", ann.name)
 

@@ -25,6 +25,12 @@ from .request import Architecture, Configurations
 
 WHERE = "configurations"
 QUERY = re.compile(r"\s*(select|with|values|table)\b(?!\s*$)", re.IGNORECASE)
+QUERY_EXAMPLE = (
+    "The columns are named after parameters, and each row is a configuration: SELECT 'mlp' AS architecture,"
+    " 64 AS units, rate AS learning_rate FROM unnest(ARRAY[0.01, 0.001]) rate."
+)
+OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
+UNNAMED = "?column?"
 MOST = 10_000
 OF_MADLIB = {"mst_key", "model_id", "compile_params", "fit_params"}
 
@@ -50,12 +56,26 @@ def read(db: Database, text: str | None) -> list[Listed] | Relation:
         found = documents.argument(text, WHERE)
         return _checked(db, found if isinstance(found, list) else [found])
     if QUERY.match(text):
-        relation, _ = relations.of_query(db, text)
-        return _checked(db, _rows(db, relation))
+        return _checked(db, _rows(db, _queried(db, text)), "row")
     table = relations.filled(db, text, argument="configurations")
     if set(relations.columns(db, table)) >= OF_MADLIB:
         return table
-    return _checked(db, _rows(db, table, ordered=True))
+    return _checked(db, _rows(db, table, ordered=True), "row")
+
+
+def _queried(db: Database, text: str) -> Relation:
+    """The query, whose columns have names."""
+    try:
+        with db.savepoint():
+            relation, columns = relations.of_query(db, text)
+    except db.plpy.SPIError as error:
+        if not error.sqlstate.startswith(OF_WRONG_QUERIES):
+            raise
+        raise InvalidArgument(f"{WHERE}: the query is wrong: {error.args[0]}.", hint=QUERY_EXAMPLE) from None
+    if UNNAMED in columns:
+        place = list(columns).index(UNNAMED) + 1
+        raise InvalidArgument(f"{WHERE}: column {place} of the query has no name.", hint=QUERY_EXAMPLE)
+    return relation
 
 
 def _rows(db: Database, relation: Relation, *, ordered: bool = False) -> list[Any]:
@@ -67,13 +87,16 @@ def _rows(db: Database, relation: Relation, *, ordered: bool = False) -> list[An
     return [documents.decoded(text, WHERE) for text in texts]
 
 
-def _checked(db: Database, given: list[Any]) -> list[Listed]:
+def _checked(db: Database, given: list[Any], each: str = "number") -> list[Listed]:
+    """``each``: what one of them is, a row of a table or query, or the object of this number."""
+    if not given and each == "row":
+        raise InvalidArgument(f"{WHERE}: there is no row; each row is a configuration.", hint=QUERY_EXAMPLE)
     if not 1 <= len(given) <= MOST:
         raise InvalidArgument(f"{WHERE}: there are {len(given)} of them; it must be from 1 to {MOST:,}.")
     named: dict[str, Named] = {}
     found = []
     for number, one in enumerate(given, 1):
-        where = f"{WHERE}: number {number}"
+        where = f"{WHERE}: {each} {number}"
         if not isinstance(one, dict):
             raise InvalidArgument(f"{where} is {documents.shown(one)}; it must be an object.", hint=flat.EXAMPLE)
         found.append(checked(db, one, where, named))
