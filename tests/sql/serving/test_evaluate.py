@@ -163,9 +163,9 @@ def test_a_constant_target_has_no_r2(flats: Lab) -> None:
 
 
 def test_the_configuration_is_chosen_as_in_predict(flats: Lab) -> None:
-    assert evaluated(flats, "irises", "SELECT * FROM garden", None, 1) == evaluated(
-        flats, "irises", "SELECT * FROM garden"
-    )
+    found, expected = (evaluated(flats, "irises", "SELECT * FROM garden", *given) for given in ((None, 1), ()))
+    # On Greenplum the segments add in no order.
+    assert found == (pytest.approx(expected) if flats.greenplum else expected)
 
 
 @pytest.mark.parametrize(

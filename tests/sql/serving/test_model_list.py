@@ -106,7 +106,8 @@ def test_no_locks_are_left_and_hundreds_of_tables_are_listed(place: Lab) -> None
         place("ROLLBACK")
         place("DO $$ BEGIN FOR i IN 1..500 LOOP EXECUTE format('DROP TABLE copy_%s, copy_%s_info, copy_%s_summary',"
               " i, i, i); IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
-    assert kept < 100 and took < 10, (kept, took)
+    # Each table takes about ten messages to all of Greenplum's segments: 12 to 31 s with a busy processor.
+    assert kept < 100 and took < (60 if place.greenplum else 10), (kept, took)
 
 
 def test_drop_model_drops_a_model_and_nothing_else(place: Lab) -> None:
