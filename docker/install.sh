@@ -62,11 +62,11 @@ find_python() {
   done
 }
 
-# What apt has of those versions, as X.Y. Nothing where apt has not looked yet.
+# What apt has of those versions, with venv, as X.Y. Nothing where apt has not looked yet.
 python_of_apt() {
   local version
   for version in 3.13 3.12 3.11; do
-    if [[ $(apt-cache policy "python$version" 2>/dev/null) == *'Candidate: '[0-9]* ]]; then
+    if [[ $(apt-cache policy "python$version-venv" 2>/dev/null) == *'Candidate: '[0-9]* ]]; then
       echo "$version"
       return
     fi

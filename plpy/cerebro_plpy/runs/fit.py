@@ -112,8 +112,10 @@ def _to_its_end(
     run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
     name = Name.parse(run.model_table)
     run.segments_lost |= session.segments_lost
-    # The caller's own session is asked nothing if it need not be: it may have lost a segment without knowing.
-    ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.suffixed("_summary").quoted,))
+    there = True
+    if submitted and platform.of(db).waits_in_own_session:
+        # The driver's own session is asked nothing if it need not be: it may have lost a segment without knowing.
+        ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
     replace = there and not run.segments_lost and output.in_the_way(db, run, name)
     hand_out(db, session, run, name, replace=replace, waits=not submitted)
 

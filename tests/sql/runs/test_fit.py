@@ -209,6 +209,16 @@ def test_visits_after_the_last_heartbeat_count(flowers: Lab, board: Looked) -> N
     assert status != "finished" and percent == 100.0
 
 
+def test_a_run_is_extended_in_the_transaction_that_began_it(flowers: Lab) -> None:
+    """Only the caller's own session sees the tables that the fit has made."""
+    with contextlib.closing(flowers.connect()) as connection:
+        connection.autocommit = False
+        number = run(connection, "SELECT madlib_fit_multiple_model('train', 'not_yet', 'mst', 1)")[0][0]
+        run(connection, "SELECT resume(%s, epochs => 2)", number)
+        connection.commit()
+    assert flowers("SELECT DISTINCT epoch FROM not_yet_info JOIN not_yet USING (mst_key)") == [(2,)]
+
+
 def test_the_notices_tell_a_story(board: Looked) -> None:
     beginning, needs, *middle, end = board.notices
     assert beginning.startswith(f"NOTICE:  run {board.run}: 5 configurations x 3 segments x 3 epochs over 120 rows of ")

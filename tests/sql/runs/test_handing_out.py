@@ -48,9 +48,15 @@ def test_a_session_that_ends_before_it_has_made_the_tables(place: Lab) -> None:
         eventually(lambda: place("SELECT 1 FROM event WHERE run = %s AND event = 'finished'", run_id), 60, "trained")
         assert place.value("SELECT wait(%s, 0.2)", run_id) == "running", "it still makes its tables"
         assert place.value(UNTOLD, run_id) is None
-        eventually(lambda: place("SELECT 1 FROM pg_locks WHERE pid = %s AND NOT granted", driver), 30, "it waits")
-        place("SELECT pg_terminate_backend(%s)", driver)
-        eventually(lambda: not place("SELECT 1 FROM pg_stat_activity WHERE pid = %s", driver), 30, "it is gone")
+        # On Greenplum another session makes the tables for the driver.
+        waiting = (
+            "SELECT l.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+            " WHERE NOT l.granted AND (l.pid = %s OR a.application_name = 'cerebro_db recorder')"
+        )
+        ((maker,),) = eventually(lambda: place(waiting, driver), 30, "it waits")
+        place("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", [driver, maker])
+        gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ANY (%s)"
+        eventually(lambda: not place(gone, [driver, maker]), 30, "it is gone")
         blocker.rollback()
     told_and_made(place, run_id, "slow")
 
