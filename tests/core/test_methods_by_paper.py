@@ -222,6 +222,22 @@ def test_regularized_evolution() -> None:
         assert ranks[rank] / total == pytest.approx(chance, abs=3.5 * math.sqrt(chance * (1 - chance) / total) + 0.01)
 
 
+def test_a_tournament_of_evolution_draws_with_replacement() -> None:
+    """The worse of two is drawn twice in a quarter of all tournaments of two. Without replacement it never wins."""
+    worse = known = 0
+    for seed in range(4):
+        policy = search("evolution", 80, 1, at_once=1, space=WIDE, population=2, tournament=2)
+        policy.sampler.seed = seed  # type: ignore[attr-defined]
+        done = Simulation(policy, noisy(seed), 1, segments=1, seed=seed).run()
+        for model in range(3, 81):
+            both = sorted((model - 2, model - 1), key=lambda one: done.history.score(one, 1) or 0.0)
+            alike = [differences(WIDE, done.points[model], done.points[one]) <= 1 for one in both]
+            assert any(alike), "a child differs from its parent in one value"
+            if not all(alike):
+                known, worse = known + 1, worse + alike[1]
+    assert known > 60 and worse / known == pytest.approx(0.25, abs=3.5 * math.sqrt(0.25 * 0.75 / known))
+
+
 def differences(space: Space, one: dict[str, Any], other: dict[str, Any]) -> int:
     return sum(one[name] != other[name] for name in one)
 

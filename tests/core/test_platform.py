@@ -6,7 +6,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.sql import identifier, shown, sql
-from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
+from cerebro_plpy.platform import GREENPLUM, POSTGRESQL, machine
 from cerebro_plpy.platform.base import LeftState, StateRows
 
 COLUMNS = [identifier("x"), identifier("y")]
@@ -100,3 +100,13 @@ def test_greenplum_copies_rows_that_lie_elsewhere_for_one_read() -> None:
 def test_a_segment_can_only_be_lost_on_greenplum(code: str | None, text: str, lost: bool) -> None:
     assert GREENPLUM.lost_a_segment(Failed(code, text)) is lost
     assert not POSTGRESQL.lost_a_segment(Failed(code, text))
+
+
+def test_trainers_share_the_memory_of_the_framework() -> None:
+    """They are forks. Thirty of them were refused at 17.6 GB where at most 3.3 GB were used."""
+    alone, thirty = machine.memory_of_trainers(1), machine.memory_of_trainers(30)
+    assert 3.3e9 < thirty < 7e9 and 30 * alone > 2 * thirty
+    each = (thirty - alone) / 29
+    assert machine.memory_of_trainers(7) == pytest.approx(alone + 6 * each)
+    more = machine.memory_of_trainers(2, state_bytes=1000, rows_bytes=500)
+    assert more - machine.memory_of_trainers(2) == 2 * (3 * 1000 + 500), "states and rows are each trainer's own"

@@ -104,6 +104,21 @@ def test_successive_halving_lets_a_third_of_each_rung_go_on(seed) -> None:
     assert all(waits(done.history, model) for model in done.history.models if model not in finished)
 
 
+@pytest.mark.parametrize(
+    ("reduction", "models", "go_on"),
+    [
+        (1.5, 20, {1: 13, 2: 8, 3: 5, 4: 3, 5: 2, 8: 1}),  # floor(floor(20 / 1.5^k) / 1.5)
+        (2.5, 20, {1: 8, 2: 3, 6: 1}),
+        (1.1, 4, {1: 3, 2: 2, 3: 2, 4: 2, 5: 1, 6: 1, 7: 1, 8: 1}),
+    ],
+)
+def test_how_many_go_on_where_a_rung_leaves_a_broken_number(reduction, models, go_on) -> None:
+    policy = search("halving", models, reduction=reduction, bracket=models)
+    done = Simulation(policy, loss, 9).run()
+    trained = [len(done.history.epochs(model)) for model in done.history.models]
+    assert {rung: sum(epochs > rung for epochs in trained) for rung in go_on} == go_on
+
+
 def test_halving_in_brackets_begins_new_models_while_others_wait() -> None:
     whole = Simulation(search("halving", 54, bracket=9, at_once=4), loss, 9, segments=4).run()
     assert lengths(whole) == {9: 6, 3: 12, 1: 36}
