@@ -159,6 +159,9 @@ def test_code_in_another_session_of_the_victim(people: Any, planted: Session) ->
 def test_a_function_that_a_worker_role_left(people: Any, planted: Session) -> None:
     """Whoever calls it acts as the worker role, also after the end of the session that made it."""
     root, bob, mallory = people
+    with contextlib.suppress(psycopg2.OperationalError):
+        connect(make_dsn(**{**parse_dsn(bob.dsn), "password": "wrong"})).close()
+        pytest.skip("pg_hba.conf of this server trusts users without a password, so roles without a session, too")
     planted.run(
         sql_of_user(ATTACK.format(schema=mallory.name, name="take", oid=oid_of(root, bob), rights="SECURITY DEFINER"))
     )

@@ -58,9 +58,19 @@ def bob(people: Any) -> User:
     return people[1]
 
 
+def on_greenplum(root: Town) -> bool:
+    return "Greenplum" in root("SELECT version()")[0]
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_materialized_view(root: Town, bob: User, name: str) -> None:
     call = CALLS[name].format(bob.name)
+    if on_greenplum(root) and name not in ("predict", "models"):
+        with pytest.raises(errors.FeatureNotSupported, match="while the segments work on this query"):
+            bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
+        if name == "a predictor":
+            return
+        call = f"SELECT json_array_elements((SELECT json_agg(e) FROM ({call}) e))::text AS said"
     bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
     try:
         for refresh in ("SELECT 1", f"REFRESH MATERIALIZED VIEW {bob.name}.kept"):
@@ -88,6 +98,8 @@ def test_the_tables_that_were_read_are_free_again(root: Town, bob: User) -> None
 
 
 def test_an_index_and_what_the_server_computes_for_it(root: Town, bob: User) -> None:
+    if on_greenplum(root):
+        pytest.skip("functions beside the rows of a table run on Greenplum's segments, where a predictor is refused")
     own = bob.name
     bob(
         "CREATE FUNCTION fixed(real[]) RETURNS text IMMUTABLE LANGUAGE plpgsql"
@@ -102,7 +114,9 @@ def test_an_index_and_what_the_server_computes_for_it(root: Town, bob: User) -> 
     assert found == [id for id, y in bob("SELECT id, y_of(x) FROM few ORDER BY id") if y == "up"]
 
 
-def test_a_function_that_writes_a_table_says_why_it_cannot(bob: User) -> None:
+def test_a_function_that_writes_a_table_says_why_it_cannot(root: Town, bob: User) -> None:
+    if on_greenplum(root):
+        pytest.skip("such an operation is refused on Greenplum before the function is called")
     with pytest.raises(errors.InsufficientPrivilege) as caught:
         bob("CREATE MATERIALIZED VIEW never AS SELECT cerebro.predict_into('models', 'points', 'written')")
     assert "security-restricted operation" in str(caught.value) and "cerebro.predict" in caught.value.diag.message_hint
@@ -147,6 +161,10 @@ def test_the_operation_stays_restricted(root: Town, bob: User) -> None:
 
 def test_a_trainer_serves_the_user_for_whom_it_was_started(root: Town, bob: User) -> None:
     """What a trainer of the session has in memory is nobody else's: neither for planted code, nor after it has run."""
+    if on_greenplum(root):
+        pytest.skip(
+            "functions beside the rows of a table run on Greenplum's segments, which have no trainer of a caller"
+        )
     mine = f"SELECT class FROM cerebro.predict('{bob.name}.models', 'SELECT * FROM {bob.name}.points')"
     bob("CREATE TABLE heard (what text)")
     bob(
