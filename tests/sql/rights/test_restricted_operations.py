@@ -70,6 +70,8 @@ def test_a_materialized_view(root: Town, bob: User, name: str) -> None:
             bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
         if name == "a predictor":
             return
+        if name == "importance":  # it shuffles rows, which have no order there
+            call = f"SELECT column_name FROM ({call}) i"
         call = f"SELECT json_array_elements((SELECT json_agg(e) FROM ({call}) e))::text AS said"
     bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
     try:
@@ -162,9 +164,7 @@ def test_the_operation_stays_restricted(root: Town, bob: User) -> None:
 def test_a_trainer_serves_the_user_for_whom_it_was_started(root: Town, bob: User) -> None:
     """What a trainer of the session has in memory is nobody else's: neither for planted code, nor after it has run."""
     if on_greenplum(root):
-        pytest.skip(
-            "functions beside the rows of a table run on Greenplum's segments, which have no trainer of a caller"
-        )
+        pytest.skip("on Greenplum a function beside the rows of a table may write nothing")
     mine = f"SELECT class FROM cerebro.predict('{bob.name}.models', 'SELECT * FROM {bob.name}.points')"
     bob("CREATE TABLE heard (what text)")
     bob(
