@@ -5,7 +5,8 @@
 The server is a throw-away cluster, or the Greenplum that CEREBRO_TEST_KILLABLE_DSN names.  There, most events kill a
 process of a segment in the middle of a hop; then no transaction may remain prepared, and the server must not panic.
 
-Each run trains the same configurations, deterministically.  At random moments it is killed, cancelled, stopped and
+Each run trains the same configurations, deterministically: by hops, by averaging, or on rows with folds; with dropout,
+in a recurrent layer, too; and some runs evaluate every epoch.  At random moments it is killed, cancelled, stopped and
 resumed, and people wait for it, steer it, hand it out, forget it and hold locks (chaos_people.py).  When it has had its
 number of events, it is resumed until it finishes, and the models that people have stopped go on.  Afterwards nothing
 committed may be missing, the whole states (weights, optimizer, seeds) must be those of the run without failures, and no
@@ -35,14 +36,37 @@ import psycopg2
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
-from tests.chaos_people import MODELS, People
+from tests.chaos_people import CONFIGURATIONS, People
 from tests.given_greenplum import GivenGreenplum
-from tests.sql.lab import CROSS, Lab, flower_model, layer, run, sequential
+from tests.sql.lab import CROSS, Lab, eventually, flower_model, layer, natural_fit, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
 OPTIONS = {"deterministic": True, "seed": 11, "synchronous_commit": True}  # else a crash takes the last commits
 STUCK = 240.0  # seconds; a run that takes longer has failed, also on a slow machine
 LOST = "(SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY random() LIMIT 1)"
+
+
+@dataclass(frozen=True)
+class Sort:
+    """What a run trains on, and how."""
+
+    name: str
+    source: str = "train"
+    validation: str | None = "val"
+    folds: int = 0
+    configurations: int = CONFIGURATIONS
+    averages: bool = False  # as madlib_keras_fit does: a replica on each segment
+
+    @property
+    def models(self) -> int:
+        """Without copies, which have larger numbers."""
+        return self.configurations * (1 + self.folds)
+
+
+HOPS = Sort("hops")
+FOLDS = Sort("folds", "folded", None, folds=2)
+AVERAGES = Sort("averages", configurations=1, averages=True)
+SORTS = (HOPS, FOLDS, HOPS, AVERAGES)
 
 
 @dataclass
@@ -54,9 +78,8 @@ class Tally:
     events: dict[str, int] = field(default_factory=dict)
     resumes: int = 0
     seconds: float = 0.0
-    expected: dict[str, str] = field(
-        default_factory=dict
-    )  # configuration -> hash of its last state in the run without failures
+    # sort and model -> hash of its last state in the run without failures
+    expected: dict[str, str] = field(default_factory=dict)
 
     lost_hops: int = 0
     repeated_hops: int = 0
@@ -114,9 +137,11 @@ class Chaos:
         if isinstance(server, GivenGreenplum):
             self.kinds.append((30, "kill -9 segment process in a hop", self.kill_segment))
             self.panics = server.panics()
-        self.run, self.keeps_best, self.refusal = 0, False, ""
+        self.run, self.keeps_best, self.refusal, self.sort = 0, False, "", HOPS
+        self.visits: dict[str, Counter[tuple[Any, ...]]] = {}  # of each sort, in the run without failures
+        self.evaluations: dict[str, Counter[int]] = {}  # the same: epoch -> how many
         self.people = People(lab, tally.surprises)
-        self.kinds += self.people.events(lambda: self.run)
+        self.kinds += self.people.events(lambda: (self.run, self.sort.configurations))
 
     # -- preparing --------------------------------------------------------------------------------------
 
@@ -130,27 +155,78 @@ class Chaos:
             layer("Dropout", "drop", rate=0.3),
             layer("Dense", "out", units=3, activation="softmax"),
         )
-        plain, noisy_id = lab.architecture(flower_model()), lab.architecture(noisy)
+        gated = sequential(
+            [4],
+            layer("Reshape", "in_a_row", target_shape=[4, 1]),
+            layer("GRU", "gated", units=4, dropout=0.2),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+        plain, noisy_id, gated_id = (lab.architecture(model) for model in (flower_model(), noisy, gated))
         lab.selection(
             "mst",
             [
                 (plain, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=7, epochs=1"),
                 (noisy_id, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=4, epochs=3"),
                 (noisy_id, f"optimizer='RMSprop(lr=0.01)', {CROSS}", "batch_size=5, epochs=1"),
+                (gated_id, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=6, epochs=1"),
             ],
         )
-        # Which epoch is best depends on the processor, so there is a table of either kind.
-        options = {**OPTIONS, "keep": "best"}
-        run_id = lab.fit("train", "calm_best", "mst", EPOCHS, validation_table="val", options=options)
-        self.ask("SELECT materialize(%s, 'calm_last', 'last')", run_id)
-        undisturbed = self.hashes(run_id)
+        lab(
+            "SELECT pack('flowers', 'folded', 'species', 'sl, sw, pl, pw', folds => %s, segments => %s, seed => 1)",
+            FOLDS.folds,
+            SEGMENTS,
+        )
+        undisturbed: dict[str, str] = {}
+        self.averaged = (
+            f"madlib.madlib_keras_fit('train', %s, 'arch', {noisy_id}, $$optimizer='Adam(lr=0.01)', {CROSS}$$,"
+        )
+        self.averaged += f" 'batch_size=5, epochs=1', {EPOCHS}, FALSE, 'val', 1)"
+        for self.sort in (HOPS, FOLDS, AVERAGES):
+            # Which epoch is best depends on the processor, so there is a table of either kind.
+            self.keeps_best = self.sort is HOPS
+            self.begin(f"calm_{self.sort.name}_{self.kept}")
+            lab("SELECT wait(%s)", self.run)
+            if self.keeps_best:
+                lab("SELECT materialize(%s, %s, 'last')", self.run, f"calm_{self.sort.name}_last")
+            undisturbed.update(self.hashes())
+            self.visits[self.sort.name], self.evaluations[self.sort.name] = self.visited(), self.evaluated()
         if self.tally.expected and self.tally.expected != undisturbed:
-            self.tally.surprises.append("the undisturbed run has other weights than the last time")
+            self.tally.surprises.append("the undisturbed runs have other weights than the last time")
         self.tally.expected = undisturbed
 
-    def hashes(self, run_id: int) -> dict[str, str]:
-        states = self.lab.states(run_id).items()
-        return {str(model): hashlib.sha256(state).hexdigest() for model, state in states if model <= MODELS}
+    def begin(self, output: str, **more: Any) -> None:
+        """Begin a run of this sort."""
+        options = {**OPTIONS, "keep": self.kept, **more}
+        connection = self.lab.connect()
+        if not self.sort.averages:
+            with contextlib.closing(connection):  # the session ends at once
+                fit = natural_fit(self.sort.source, output, "mst", EPOCHS, validation_table=self.sort.validation,
+                                  options=options, wait=False)  # fmt: skip
+                ((self.run,),) = run(connection, *fit)
+            return
+
+        def train() -> None:
+            with contextlib.closing(connection), contextlib.suppress(psycopg2.Error):
+                run(connection, f"SELECT setseed(0.5); SELECT {self.averaged}", output)  # the seed of the run, too
+
+        self.drivers.append(threading.Thread(target=train, daemon=True))
+        self.drivers[-1].start()
+        begun = "SELECT run FROM run WHERE model_table LIKE %s"
+        eventually(lambda: bool(self.ask(begun, f"%{output}")), 60, "the run has begun")
+        ((self.run,),) = self.ask(begun, f"%{output}")
+
+    def hashes(self) -> dict[str, str]:
+        states = self.lab.states(self.run).items()
+        own = {model: hashlib.sha256(state).hexdigest() for model, state in states if model <= self.sort.models}
+        return {f"{self.sort.name} {model}": sha256 for model, sha256 in sorted(own.items())}
+
+    def visited(self) -> Counter[tuple[Any, ...]]:
+        return Counter(self.ask("SELECT model, epoch, segment, kind FROM hop WHERE run = %s AND model <= %s",
+                                self.run, self.sort.models))  # fmt: skip
+
+    def evaluated(self) -> Counter[int]:
+        epochs = self.ask("SELECT epoch FROM evaluation WHERE run = %s AND model <= %s", self.run, self.sort.models)
+        return Counter(epoch for (epoch,) in epochs)
 
     # -- events: each returns True if it found a target ---------------------------------------------------
 
@@ -257,9 +333,9 @@ class Chaos:
         wanted = min(most_events, chance.randint(2, 8))
         seen: dict[tuple[int, int], str] = {}
         began = time.monotonic()
-        self.keeps_best = number % 3 == 0  # every epoch is evaluated
-        options = {**OPTIONS, "read_ahead": number % 2 == 0, "keep": self.kept}
-        self.run = self.lab.submit("train", name, "mst", EPOCHS, validation_table="val", options=options)
+        self.sort = SORTS[number % len(SORTS)]
+        self.keeps_best = number % 3 == 0 and self.sort is HOPS  # every epoch is evaluated
+        self.begin(name, read_ahead=number % 2 == 0)
         done = 0
         while done < wanted:
             # Some events hit the start of the trainers, most hit their work.
@@ -274,7 +350,7 @@ class Chaos:
             if event(chance):
                 done += 1
                 self.tally.events[kind] = self.tally.events.get(kind, 0) + 1
-                self.say(f"run {self.run}: {kind}")
+                self.say(f"run {self.run} ({self.sort.name}): {kind}")
         self.finish(began)
         self.people.go()
         self.once_more()
@@ -303,9 +379,9 @@ class Chaos:
     def unanswered(self) -> bool:
         """Whether requests of people wait for a resume.  Models that they have stopped are asked to go on."""
         waiting = "SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'"
-        stopped = f"SELECT configuration FROM leaderboard WHERE run = %s AND model <= {MODELS} AND status = 'stopped'"
+        stopped = "SELECT DISTINCT configuration FROM leaderboard WHERE run = %s AND model <= %s AND status = 'stopped'"
         if not self.ask(waiting, self.run):
-            for (configuration,) in self.ask(stopped, self.run):
+            for (configuration,) in self.ask(stopped, self.run, self.sort.models):
                 self.ask("SELECT go_on(%s, %s)", self.run, configuration)
         return bool(self.ask(waiting, self.run))
 
@@ -322,38 +398,34 @@ class Chaos:
     def require_kept(self, seen: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
         """Everything that an earlier look found committed is still there and unchanged."""
         now = self.committed()
-        self.tally.lost_hops += len(set(seen) - set(now))
+        if not self.sort.averages:  # which cannot be told to wait for the disk at each commit
+            self.tally.lost_hops += len(set(seen) - set(now))
         self.tally.wrong_weights += sum(1 for hop in seen if hop in now and now[hop] != seen[hop])
         return now
 
     def judge(self, name: str) -> None:
         tally, lab = self.tally, self.lab
-        ours = f"run = %s AND model <= {MODELS}"  # without copies, which begin later
-        visits = Counter(self.ask(f"SELECT model, epoch, segment FROM hop WHERE {ours}", self.run))
-        expected = {
-            (key, epoch + 1, place)
-            for key in range(1, MODELS + 1)
-            for epoch in range(EPOCHS)
-            for place in range(SEGMENTS)
-        }
-        tally.lost_hops += len(expected - set(visits))
-        tally.repeated_hops += sum(visits.values()) - len(visits)
-        if self.hashes(self.run) != tally.expected:
+        visits, calm = self.visited(), self.visits[self.sort.name]
+        tally.lost_hops += len(set(calm) - set(visits))
+        tally.repeated_hops += sum((visits - calm).values())
+        if not self.hashes().items() <= tally.expected.items():
             tally.wrong_weights += 1
             tally.surprises.append(f"run {self.run}: states are not those of the undisturbed run")
         failed = self.ask(
             "SELECT configuration, reason FROM leaderboard WHERE run = %s AND status <> 'finished'", self.run
         )
         tally.surprises += [f"run {self.run}: configuration {key} failed: {reason}" for key, reason in failed]
-        evaluated = self.ask(f"SELECT count(*) FROM evaluation WHERE {ours}", self.run)[0][0]
-        epochs = EPOCHS if self.keeps_best else 1
-        if evaluated != MODELS * SEGMENTS * epochs:
-            tally.surprises.append(f"run {self.run}: {evaluated} evaluations")
+        expected = self.evaluations[self.sort.name]
+        evaluated = self.evaluated()
+        if evaluated != (expected if self.keeps_best or self.sort is not HOPS else Counter({EPOCHS: expected[EPOCHS]})):
+            tally.surprises.append(f"run {self.run}: evaluations of each epoch: {dict(evaluated)}")
         # The session that finishes the run creates its tables. If it was killed before that, we create them.
         if not self.ask("SELECT to_regclass(%s) IS NOT NULL", name)[0][0]:
             self.ask("SELECT materialize(%s, %s)", self.run, name)
-        wrong = self.ask(f'SELECT configuration FROM "{name}" w JOIN calm_{self.kept} c ON mst_key = configuration'
-                         " WHERE weights <> model_weights")  # fmt: skip
+        calm_table = f"calm_{self.sort.name}_{self.kept}"
+        same = "w.model_weights = c.model_weights" if self.sort.averages else "w.weights = c.weights"
+        on = "true" if self.sort.averages else "w.configuration = c.configuration"
+        wrong = self.ask(f'SELECT 1 FROM "{name}" w JOIN {calm_table} c ON {on} WHERE NOT {same}')
         tally.wrong_weights += len(wrong)
         if left := after_a_moment(self.left_behind):
             tally.orphans += len(left)

@@ -21,7 +21,7 @@ from tests.sql.lab import Lab, run
 # On Greenplum (58M01), its session has lost a segment.
 IN_USE = "55006"
 EXPECTED = (IN_USE, "55000", "55P03", "58M01")
-MODELS = 3  # the configurations of chaos.py; copies that people make have larger numbers
+CONFIGURATIONS = 4  # of chaos.py; copies that people make have larger numbers
 STATUSES = ("created", "running", "finished", "failed", "cancelled", "interrupted")
 HELD_FOR = 1.5  # seconds
 FORGOTTEN_WITHIN = 120.0  # seconds
@@ -32,8 +32,13 @@ class People:
         self.lab, self.surprises = lab, surprises
         self.holders: list[threading.Thread] = []
 
-    def events(self, number: Callable[[], int]) -> list[tuple[int, str, Callable[[random.Random], bool]]]:
-        """(weight, name, event); ``number`` is that of the run under way."""
+    def events(
+        self, under_way: Callable[[], tuple[int, int]]
+    ) -> list[tuple[int, str, Callable[[random.Random], bool]]]:
+        """(weight, name, event); ``under_way`` gives the number of a run and of its configurations."""
+
+        def number() -> int:
+            return under_way()[0]
 
         def rolled_back(statement: str) -> Callable[[random.Random], bool]:
             return lambda chance: self.say(number(), statement, commit=False)
@@ -41,9 +46,9 @@ class People:
         return [
             (2, "wait", lambda chance: self.wait(number())),
             (2, "wait in a transaction", lambda chance: self.wait_in_transaction(number(), chance)),
-            (3, "a model is stopped", lambda chance: self.steer(number(), "stop_model", chance)),
-            (2, "a stopped model goes on", lambda chance: self.steer(number(), "go_on", chance)),
-            (1, "a model is cloned", lambda chance: self.steer(number(), "clone_model", chance)),
+            (3, "a model is stopped", lambda chance: self.steer(*under_way(), "stop_model", chance)),
+            (2, "a stopped model goes on", lambda chance: self.steer(*under_way(), "go_on", chance)),
+            (1, "a model is cloned", lambda chance: self.steer(*under_way(), "clone_model", chance)),
             (2, "materialize", lambda chance: self.materialize(number(), chance)),
             (1, "materialize and roll back", rolled_back("SELECT materialize(%s, 'undone')")),
             (2, "forget and roll back", rolled_back("SELECT forget(%s)")),
@@ -73,9 +78,9 @@ class People:
             self._judge(number, statement, error)
         return True
 
-    def steer(self, number: int, function: str, chance: random.Random) -> bool:
+    def steer(self, number: int, configurations: int, function: str, chance: random.Random) -> bool:
         changed = """, '{"lr": 0.001}'""" if function == "clone_model" else ""
-        return self.say(number, f"SELECT {function}(%s, {chance.randint(1, MODELS)}{changed})", commit=True)
+        return self.say(number, f"SELECT {function}(%s, {chance.randint(1, configurations)}{changed})", commit=True)
 
     def wait(self, number: int) -> bool:
         with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:
