@@ -38,7 +38,7 @@ from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
 from tests.chaos_people import CONFIGURATIONS, People
 from tests.given_greenplum import GivenGreenplum
-from tests.sql.lab import CROSS, Lab, eventually, flower_model, layer, natural_fit, run, sequential
+from tests.sql.lab import CROSS, Lab, flower_model, layer, natural_fit, run, sequential
 
 SEGMENTS, EPOCHS = 2, 3
 OPTIONS = {"deterministic": True, "seed": 11, "synchronous_commit": True}  # else a crash takes the last commits
@@ -141,7 +141,7 @@ class Chaos:
         self.visits: dict[str, Counter[tuple[Any, ...]]] = {}  # of each sort, in the run without failures
         self.evaluations: dict[str, Counter[int]] = {}  # the same: epoch -> how many
         self.people = People(lab, tally.surprises)
-        self.kinds += self.people.events(lambda: (self.run, self.sort.configurations))
+        self.kinds += self.people.events(lambda: (self.run, self.sort.models))
 
     # -- preparing --------------------------------------------------------------------------------------
 
@@ -177,15 +177,16 @@ class Chaos:
             SEGMENTS,
         )
         undisturbed: dict[str, str] = {}
-        self.averaged = (
-            f"madlib.madlib_keras_fit('train', %s, 'arch', {noisy_id}, $$optimizer='Adam(lr=0.01)', {CROSS}$$,"
+        lab(
+            f"SELECT madlib.madlib_keras_fit('train', 'averaged', 'arch', {noisy_id}, $$optimizer='Adam(lr=0.01)',"
+            f" {CROSS}$$, 'batch_size=5, epochs=1', {EPOCHS}, FALSE, 'val', 1)"
         )
-        self.averaged += f" 'batch_size=5, epochs=1', {EPOCHS}, FALSE, 'val', 1)"
         for self.sort in (HOPS, FOLDS, AVERAGES):
             # Which epoch is best depends on the processor, so there is a table of either kind.
             self.keeps_best = self.sort is HOPS
             self.begin(f"calm_{self.sort.name}_{self.kept}")
             lab("SELECT wait(%s)", self.run)
+            self.joined()
             if self.keeps_best:
                 lab("SELECT materialize(%s, %s, 'last')", self.run, f"calm_{self.sort.name}_last")
             undisturbed.update(self.hashes())
@@ -197,23 +198,46 @@ class Chaos:
     def begin(self, output: str, **more: Any) -> None:
         """Begin a run of this sort."""
         options = {**OPTIONS, "keep": self.kept, **more}
-        connection = self.lab.connect()
-        if not self.sort.averages:
-            with contextlib.closing(connection):  # the session ends at once
-                fit = natural_fit(self.sort.source, output, "mst", EPOCHS, validation_table=self.sort.validation,
-                                  options=options, wait=False)  # fmt: skip
-                ((self.run,),) = run(connection, *fit)
+        if self.sort.averages:
+            self.run = self.averaged_again(output)
+            self.resume()
             return
+        fit = natural_fit(self.sort.source, output, "mst", EPOCHS, validation_table=self.sort.validation,
+                          options=options, wait=False)  # fmt: skip
+        with contextlib.closing(self.lab.connect()) as connection:  # the session ends at once
+            ((self.run,),) = run(connection, *fit)
 
-        def train() -> None:
-            with contextlib.closing(connection), contextlib.suppress(psycopg2.Error):
-                run(connection, f"SELECT setseed(0.5); SELECT {self.averaged}", output)  # the seed of the run, too
+    def averaged_again(self, output: str) -> int:
+        """A run with the plan of the one that averages.  madlib_keras_fit cannot be given a seed."""
+        (planned, storage, number), *_ = self.ask(
+            "SELECT run, storage, nextval('run_id') FROM run WHERE model_table LIKE '%%.averaged'"
+        )
+        own = f"run_{number:012x}"
+        for place in (0, 1):
+            self.ask(
+                f"CREATE TABLE cerebro_state.{own}_shared_{place}"
+                f" (LIKE cerebro_state.{storage}_shared_{place} INCLUDING ALL)"
+            )
+        changed = {
+            "run": str(number), "model_table": f"'{self.lab.schema}.{output}'", "storage": f"'{own}'",
+            "options": f"options || '{json.dumps(OPTIONS)}'",
+        }  # fmt: skip
+        for table in ("run", "architecture", "configuration", "model"):
+            found = self.ask("SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+                             " AND NOT attisdropped", f"cerebro.{table}")  # fmt: skip
+            names = [name for (name,) in found]
+            values = ", ".join(changed.get(name, name) for name in names)
+            self.ask(
+                f"INSERT INTO cerebro.{table} ({', '.join(names)}) SELECT {values} FROM cerebro.{table} WHERE run = %s",
+                planned,
+            )
+        self.ask("INSERT INTO cerebro.event (run, event) VALUES (%s, 'created')", number)
+        return int(number)
 
-        self.drivers.append(threading.Thread(target=train, daemon=True))
-        self.drivers[-1].start()
-        begun = "SELECT run FROM run WHERE model_table LIKE %s"
-        eventually(lambda: bool(self.ask(begun, f"%{output}")), 60, "the run has begun")
-        ((self.run,),) = self.ask(begun, f"%{output}")
+    def joined(self) -> None:
+        for thread in self.drivers:
+            thread.join(60)
+        self.drivers.clear()
 
     def hashes(self) -> dict[str, str]:
         states = self.lab.states(self.run).items()
@@ -372,17 +396,15 @@ class Chaos:
                 self.resume()
             time.sleep(0.1)
         self.ask("SELECT wait(%s)", self.run)  # A submitted run may still have to create its tables.
-        for thread in self.drivers:
-            thread.join(60)
-        self.drivers.clear()
+        self.joined()
 
     def unanswered(self) -> bool:
         """Whether requests of people wait for a resume.  Models that they have stopped are asked to go on."""
         waiting = "SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'"
-        stopped = "SELECT DISTINCT configuration FROM leaderboard WHERE run = %s AND model <= %s AND status = 'stopped'"
+        stopped = "SELECT model FROM leaderboard WHERE run = %s AND model <= %s AND status = 'stopped'"
         if not self.ask(waiting, self.run):
-            for (configuration,) in self.ask(stopped, self.run, self.sort.models):
-                self.ask("SELECT go_on(%s, %s)", self.run, configuration)
+            for (model,) in self.ask(stopped, self.run, self.sort.models):
+                self.ask("SELECT go_on(%s, model => %s)", self.run, model)
         return bool(self.ask(waiting, self.run))
 
     def once_more(self) -> None:
@@ -398,8 +420,7 @@ class Chaos:
     def require_kept(self, seen: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
         """Everything that an earlier look found committed is still there and unchanged."""
         now = self.committed()
-        if not self.sort.averages:  # which cannot be told to wait for the disk at each commit
-            self.tally.lost_hops += len(set(seen) - set(now))
+        self.tally.lost_hops += len(set(seen) - set(now))
         self.tally.wrong_weights += sum(1 for hop in seen if hop in now and now[hop] != seen[hop])
         return now
 

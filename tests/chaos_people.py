@@ -35,7 +35,7 @@ class People:
     def events(
         self, under_way: Callable[[], tuple[int, int]]
     ) -> list[tuple[int, str, Callable[[random.Random], bool]]]:
-        """(weight, name, event); ``under_way`` gives the number of a run and of its configurations."""
+        """(weight, name, event); ``under_way`` gives the number of a run and how many models it began with."""
 
         def number() -> int:
             return under_way()[0]
@@ -78,9 +78,9 @@ class People:
             self._judge(number, statement, error)
         return True
 
-    def steer(self, number: int, configurations: int, function: str, chance: random.Random) -> bool:
-        changed = """, '{"lr": 0.001}'""" if function == "clone_model" else ""
-        return self.say(number, f"SELECT {function}(%s, {chance.randint(1, configurations)}{changed})", commit=True)
+    def steer(self, number: int, models: int, function: str, chance: random.Random) -> bool:
+        changed = """, changes => '{"lr": 0.001}'""" if function == "clone_model" else ""
+        return self.say(number, f"SELECT {function}(%s, model => {chance.randint(1, models)}{changed})", commit=True)
 
     def wait(self, number: int) -> bool:
         with contextlib.suppress(psycopg2.OperationalError), contextlib.closing(self.lab.connect()) as connection:
