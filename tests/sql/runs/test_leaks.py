@@ -49,7 +49,7 @@ def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
     for whose in ("session", "worker", "trainer"):
         first, most = (max(one[whose] for one in some) for some in (early, later))
         # For a small process, 5 percent is less than the growth of the server's caches, so 1 MB is allowed.
-        # On Greenplum they grow at once by 1.2 MB, and not again in 1,500 hops.
+        # On Greenplum they grew by 1.2 MB in one step.
         caches = 2 * MB if lab.greenplum else MB
         grown = f"{whose}: {first >> 10} kB in the first {FEW} hops, then {most >> 10} kB"
         assert most < max(1.05 * first, first + caches), grown
