@@ -322,7 +322,7 @@ def test_tables_of_any_name(trained: Trained, fresh_output: Callable[[], str]) -
         cerebro.rows(f"SELECT pack_plain('iris', '{order}', 'kind', 'attributes', segments => 2)")
         cerebro.rows("SELECT pack_like('iris', %s, 'kind', 'attributes', %s)", (odd, order))
         run = cerebro.fit(order, output, "mst", epochs=1, validation_table=odd).run
-        assert (cerebro.run(run).source_table, cerebro.run(run).packed_table) == ("iris", order)
+        assert (cerebro.run(run).source_table, cerebro.run(run).packed_table) == (f"{SCHEMA}.iris", order)
         plan = "SELECT packed_table, validation_table, model_table FROM cerebro.run_plan WHERE run = %s"
         assert cerebro.rows(plan, (run,)) == [(order, odd, f"{SCHEMA}.{output}")]
         assert cerebro.rows(f"SELECT packed_table, validation_table FROM {output}_summary") == [(order, odd)]

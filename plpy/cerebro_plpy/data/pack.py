@@ -117,7 +117,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     job = PackJob(
         source=training,
         output=output,
-        source_text=wanted.given.source_table or "",
+        source_text=str(source.name),
         output_text=str(output),
         inputs=ins,
         outputs=outs,
@@ -171,7 +171,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
     job = replace(
         trained,
         source=source,
-        source_text=source.text,
+        source_text=str(source.name),
         output=output,
         output_text=str(output),
         inputs=ins,
