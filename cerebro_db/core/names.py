@@ -71,7 +71,7 @@ class Name:
 
     def __str__(self) -> str:
         """The name as a person would write it: in quotes only where SQL needs them."""
-        return written(self.table) if self.schema is None else f"{written(self.schema)}.{written(self.table)}"
+        return _written(self.table) if self.schema is None else f"{_written(self.schema)}.{_written(self.table)}"
 
 
 def with_ending(text: str | None, ending: str) -> str | None:
@@ -117,14 +117,14 @@ def _not_an_identifier(text: str, argument: str) -> InvalidName:
     return InvalidName(f"{argument}: {text!r} is not an identifier", hint=hint)
 
 
-def written(part: str) -> str:
+def _written(part: str) -> str:
     """A column, or one part of a table's name, as a person would write it: in quotes only where SQL needs them."""
     return part if re.fullmatch(r"[a-z_][a-z0-9_$]*", part) else quoted(part)
 
 
 def written_list(columns: Iterable[str]) -> str:
     """The text that ``split_list`` takes apart."""
-    return ", ".join(map(written, columns))
+    return ", ".join(map(_written, columns))
 
 
 def split_list(text: str | None, argument: str) -> list[str]:

@@ -45,7 +45,7 @@ def pack_like(db: Database, *arguments: Any) -> None:
 def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords = NATURAL, madlib: bool = False) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
-    named, output = str(source.name), free_output(db, given.output_table)
+    output = free_output(db, given.output_table)
     check_buffer_size(given.buffer_size, words)
     divide_by = _divisor(given.divide_by, words)
     wanted = platform.segments_wanted(db, given.segments)
@@ -68,8 +68,8 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
     job = PackJob(
         source=source,
         output=output,
-        source_text=(given.source_table or "") if madlib else named,
-        output_text=(given.output_table or "") if madlib else str(output),
+        source_text=_text(given.source_table, source.name, madlib),
+        output_text=_text(given.output_table, output, madlib),
         inputs=ins,
         outputs=outs,
         independents=[column.name for column in independents],
@@ -91,7 +91,7 @@ def pack_validation(
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
-    named, output = str(source.name), free_output(db, given.output_table)
+    output = free_output(db, given.output_table)
     check_buffer_size(given.buffer_size, words)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     training = read_training(db, given.packed_table, words.packed_table)
@@ -134,8 +134,8 @@ def pack_validation(
     job = PackJob(
         source=source,
         output=output,
-        source_text=(given.source_table or "") if madlib else named,
-        output_text=(given.output_table or "") if madlib else str(output),
+        source_text=_text(given.source_table, source.name, madlib),
+        output_text=_text(given.output_table, output, madlib),
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
@@ -158,6 +158,11 @@ def pack_validation(
 
 def free_output(db: Database, text: str | None) -> Name:
     return relations.new(db, text, ("_summary",))
+
+
+def _text(given: str | None, name: Name, madlib: bool) -> str:
+    """A table's name for the summary: as the caller wrote it in MADlib's, with its schema in ours."""
+    return (given or "") if madlib else str(name)
 
 
 def check_buffer_size(buffer_size: int | None, words: ArgumentWords = NATURAL) -> None:

@@ -110,6 +110,24 @@ def test_plain_tables_say_what_the_views_say(place: Lab, plain: int) -> None:
     assert labels == ["setosa", "versicolor", "virginica"]
 
 
+def test_rows_packed_in_either_form_train_models_of_either_form(place: Lab, dressed: int) -> None:
+    labels = ["setosa", "versicolor", "virginica"]
+    assert place(
+        "SELECT source_table, dependent_varname, independent_varname, num_classes, normalizing_const,"
+        " species_class_values FROM theirs_summary"
+    ) == [(f"{place.schema}.train", ["species"], ["sl", "sw", "pl", "pw"], [3], 1.0, labels)]
+    place("SELECT madlib.training_preprocessor_dl('flowers', 'their_rows', 'species', 'sl, sw, pl, pw', 30, 2)")
+    place("SELECT pack_like('garden', 'our_val', 'species', 'sl, sw, pl, pw', 'their_rows')")
+    assert place("SELECT divide_by, classes, target, species_labels FROM our_val_summary") == [
+        (2.0, [3], "species", labels)
+    ]
+    place.value(*natural_fit("their_rows", "mixed", "mst", 1, validation_table="our_val", options=SAME))
+    assert place("SELECT source_table, packed_table, target, inputs, species_labels FROM mixed_summary") == [
+        ("flowers", f"{place.schema}.their_rows", "species", "sl, sw, pl, pw", labels)
+    ]
+    assert len(place("SELECT class FROM cerebro.predict('mixed', 'SELECT * FROM garden')")) == 30
+
+
 @pytest.mark.parametrize(
     ("call", "values"),
     [

@@ -161,7 +161,7 @@ def _trained(db: Database, run_id: int, which: str, fold: int | None) -> list[St
     states = log.states_of_best_models(which, fold=fold)
     if not states:
         raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
-    untrained = log.without_epoch(fold)
+    untrained = set(log.without_epoch(fold))
     found = [state for state in states if state.key not in untrained]
     why = f"SELECT configuration, status, reason FROM cerebro.leaderboard WHERE run = {run_id}; says why."
     if not found:
@@ -171,7 +171,7 @@ def _trained(db: Database, run_id: int, which: str, fold: int | None) -> list[St
         )
         return states
     if untrained:
-        db.notice(f"the table has no model of {_configurations(untrained)}, because no epoch was completed", why)
+        db.notice(f"the table has no model of {_configurations([*untrained])}, because no epoch was completed", why)
     return found
 
 
