@@ -541,22 +541,22 @@ class Dynamic(Schedule):
 class EvaluationsByWorkLeft(Schedule):
     """Evaluations are ordered like visits, by the work that their model has left."""
 
-    def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
-        return False, *super()._urgency(unit)[1:]
+    def _goes_ahead(self, unit: Unit) -> bool:
+        return False
 
 
 class EvaluationsLast(Schedule):
     """An evaluation runs only where nothing can train."""
 
-    def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
-        return isinstance(unit, Train), *super()._urgency(unit)[1:]
+    def _goes_ahead(self, unit: Unit) -> bool:
+        return isinstance(unit, Train)
 
 
 class AllEvaluationsFirst(Schedule):
     """The last evaluations, too, go before any training."""
 
-    def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
-        return isinstance(unit, Evaluate), *super()._urgency(unit)[1:]
+    def _goes_ahead(self, unit: Unit) -> bool:
+        return isinstance(unit, Evaluate)
 
 
 class Clock:

@@ -179,7 +179,7 @@ class Deciding:
 
     def _within_budget(self, decision: Decision) -> Decision:
         """A policy's decision with as many new models as the budget has room for."""
-        room = self._room()
+        room = self._room() if decision.added else None
         if room is None or len(decision.added) <= room:
             return decision
         self.cut = True

@@ -17,7 +17,7 @@ These rules hold at any moment:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
 from .progress import ModelProgress, Spent, Status
 from .replay import Replay, copies, keys, point
+from .waiting import Left, WaitingUnits, WorkLeft
 
 MOST_TRIES = 3  # of a unit
 
@@ -44,7 +45,7 @@ class Schedule:
         self, plan: Plan, decides: bool = False, replayed: Iterable[Decision] = (), highest_key: int = 0
     ) -> None:
         self.plan, self.decides = plan, decides
-        self._replay, self._highest_key = Replay(replayed), highest_key
+        self._replay, self._highest_key, self._highest_model = Replay(replayed), highest_key, 0
         self.progress: dict[int, ModelProgress] = {}
         self.busy: dict[int, set[Unit]] = {}
         self.decisions: list[Decision] = []  # on record
@@ -56,8 +57,8 @@ class Schedule:
             set()
         )  # models that await a decision at the end of their epoch, whether or not others do
         self._held: set[int] = set()  # models whose next visit waits until a replayed decision has copied their state
-        # The same units as in ModelProgress.waiting, by segment: 1,000 models are not searched for each hop.
-        self._waiting: list[dict[Unit, None]] = [{} for _ in range(plan.segments)]
+        self._waiting = [WaitingUnits() for _ in range(plan.segments)]  # the units of ModelProgress.waiting, by segment
+        self._work = WorkLeft()  # of the active models
         self._visits, self._evaluations = Spent(), Spent()  # of all models
         self._visits_of: dict[str, Spent] = {}  # of the models of a sort
         for one in plan.models:
@@ -89,6 +90,7 @@ class Schedule:
         self._withdraw(model)
         self.hops += hops - mine.hops
         mine.hops, mine.replicas = hops, set(replicas)
+        self._changed(model)
         for decision in on_record:
             self._decided(decision)
         self._hopped(model, set(evaluated))
@@ -156,10 +158,7 @@ class Schedule:
 
     def remaining(self, model: int) -> float:
         """The estimated seconds of training that a model still needs."""
-        mine = self.progress[model]
-        # Until the model's own pace is known: the mean of all.
-        pace = mine.visits.each or self._visits.each
-        return (1.0 if pace is None else pace) * (mine.total - mine.hops)
+        return self._left(model).at(self._pace)
 
     def awaiting(self) -> list[tuple[int, int]]:
         """The (model, epoch) that await a decision, by the model's number.
@@ -193,19 +192,15 @@ class Schedule:
 
     def take(self, segment: int, only: int | None = None) -> Unit | None:
         """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train."""
-        waiting: Iterable[Unit] = self._waiting[segment]
-        if only is not None:
-            waiting = [unit for unit in waiting if unit.model == only or isinstance(unit, Evaluate)]
-        unit = max(waiting, key=self._urgency, default=None)
+        visits = None if only is None else self.progress[only].waiting
+        unit = self._waiting[segment].most_urgent(self._pace, visits)
         if unit is not None:
             self._begin(unit)
         return unit
 
     def fuse(self, unit: Unit, most: int | None = None) -> list[Train]:
         """Begin, with a unit that was just taken, the visits that train fused with it in one pass: at most so many."""
-        beside = [other for other in self._beside(unit, "group") if isinstance(other, Train)]
-        if not beside:
-            return []
+        beside = (other for other in self._beside(unit, "group") if isinstance(other, Train))
         room = self._share_of_work() - self.remaining(unit.model)
         members = self.plan.most_fused if most is None else min(self.plan.most_fused, most + 1)
         return self._begin_all(companions.fused(beside, self.remaining, room, members))
@@ -218,9 +213,9 @@ class Schedule:
         visits = isinstance(unit, Train)
         pace = self._visit_pace if visits else self._evaluation_pace
         left = self.plan.series_seconds - pace(unit.model)
-        beside = self._beside(unit, "series") if 0 < left < self.plan.series_seconds else []
-        if not beside:
+        if not 0 < left < self.plan.series_seconds:
             return []
+        beside = self._beside(unit, "series")
         room = self._share_of_work() / 2 - self.remaining(unit.model)
         return self._begin_all(
             companions.in_series(beside, self.remaining, room, pace, left)[: most if visits else None]
@@ -235,6 +230,7 @@ class Schedule:
             self._visits.add(seconds)
             if mine.plan.sort is not None:
                 self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
+            self._changed(unit.model)
             self._hopped(unit.model)
             return
         mine.evaluations.add(seconds)
@@ -272,7 +268,7 @@ class Schedule:
     def prepared(self, decision: Decision) -> Decision:
         """The decision as it is to be committed: each new model has its number and its key, and its parent's hop."""
         self._require_awaited(decision)
-        number = max([0, *self.progress, *self._replay.numbers])
+        number = max([self._highest_model, *self._replay.numbers])
         key = max([self._highest_key, *self._replay.keys])
         added: list[NewModel] = []
         for new in decision.added:
@@ -315,11 +311,12 @@ class Schedule:
         self.plan.require_visits(one)
         order = self.plan.order_of(one)
         mine = self.progress[one.model] = ModelProgress(one, order, self.plan.epochs * len(order))
+        self._highest_model = max(self._highest_model, one.model)
         if one.refused is not None:
             mine.status, mine.reason = Status.FAILED, one.refused
             self.failures += 1
             return
-        self._active.add(one.model)
+        self._becomes(one.model, Status.ACTIVE)
         self._go_on(one.model)
 
     def _extend(self, epochs: int) -> None:
@@ -327,9 +324,9 @@ class Schedule:
         self.plan = replace(self.plan, epochs=epochs)
         for model, mine in self.progress.items():
             mine.total = epochs * len(mine.order)
+            self._changed(model)
             if mine.status is Status.FINISHED:
-                mine.status = Status.ACTIVE
-                self._active.add(model)
+                self._becomes(model, Status.ACTIVE)
                 self._epoch_ended(model)
 
     def _hopped(self, model: int, evaluated: Container[tuple[int, str, int]] = ()) -> None:
@@ -372,8 +369,7 @@ class Schedule:
             if decision.verdict is Verdict.STOP:
                 self._end(model, Status.STOPPED, decision.reason, forget=not repeated)
             elif decision.verdict is Verdict.GO_ON:
-                mine.status, mine.reason = Status.ACTIVE, None
-                self._active.add(model)
+                self._becomes(model, Status.ACTIVE)
         self._let_go()
 
     def _go_on(self, model: int) -> None:
@@ -383,8 +379,7 @@ class Schedule:
         if self._replay.due(model, mine.hops, len(mine.order)) or (model in self._asked and mine.at_epoch_end):
             self._awaiting[model] = mine.hops // len(mine.order)
         elif mine.hops >= mine.total:
-            mine.status = Status.FINISHED
-            self._active.discard(model)
+            self._becomes(model, Status.FINISHED)
             self._replay.forget(model)
             self._let_go()
         elif self._replay.holds(model, mine.hops):
@@ -406,11 +401,29 @@ class Schedule:
         self._withdraw(model)
         mine = self.progress[model]
         self.failures += status is Status.FAILED and mine.status is not status
-        mine.status, mine.reason = status, reason
-        self._active.discard(model)
+        self._becomes(model, status, reason)
         if forget:
             self._replay.forget(model)
         self._let_go()
+
+    def _becomes(self, model: int, status: Status, reason: str | None = None) -> None:
+        mine = self.progress[model]
+        mine.status, mine.reason = status, reason
+        if status is Status.ACTIVE:
+            self._active.add(model)
+        else:
+            self._active.discard(model)
+        self._changed(model)
+
+    def _changed(self, model: int) -> None:
+        """What a model has left to do has changed, and with it how urgent its units are."""
+        if model in self._active:
+            self._work.set(model, self._left(model))
+        else:
+            self._work.drop(model)
+        for unit in self.progress[model].waiting:
+            self._waiting[unit.segment].remove(unit)
+            self._wait(unit)
 
     def _may_decide(self, model: int) -> bool:
         decision = self.replayed(model)
@@ -458,32 +471,34 @@ class Schedule:
 
     def _begin(self, unit: Unit) -> None:
         mine = self.progress[unit.model]
-        del self._waiting[unit.segment][unit]
+        self._waiting[unit.segment].remove(unit)
         mine.waiting.remove(unit)
         mine.under_way.add(unit)
         self.hops += isinstance(unit, Train)
         self.busy.setdefault(unit.segment, set()).add(unit)
 
-    def _beside(self, unit: Unit, word: str) -> list[Unit]:
+    def _beside(self, unit: Unit, word: str) -> Iterator[Unit]:
         """The units like this one that wait for its segment and have the same group or series, most urgent first.
 
         A unit that has failed before is alone, so that it cannot fail others again.
         """
         same = getattr(self.progress[unit.model].plan, word)
-        if same is None or not self._is_untried(unit):
-            return []
-        found = [
-            other
-            for other in self._waiting[unit.segment]
-            if getattr(self.progress[other.model].plan, word) == same
-            and companions.are_alike(unit, other)
-            and self._is_untried(other)
-        ]
-        return sorted(found, key=self._urgency, reverse=True)
+        if same is not None and self._is_untried(unit):
+            yield from filter(self._is_untried, self._waiting[unit.segment].like(unit, word, same, self._pace))
 
     def _share_of_work(self) -> float:
         """The seconds of work that are left, for each segment."""
-        return sum(map(self.remaining, self._active)) / self.plan.segments
+        return self._work.at(self._pace) / self.plan.segments
+
+    @property
+    def _pace(self) -> float:
+        """The seconds of a hop of a model that has none yet: the mean of all."""
+        return self._visits.each or 1.0
+
+    def _left(self, model: int) -> Left:
+        mine = self.progress[model]
+        hops, pace = mine.total - mine.hops, mine.visits.each
+        return Left(seconds=hops * pace) if pace else Left(hops=hops)
 
     def _visit_pace(self, model: int) -> float:
         """The mean seconds of a model's visits so far; if there is none, of its sort's; 0 if there is none either."""
@@ -504,8 +519,22 @@ class Schedule:
         return unit not in self.progress[unit.model].tries
 
     def _offer(self, unit: Unit) -> None:
-        self.progress[unit.model].waiting.add(unit)
-        self._waiting[unit.segment][unit] = None
+        mine = self.progress[unit.model]
+        if unit not in mine.waiting:
+            mine.waiting.add(unit)
+            self._wait(unit)
+
+    def _wait(self, unit: Unit) -> None:
+        plan = self.progress[unit.model].plan
+        self._waiting[unit.segment].add(unit, self._left(unit.model), plan, self._goes_ahead(unit))
+
+    def _goes_ahead(self, unit: Unit) -> bool:
+        """Whether a unit is more urgent than those of models with more work left.
+
+        An evaluation that holds up a next epoch is: it is short, and its model waits for all parts, each of them behind
+        a whole visit. The evaluation after the last epoch holds up nothing.
+        """
+        return isinstance(unit, Evaluate) and unit.epoch < self.plan.epochs
 
     def _withdraw(self, model: int) -> None:
         """Nothing of a model waits any more."""
@@ -516,7 +545,7 @@ class Schedule:
     def _take_back(self, model: int) -> None:
         mine = self.progress[model]
         for unit in mine.waiting:
-            del self._waiting[unit.segment][unit]
+            self._waiting[unit.segment].remove(unit)
         mine.waiting.clear()
         self._held.discard(model)
 
@@ -530,12 +559,3 @@ class Schedule:
         mine = self.progress[unit.model]
         mine.under_way.remove(unit)
         return mine
-
-    def _urgency(self, unit: Unit) -> tuple[bool, float, int]:
-        """First the model with most work left, so that the longest does not end alone.
-
-        But an evaluation that holds up a next epoch goes before any training: it is short, and its model waits for all
-        parts, each of them behind a whole visit. The evaluation after the last epoch holds up nothing.
-        """
-        holds_up = isinstance(unit, Evaluate) and unit.epoch < self.plan.epochs
-        return holds_up, self.remaining(unit.model), -self.progress[unit.model].plan.position

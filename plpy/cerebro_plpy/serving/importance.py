@@ -17,6 +17,7 @@ from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
 from ..data import packed
+from ..data.preparation import hash_of_any
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
@@ -151,17 +152,26 @@ def _require_known(db: Database, source: Relation, variable: Variable, actual: A
 
 
 def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: int) -> Sql:
-    """The rows with the values of one column in the random order of this seed."""
+    """The rows with the values of one column in the random order of this seed.
+
+    Both orders follow from the values of the rows: a query returns the same rows in another order the next time.
+    """
     others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
+
+    def numbered(order: int) -> Sql:
+        place = hash_of_any(
+            list(present.values()), lambda one: sql("q.{name}", name=identifier(one.name)), sql("{n}", n=order)
+        )
+        return sql("row_number() OVER (ORDER BY {place}) AS {number}", place=place, number=NUMBER)
+
     return sql(
-        "(SELECT {others}b.{name}"
-        " FROM (SELECT q.*, row_number() OVER () AS {number} FROM {rows} AS q) a"
-        " JOIN (SELECT n.{name}, row_number() OVER (ORDER BY pg_catalog.hashint8extended(n.{number}, {seed}))"
-        " AS {number} FROM (SELECT q.{name}, row_number() OVER () AS {number} FROM {rows} AS q) n) b USING ({number}))",
+        "(SELECT {others}b.{name} FROM (SELECT q.*, {own} FROM {rows} AS q) a"
+        " JOIN (SELECT q.{name}, {exchanged} FROM {rows} AS q) b USING ({number}))",
         others=others,
         name=identifier(name),
+        own=numbered(seed),
+        exchanged=numbered(seed + 1),
         number=NUMBER,
-        seed=seed,
         rows=source.rows,
     )
 
