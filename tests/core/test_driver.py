@@ -17,7 +17,7 @@ import pytest
 from driver_histories import DriverHistory, play
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # of a driver that is gone
-HISTORIES = int(os.environ.get("CEREBRO_HISTORIES", "1000"))
+HISTORIES = int(os.environ.get("CEREBRO_HISTORIES", "700"))
 SHARES = 8
 
 

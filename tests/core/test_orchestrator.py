@@ -1,6 +1,6 @@
 """Whole experiments with faults and crashes end as undisturbed ones do, and segments are kept busy.
 
-CEREBRO_EXPERIMENTS=100000 runs more of them; by default there are 3,000.
+CEREBRO_EXPERIMENTS=100000 runs more of them; by default there are 2,000.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewModel
 
 pytestmark = pytest.mark.slow
-EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "3000"))
+EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "2000"))
 SHARES = 8  # so that pytest-xdist can spread them
 seeds = st.integers(0, 2**31 - 1)
 

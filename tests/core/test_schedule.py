@@ -256,7 +256,7 @@ def test_models_of_one_cost_begin_on_as_many_segments_as_there_are(costs, taken,
 # -- the rules, whatever happens when -------------------------------------------------------------------
 
 
-@settings(quick, max_examples=3000)
+@settings(quick, max_examples=1500)
 @given(plans(), seeds, st.sampled_from([0.0, 0.1, 0.5]))
 def test_each_model_meets_each_of_its_segments_once_per_epoch(plan, seed, lost):
     walk = Walk(plan, random.Random(seed), lost)
@@ -273,7 +273,7 @@ def test_also_when_there_is_much_of_everything(plan, seed):
     walk.check_all_done()
 
 
-@settings(quick, max_examples=2500)
+@settings(quick, max_examples=1200)
 @given(plans(), seeds, st.data())
 def test_a_model_that_fails_fails_alone(plan, seed, data):
     doomed = frozenset(data.draw(st.sets(st.sampled_from(numbers_of(plan)), max_size=4)))
@@ -285,7 +285,7 @@ def test_a_model_that_fails_fails_alone(plan, seed, data):
         assert (mine.reason == "gave up after 3 attempts: doomed") == (key in doomed)
 
 
-@settings(quick, max_examples=3500)
+@settings(quick, max_examples=1500)
 @given(plans(), seeds, st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_schedule_goes_on_from_any_prefix_of_its_log(plan, seed, cuts):
     """The log is all that is kept: what was under way is begun again, what was done is not."""
@@ -301,7 +301,7 @@ def test_a_schedule_goes_on_from_any_prefix_of_its_log(plan, seed, cuts):
     walk.check_all_done()
 
 
-@settings(quick, max_examples=800)
+@settings(quick, max_examples=400)
 @given(plans(), seeds, st.sampled_from([0.0, 0.1]), st.lists(st.floats(0, 1), max_size=3))
 def test_every_epoch_has_one_decision_that_holds_from_any_prefix_of_the_log(plan, seed, lost, cuts):
     """Stopped models never train again, added models train all their epochs, and nothing is decided twice."""

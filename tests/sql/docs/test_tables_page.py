@@ -11,7 +11,7 @@ from tests.sql.lab import Lab
 from tests.sql.pages import blocks, statements
 
 PAGE = "docs/tables.md"
-BUDGET = "'20 seconds'"  # in place of the minutes of the page
+BUDGET = "'10 seconds'"  # in place of the minutes of the page
 
 
 @pytest.fixture(scope="module")

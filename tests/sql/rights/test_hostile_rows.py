@@ -276,12 +276,13 @@ def test_the_worst_rows_that_are_let_in(log: Log) -> None:
                 continue
             for value in sorted(log.hostile(kind), key=lambda value: -len(str(value))):
                 log.root("SAVEPOINT trial")
-                accepted = log.written(table, column, value, **worst[table])
+                short = {name: other for name, other in worst[table].items() if len(str(other)) < 1000}
+                accepted = log.written(table, column, value, **short)
                 log.root("ROLLBACK TO trial")
                 if accepted:
                     worst[table][column] = value
                     break
-    for number in range(1, 4):
+    for number in (1, 2):
         for table, sound in SOUND.items():
             log.insert(table, {"run": number, **sound, **worst[table]})
     assert log.trouble(WITHIN) == []

@@ -1,6 +1,6 @@
 """Who may what: the whole privilege matrix against a file, and what follows from it for users and monitors.
 
-    CEREBRO_WRITE_PRIVILEGES=1 pytest tests/sql/rights/test_privileges.py
+    CEREBRO_WRITE_PRIVILEGES=1 pytest tests/sql/rights/test_privileges.py -k matrix
 
 writes the file anew; read the difference before it is committed.
 """
