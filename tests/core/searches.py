@@ -147,14 +147,16 @@ class SearchPorts(FakePorts):
     def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         visits = sum(isinstance(unit, Train) for group in groups for unit in group)
         assert not visits or not self._spent(), "a visit begins though the budget is spent"
+        last = self._reached()  # then a model trains on until it has the least epochs
+        assert not last or visits <= 1, "several models train on though the budget is spent"
         self.hops += visits
-        assert self.budget.hops is None or self.hops <= self.budget.hops, "more hops than the budget has"
+        assert last or self.budget.hops is None or self.hops <= self.budget.hops, "more hops than the budget has"
         super().start(groups)
 
     def wait(self) -> list[Outcome]:
         if self.people and self.chance.random() < self.people:
             self.log.requests.append(self._some_request())
-        if self.thorough and not self.repeats and not self._spent() and self.budget.room(len(self.log.models)) != 0:
+        if self.thorough and not self.repeats and not self._reached() and self.budget.room(len(self.log.models)) != 0:
             assert not self.policy.propose(self.history, self.schedule.active), "a model could begin"
         waited_for = [one for one, left in self.thinking.items() if left]
         for one in waited_for:
@@ -258,16 +260,21 @@ class SearchPorts(FakePorts):
 
     # -- the world -------------------------------------------------------------------------------------
 
-    def _spent(self) -> bool:
+    def _reached(self) -> bool:
         each = self.schedule.visit_seconds if self.schedule is not None else 0.0
-        return self.budget.limits and self.budget.reached(self.used(), self.hops, each)  # none has least_epochs
+        return self.budget.limits and self.budget.reached(self.used(), self.hops, each)
+
+    def _spent(self) -> bool:
+        known = self.schedule.progress.values() if self.schedule is not None else ()
+        epochs = max((one.epochs for one in known if one.status is not Status.FAILED), default=0)
+        return self._reached() and not self.budget.lacks(epochs)
 
     def _is_due(self, unit: Evaluate) -> bool:
         """Also after an epoch that was the last when the model came there, if the run was extended since."""
         return super()._is_due(unit) or unit.epoch in self.log.last_epochs
 
     def _no_segment_idles(self) -> None:
-        if not self._spent() and len(self.log.last_epochs) == 1:
+        if not self._reached() and len(self.log.last_epochs) == 1:
             super()._no_segment_idles()
 
     def _some_request(self) -> Request:
@@ -317,6 +324,11 @@ class Search:
         ended = self._drive(plan, log, faults, chance, policy, budget=budget, people=people)
         assert ended is not None, "a search without a crash did not end"
         self._check(plan, log, faults, policy)
+        ended_early = [stop for stop in log.stops.values() if stop.by is Decider.BUDGET]
+        if budget.least_epochs is not None and not people and ended_early:
+            epochs = [(len(log.states[one]) - 1) // len(visits_of(plan, mine)) for one, mine in log.models.items()]
+            assert max(epochs) >= budget.least_epochs, "the budget has ended models before one had the least epochs"
+            self.found["budgets with least epochs"] += 1
         by = Counter(str(decision.by) for decision in log.decisions)
         said = Counter(f"to {decision.verdict}" for decision in log.decisions)
         within = sum(decision.hop is not None for decision in log.decisions)
@@ -354,6 +366,8 @@ class Search:
             name = chance.choice(("seconds", "unit_hours", "hops", "configurations"))
             most = begins + 1 + chance.randint(0, 6) if name == "configurations" else chance.randint(1, 30)
             limits[name] = most / 3600 if name == "unit_hours" else most
+            if name != "configurations" and chance.random() < 0.5:
+                limits["least_epochs"] = chance.randint(1, plan.epochs)
         faults = Faults(lost=chance.choice((0, 0, 0.1)), late=chance.choice((0, 0, 0.3)))
         for model in (*numbers_of(plan), *range(20, 26)):
             fate = chance.random()

@@ -29,7 +29,8 @@ from cerebro_db.core.search.threshold import Threshold
 SEARCHES = int(os.environ.get("CEREBRO_SEARCHES", "800"))
 SHARES = 4  # so that pytest-xdist can spread them
 EVERYTHING = (
-    "crashes", "replays", "failures", "budgets", "stopped within an epoch", "policy", "rule", "request", "budget",
+    "crashes", "replays", "failures", "budgets", "budgets with least epochs", "stopped within an epoch", "policy",
+    "rule", "request", "budget",
     *(f"to {verdict}" for verdict in Verdict),
 )  # fmt: skip
 
@@ -77,6 +78,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "nothing is proposed": (Deciding, "_propose", lambda self: None),
     "requests are not heard": (Deciding, "_attend_requests", lambda self: None),
     "orders have more hops than the budget": (Deciding, "hops_left", lambda self: None),
+    "nobody waits for the least epochs": (Deciding, "_lacks", lambda self: False),
 }
 
 

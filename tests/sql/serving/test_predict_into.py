@@ -230,8 +230,8 @@ def test_a_key_tells_the_rows_of_a_query_apart(flats: Lab, query: str, key: str 
 
 
 def test_the_key_of_a_table_is_its_primary_key(flats: Lab) -> None:
-    flats("CREATE TABLE keyed AS SELECT id % 20 AS part, id AS serial, id / 20 AS place, size, city FROM flats")
-    flats("ALTER TABLE keyed ADD PRIMARY KEY (part, place)")
+    flats("CREATE TABLE keyed (part int, serial int, place int, size real, city text, PRIMARY KEY (part, place))")
+    flats("INSERT INTO keyed SELECT id % 20, id, id / 20, size, city FROM flats")
     written(flats, "rents", "keyed")
     assert sorted(flats("SELECT key_value FROM said")) == sorted(
         flats("SELECT concat_ws(', ', part, place) FROM keyed")
