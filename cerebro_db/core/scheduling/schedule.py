@@ -27,7 +27,7 @@ from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
 from .progress import ModelProgress, Spent, Status
 from .replay import Replay, copies, keys, point
-from .waiting import Left, WaitingUnits, WorkLeft
+from .waiting import WaitingUnits, WorkLeft, WorkOfModel
 
 MOST_TRIES = 3  # of a unit
 
@@ -495,10 +495,10 @@ class Schedule:
         """The seconds of a hop of a model that has none yet: the mean of all."""
         return self._visits.each or 1.0
 
-    def _left(self, model: int) -> Left:
+    def _left(self, model: int) -> WorkOfModel:
         mine = self.progress[model]
         hops, pace = mine.total - mine.hops, mine.visits.each
-        return Left(seconds=hops * pace) if pace else Left(hops=hops)
+        return WorkOfModel(seconds=hops * pace) if pace else WorkOfModel(hops=hops)
 
     def _visit_pace(self, model: int) -> float:
         """The mean seconds of a model's visits so far; if there is none, of its sort's; 0 if there is none either."""

@@ -18,7 +18,7 @@ from .plan import Evaluate, ModelPlan, Unit
 UNIT_OF_TIME = 1e12  # per second: sums of whole numbers are exact, in whatever order models are added and taken out
 
 
-class Left(NamedTuple):
+class WorkOfModel(NamedTuple):
     """What a model still has to train: seconds, or hops of a model without a pace of its own."""
 
     seconds: float = 0.0
@@ -36,7 +36,7 @@ class WorkLeft:
         self._of: dict[int, tuple[int, int]] = {}  # model -> time, hops
         self._time = self._hops = 0
 
-    def set(self, model: int, left: Left) -> None:
+    def set(self, model: int, left: WorkOfModel) -> None:
         self.drop(model)
         time, hops = self._of[model] = round(left.seconds * UNIT_OF_TIME), left.hops
         self._time, self._hops = self._time + time, self._hops + hops
@@ -82,7 +82,7 @@ class WaitingUnits:
     def __iter__(self) -> Iterator[Unit]:
         return iter(self._places)
 
-    def add(self, unit: Unit, left: Left, plan: ModelPlan, ahead: bool) -> None:
+    def add(self, unit: Unit, left: WorkOfModel, plan: ModelPlan, ahead: bool) -> None:
         sort = Sort(not left.hops, ahead, _rows_of(unit), plan.group, plan.series)
         self._arrivals += 1
         place = Place(-left.hops or -left.seconds, plan.position, self._arrivals, unit)

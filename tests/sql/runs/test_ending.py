@@ -486,12 +486,12 @@ def test_each_function_has_arguments_to_try(user: User) -> None:
 
 
 def test_no_argument_makes_a_call_that_cannot_be_ended(root: Town, user: User) -> None:
-    calls = [
-        one.call(name, value)
-        for one in functions(user)
-        for name, kind in one.arguments
-        for value in values(one, name, kind)
-    ]
+    calls: list[str] = []
+    for one in functions(user):
+        for name, kind in one.arguments:
+            large = [one.call(name, value) for value in values(one, name, kind)]
+            first = zlib.crc32(f"{one.name} {name}".encode()) % min(2, max(1, len(large)))
+            calls += large if ALL else large[first::2]
     found = tried(root, user, list(dict.fromkeys(calls)))
     if os.environ.get("CEREBRO_TEST_ENDING_LIST"):
         with open(os.environ["CEREBRO_TEST_ENDING_LIST"], "w") as file:
