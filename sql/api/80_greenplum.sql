@@ -2,7 +2,8 @@
 
 DO $greenplum$
 DECLARE
-    shown record;
+    judging record;
+    shown   record;
 BEGIN
     IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
         RETURN;
@@ -44,6 +45,43 @@ BEGIN
                   FROM (SELECT p AS line FROM cerebro._predictions($1, $2, $3, $4, $5) p OFFSET 0) l) r
         $f$
     $sql$;
+
+    -- What judges a model has the same needs. Its body goes to a function of its own, whose rows another one returns as JSON.
+    FOR judging IN
+        SELECT p.proname AS name, pg_catalog.pg_get_functiondef(p.oid) AS definition,
+               pg_catalog.pg_get_function_arguments(p.oid) AS declared,
+               pg_catalog.pg_get_function_identity_arguments(p.oid) AS arguments,
+               pg_catalog.pg_get_function_result(p.oid) AS result,
+               (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
+                  FROM pg_catalog.generate_series(1, p.pronargs) n) AS given,
+               (SELECT pg_catalog.string_agg(pg_catalog.format('(j ->> %L)::%s', c.name, c.type::regtype), ', ' ORDER BY place)
+                  FROM ROWS FROM (unnest(p.proargnames), unnest(p.proargmodes), unnest(p.proallargtypes))
+                       WITH ORDINALITY AS c (name, mode, type, place)
+                 WHERE c.mode = 't') AS columns
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'cerebro'::regnamespace
+           AND p.proname IN ('evaluate', 'confusion_matrix', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
+                             'importance', 'prepared_columns')
+    LOOP
+        EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',
+                                   ' FUNCTION cerebro._' || judging.name || '_rows(');
+        EXECUTE pg_catalog.format($sql$
+            CREATE OR REPLACE FUNCTION cerebro._%1$s_lines(%2$s) RETURNS SETOF text EXECUTE ON INITPLAN
+            LANGUAGE sql SET extra_float_digits = 1 AS
+            'SELECT pg_catalog.row_to_json(r)::text FROM cerebro._%1$s_rows(%3$s) r'
+        $sql$, judging.name, judging.arguments, judging.given);
+        EXECUTE pg_catalog.format($sql$
+            CREATE OR REPLACE FUNCTION cerebro.%1$s(%2$s) RETURNS %3$s LANGUAGE sql STABLE AS $f$
+            SELECT %4$s
+              FROM (SELECT line::json AS j
+                      FROM (SELECT p AS line FROM cerebro._%1$s_lines(%5$s) p OFFSET 0) l) r
+            $f$
+        $sql$, judging.name, judging.declared, judging.result, judging.columns, judging.given);
+        EXECUTE pg_catalog.format('COMMENT ON FUNCTION cerebro._%s_rows(%s) IS %L', judging.name, judging.arguments,
+                                  'The body of cerebro.' || judging.name || '.');
+        EXECUTE pg_catalog.format('COMMENT ON FUNCTION cerebro._%s_lines(%s) IS %L', judging.name, judging.arguments,
+                                  'The rows of cerebro.' || judging.name || ', as JSON.');
+    END LOOP;
 
     -- It reads tables, too, as predict does.
     EXECUTE 'ALTER FUNCTION cerebro._models() EXECUTE ON INITPLAN';

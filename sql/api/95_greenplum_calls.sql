@@ -113,7 +113,7 @@ BEGIN
                pg_catalog.pg_get_functiondef(p.oid) AS definition, p.proname = ANY (steering) AS steers,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
                CASE WHEN p.proname ~ '^_madlib_' THEN 'madlib.' || pg_catalog.substr(p.proname, 9)
-                    ELSE 'cerebro.' || pg_catalog.ltrim(p.proname, '_')
+                    ELSE 'cerebro.' || pg_catalog.regexp_replace(pg_catalog.ltrim(p.proname, '_'), '_rows$', '')
                END AS called,
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS arguments,

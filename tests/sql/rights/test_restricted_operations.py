@@ -65,14 +65,12 @@ def on_greenplum(root: Town) -> bool:
 @pytest.mark.parametrize("name", CALLS)
 def test_a_materialized_view(root: Town, bob: User, name: str) -> None:
     call = CALLS[name].format(bob.name)
-    if on_greenplum(root) and name not in ("predict", "models"):
+    if on_greenplum(root) and name == "a predictor":
         with pytest.raises(errors.FeatureNotSupported, match="while the segments work on this query"):
             bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
-        if name == "a predictor":
-            return
-        if name == "importance":  # it shuffles rows, which have no order there
-            call = f"SELECT column_name FROM ({call}) i"
-        call = f"SELECT json_array_elements((SELECT json_agg(e) FROM ({call}) e))::text AS said"
+        return
+    if on_greenplum(root) and name == "importance":  # the last digits depend on the order in which rows are added up
+        call = f"SELECT column_name FROM ({call}) i"
     bob(f"CREATE MATERIALIZED VIEW kept AS {call}")
     try:
         for refresh in ("SELECT 1", f"REFRESH MATERIALIZED VIEW {bob.name}.kept"):

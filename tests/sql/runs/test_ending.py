@@ -108,6 +108,13 @@ ONE_CLASS = {**TRAINED, "class": "'setosa'"}
 WEIGHTED = {**RAW, "model_id": "2"}
 BYTES = {"var": "'\\x00000000'"}
 PACKED = dict.fromkeys(("target", "prepare", "validation", "stratify", "segments", "packed_table"), "NULL")
+
+
+def with_parts(name: str) -> tuple[str, str, str]:
+    """A function, and the two that Greenplum has besides."""
+    return name, f"_{name}_rows", f"_{name}_lines"
+
+
 FUNCTIONS: dict[str, dict[str, str]] = {
     "_array_bytes": {"1": "ARRAY[1::real]"},
     "_text_in_utc": {"1": "now()"},
@@ -145,12 +152,10 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "madlib_keras_predict": {**RAW, "model_table": "'models'"},
     "_madlib_keras_predict_byom": WEIGHTED,
     "madlib_keras_predict_byom": WEIGHTED,
-    **dict.fromkeys(("predict", "_predict_rows", "_predictions", "_judging", "confusion_matrix", "residuals",
-                     "importance", "evaluate", "drop_model"), TRAINED),
+    **dict.fromkeys(("predict", "_predict_rows", "_predictions", "_judging", "drop_model", *with_parts("evaluate"),
+                     *with_parts("confusion_matrix"), *with_parts("residuals"), *with_parts("importance")), TRAINED),
     "predict_into": {**TRAINED, "source_table": "'garden'"},
-    "roc_curve": ONE_CLASS,
-    "precision_recall": ONE_CLASS,
-    "calibration": ONE_CLASS,
+    **dict.fromkeys((*with_parts("roc_curve"), *with_parts("precision_recall"), *with_parts("calibration")), ONE_CLASS),
     "_scored": ONE_CLASS,
     "convert_bytea_to_real_array": BYTES,
     "convert_bytea_to_smallint_array": BYTES,
