@@ -214,8 +214,7 @@ class Units:
         fetched = fetched or self.fetch(worker, wanted, resident=resident)
         started = time.monotonic()
         try:
-            first = [*before, *await self._in_own_message(fetched)]
-            answer = await give(worker, order_for(fetched.refs), before=first)
+            answer = await give(worker, order_for(fetched.refs), before=await self._in_own_messages(before, fetched))
         except Refused as refused:
             if not (fetched.may_be_gone and isinstance(refused.error, (WrongState, CorruptState))):
                 raise
@@ -224,14 +223,19 @@ class Units:
                 model.after(hop).left = None
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
-            answer = await give(worker, order_for(fetched.refs), before=await self._in_own_message(fetched))
+            answer = await give(worker, order_for(fetched.refs), before=await self._in_own_messages((), fetched))
         return answer, time.monotonic() - started
 
-    async def _in_own_message(self, fetched: Fetched) -> list[Statement]:
-        """The statements that go before an order, unless the platform wants a transaction in a message of its own."""
-        if not fetched.statements or self.platform.transactions_share_messages:
-            return fetched.before_order
-        await Statement.joined(fetched.before_order)
+    async def _in_own_messages(self, before: Sequence[Statement], fetched: Fetched) -> list[Statement]:
+        """What goes before an order in its message: nothing, if the platform wants transactions in messages of their own.
+
+        There, what is in the message of the order would be committed with it: nobody would see that a visit has begun.
+        """
+        if self.platform.transactions_share_messages:
+            return [*before, *fetched.before_order]
+        for statements in (before, fetched.before_order):
+            if statements:
+                await Statement.joined(statements)
         return []
 
     def count(self, task: Task, seconds: Mapping[str, float], stage: str) -> None:
