@@ -214,7 +214,7 @@ def test_who_has_few_runs_reads_few_rows(log: Filled, view: str) -> None:
 def test_a_view_of_one_run_reads_that_run(log: Filled, role: str, view: str) -> None:
     log.analyze()
     touched = rows_touched(plan_of(log, role, f"SELECT * FROM cerebro.{view} WHERE run = 7"))
-    assert touched < FEW * log.stored("many", "run = 7") + 200
+    assert touched < FEW * log.stored("many", "run = 7") + 1000  # both users have this run; the log has 100,000 rows
 
 
 of_models = pytest.mark.parametrize("log", ["models"], indirect=True)
