@@ -227,7 +227,7 @@ class Units:
         return answer, time.monotonic() - started
 
     async def _in_own_messages(self, before: Sequence[Statement], fetched: Fetched) -> list[Statement]:
-        """What goes before an order in its message: nothing, if the platform wants transactions in messages of their own.
+        """What goes before an order in its message: nothing, if the platform wants other messages for transactions.
 
         There, what is in the message of the order would be committed with it: nobody would see that a visit has begun.
         """
