@@ -474,8 +474,8 @@ HANDLERS = (
     (r'INSERT INTO cerebro\."?(\w+)"? \(([^)]*)\)', "insert"),
     (r"DO E?'.*INSERT INTO cerebro\.event", "end"),
     (r"CREATE TABLE (\S+) \(__dist_key__", "create"),
-    (r"DO \$empty\$.*TRUNCATE ([^;]+);", "empty"),
-    (r"DO \$move\$.*LOCK TABLE (\S+) IN ACCESS EXCLUSIVE MODE; INSERT INTO (\S+) .*"
+    (r"DO \$alone\$.*IF locked THEN TRUNCATE ([^;]+);", "empty"),
+    (r"DO \$alone\$.*LOCK TABLE (\S+) IN ACCESS EXCLUSIVE MODE; .*IF locked THEN INSERT INTO (\S+) .*"
      r"unnest\('\{([\d,]*)\}'::integer\[\], '\{([\d,]*)\}'::integer\[\]\)", "move"),
     (r"INSERT INTO (\S+) \(__dist_key__, hop, start, payload\)"
      r" SELECT s\.__dist_key__, (\d+), .* FROM \((.*)\) s$", "store"),

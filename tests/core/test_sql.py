@@ -30,6 +30,7 @@ from cerebro_db.core.sql import (
     sql_of_user,
     with_constants,
 )
+from cerebro_plpy.runs.record import state_tables
 
 ROOT = Path(__file__).parents[2]
 MODULE = "cerebro_db.core.sql"
@@ -278,3 +279,19 @@ def test_nothing_public_is_untold() -> None:
         "Sql", "check", "constant", "identifier", "in_format", "joined", "literal", "marks",
         "number_array", "quoted", "quoting", "shown", "sql", "storable",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        state_tables.moved_sql("run_1", 0, [(1, 2)]),
+        state_tables.emptied_sql([sql("a"), sql("b")], sql("DELETE FROM a")),
+        state_tables.released_sql("run_1"),
+    ],
+    ids=["states move", "a table is emptied", "tables are closed"],
+)
+def test_a_subtransaction_writes_no_rows(statements: Sql) -> None:
+    """On Greenplum, rows that a block with EXCEPTION has written can be lost while another session reads the table."""
+    text = shown(statements)
+    inner = [block.rpartition("BEGIN ")[2] for block in text.split(" EXCEPTION ")[:-1]]
+    assert inner and not re.search(r"\b(INSERT|DELETE|UPDATE|TRUNCATE|CREATE)\b", " ".join(inner)), text

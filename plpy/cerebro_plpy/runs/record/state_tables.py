@@ -116,30 +116,48 @@ def needed_bytes(run: Run) -> int:
 def moved_sql(storage: str, source: int, states: Sequence[tuple[int, int]]) -> Sql:
     """Moves states from one shared table to the other, and frees all states there that are older.
 
-    It does nothing where somebody (pg_dump, for hours maybe) reads the table, and gives up before the server looks for
-    a deadlock (after 1 s), since a reader may hold one table and want another.  The lock comes first: what is appended
-    after the copy would be lost.  States that are newer than the model's last one move, too: its replicas have stored
-    them, or a session that was thought to be lost.
+    It does nothing where somebody reads the table.  The lock comes first: what is appended after the copy would be
+    lost.  States that are newer than the model's last one move, too: its replicas have stored them, or a session that
+    was thought to be lost.
     """
     tables = shared(storage)
-    return sql(
-        "DO $move$DECLARE before text := current_setting('lock_timeout');"
-        " BEGIN SET LOCAL lock_timeout = {wait_for_readers}; LOCK TABLE {source} IN ACCESS EXCLUSIVE MODE;"
-        " INSERT INTO {target} (__dist_key__, {columns}) SELECT __dist_key__, {columns} FROM {source} s"
-        " LEFT JOIN (SELECT model, max(hop) AS newest FROM {states} GROUP BY model) n USING (model)"
-        " WHERE hop >= newest OR newest IS NULL OR (model, hop) IN (SELECT model, hop FROM {states});"
-        " TRUNCATE {source};"
-        " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
-        " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN NULL; END$move$",
-        wait_for_readers=WAIT_FOR_READERS,
-        source=tables[source],
-        target=tables[1 - source],
-        columns=OF_SHARED,
-        states=sql(
-            "unnest({models}::integer[], {hops}::integer[]) AS u (model, hop)",
-            models=number_array(model for model, _ in states),
-            hops=number_array(hop for _, hop in states),
+    return _once_locked(
+        [tables[source]],
+        sql(
+            "INSERT INTO {target} (__dist_key__, {columns}) SELECT __dist_key__, {columns} FROM {source} s"
+            " LEFT JOIN (SELECT model, max(hop) AS newest FROM {states} GROUP BY model) n USING (model)"
+            " WHERE hop >= newest OR newest IS NULL OR (model, hop) IN (SELECT model, hop FROM {states});"
+            " TRUNCATE {source}",
+            source=tables[source],
+            target=tables[1 - source],
+            columns=OF_SHARED,
+            states=sql(
+                "unnest({models}::integer[], {hops}::integer[]) AS u (model, hop)",
+                models=number_array(model for model, _ in states),
+                hops=number_array(hop for _, hop in states),
+            ),
         ),
+    )
+
+
+def _once_locked(tables: Sequence[Sql], then: Sql, otherwise: Sql = NOTHING) -> Sql:
+    """Statements that need tables alone; others, where somebody (pg_dump, for hours maybe) reads one of them.
+
+    It gives up before the server looks for a deadlock (after 1 s), since a reader may hold one table and want another.
+    The block with EXCEPTION, which is a subtransaction, writes nothing: on Greenplum, rows that one has written can be
+    lost while other sessions read the table (docs/decisions.md).
+    """
+    return sql(
+        "DO $alone$DECLARE before text := current_setting('lock_timeout'); locked boolean := true;"
+        " BEGIN SET LOCAL lock_timeout = {wait_for_readers};"
+        " BEGIN LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE;"
+        " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN locked := false; END;"
+        " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
+        " IF locked THEN {then}; ELSE {otherwise}; END IF; END$alone$",
+        wait_for_readers=WAIT_FOR_READERS,
+        tables=joined(", ", tables),
+        then=then,
+        otherwise=otherwise,
     )
 
 
@@ -213,19 +231,8 @@ def create_sql(platform: Platform, table: Sql) -> Sql:
 
 
 def emptied_sql(tables: Sequence[Sql], otherwise: Sql = NOTHING) -> Sql:
-    """Frees the space of tables; runs ``otherwise`` where somebody (pg_dump, for hours maybe) reads one of them.
-
-    It gives up before the server looks for a deadlock (after 1 s), since a reader may hold one table and want another.
-    """
-    return sql(
-        "DO $empty$DECLARE before text := current_setting('lock_timeout');"
-        " BEGIN SET LOCAL lock_timeout = {wait_for_readers}; TRUNCATE {tables};"
-        " EXECUTE format('SET LOCAL lock_timeout = %L', before);"
-        " EXCEPTION WHEN lock_not_available OR deadlock_detected THEN {otherwise}; END$empty$",
-        wait_for_readers=WAIT_FOR_READERS,
-        tables=joined(", ", tables),
-        otherwise=otherwise,
-    )
+    """Frees the space of tables; runs ``otherwise`` where somebody reads one of them."""
+    return _once_locked(tables, sql("TRUNCATE {tables}", tables=joined(", ", tables)), otherwise)
 
 
 # -- both --------------------------------------------------------------------------------------------------
