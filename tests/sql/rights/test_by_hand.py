@@ -145,7 +145,9 @@ def test_every_internal_function_refuses_wrong_arguments_clearly(user: User) -> 
     functions = user(
         "SELECT p.proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) t)"
         " FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'cerebro'::regnamespace AND p.proname LIKE '\\_%%'"
-        " AND has_function_privilege(p.oid, 'EXECUTE') AND p.prorettype <> 'trigger'::regtype ORDER BY 1",
+        " AND has_function_privilege(p.oid, 'EXECUTE') AND p.prorettype <> 'trigger'::regtype"
+        # Greenplum's other name of generate_series, which returns as many rows as it is asked for.
+        " AND p.proname <> '_on_coordinator' ORDER BY 1",
     )
     called = 0
     for name, types in functions:
