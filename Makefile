@@ -17,11 +17,13 @@ DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql $(BUILT)/$(MADLIB)--$(RELEAS
 EXTRA_CLEAN = build
 
 # The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
-# the paths on the running system, without DESTDIR.
+# the paths on the running system, without DESTDIR. The server looks in its own share folder, whichever version it is.
+# CEREBRO_DIR=… is a fixed folder instead.
+fixed          := $(CEREBRO_DIR)
 CEREBRO_DIR    ?= $(SHAREDIR)/$(EXTENSION)/python
 TRAINER_PYTHON ?= $(abspath $(CEREBRO_DIR)/../trainer/bin/python)
 ASSEMBLE = python3 -I cerebro_db/embedded/extension.py
-ASSEMBLE_SQL = $(ASSEMBLE) scripts --code '$(CEREBRO_DIR)' $(if $(MADLIB_SCHEMA),--madlib-schema '$(MADLIB_SCHEMA)')
+ASSEMBLE_SQL = $(ASSEMBLE) scripts $(if $(fixed),--code '$(fixed)') $(if $(MADLIB_SCHEMA),--madlib-schema '$(MADLIB_SCHEMA)')
 
 .DEFAULT_GOAL := help
 
@@ -43,7 +45,7 @@ clean:
 	rm -rf build
 endif
 
-# Assembled every time, because the scripts contain a path that depends on PG_CONFIG and CEREBRO_DIR.
+# Assembled every time, because the scripts depend on CEREBRO_DIR and MADLIB_SCHEMA.
 $(DATA_built): assembled ;
 
 .PHONY: assembled install-code uninstall-code known-server

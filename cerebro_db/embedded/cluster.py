@@ -82,7 +82,7 @@ class Cluster(ClusterFiles):
                 server.start()
                 result.started = True
             say("Looking at the database and the extension")
-            result.extension = self._equip(sources, str(prefix.code), recreate)
+            result.extension = self._equip(sources, recreate)
         return result
 
     def down(self, mode: str = "fast") -> bool:
@@ -197,7 +197,7 @@ class Cluster(ClusterFiles):
                 server.stop()
             self.keep(new)
 
-    def _equip(self, sources: extension.Sources, code: str, recreate: bool) -> str:
+    def _equip(self, sources: extension.Sources, recreate: bool) -> str:
         """The database and the extension in it. Returns what was done, or "stale" (see ``UpResult``)."""
         with contextlib.closing(self.connect("postgres")) as connection:
             create_database(connection)
@@ -207,7 +207,7 @@ class Cluster(ClusterFiles):
             except psycopg2.Error as error:
                 raise ClusterError(f"The extension could not be installed: {' '.join(str(error).split())}") from error
         record = self.record()
-        script = extension.script_hash(sources, code)
+        script = extension.script_hash(sources)
         if done != "unchanged":
             self.keep(replace(record, script=script))
         elif record.script != script:

@@ -76,28 +76,37 @@ class Sources:
         return self.root / f"{NAME}.control"
 
 
-def preamble(code: str) -> str:
-    """The first line of every PL/Python body: puts the code folder on the path and imports the API."""
-    # $ and @ are written as escapes: a dollar quote or an @extschema@ macro cannot start in a path.
-    where = ascii(code).replace("$", "\\x24").replace("@", "\\x40")
-    # Always the first entry, because on Greenplum a user can add entries (plpython3.python_path).
-    return f"import sys; sys.path[:1] == [{where}] or sys.path.insert(0, {where}); from cerebro_plpy import api"
+# Puts the code folder on the path, once per process, and imports the API. It must be the first entry, because on
+# Greenplum a user can add entries (plpython3.python_path).
+PREAMBLE = (
+    'import sys; "cerebro_plpy" in sys.modules or'
+    ' sys.path.insert(0, plpy.execute("SELECT cerebro._code_folder() AS it")[0]["it"]); from cerebro_plpy import api'
+)
+# The folder is asked for at call time, because pg_upgrade takes the functions to a server with other folders.
+BESIDE_THE_EXTENSION = "(SELECT setting || '/cerebro_db/python' FROM pg_catalog.pg_config() WHERE name = 'SHAREDIR')"
 
 
-def expand(text: str, code: str) -> str:
-    line = preamble(code)
-    expanded = MARK.sub(lambda found: found.group(1) + line, text)
+def expand(text: str, code: str | None = None) -> str:
+    """The text without marks. ``code``: a fixed folder of the code, in place of the server's own share folder."""
+    expanded = MARK.sub(lambda found: found.group(1) + PREAMBLE, text)
     if "@cerebro@" in expanded:
         raise ValueError("@cerebro@ must stand alone on its line")
-    return expanded
+    return expanded.replace("@code@", BESIDE_THE_EXTENSION if code is None else _quoted(code))
 
 
-def scripts(sources: Sources, code: str, madlib_schema: str | None = None) -> dict[str, str]:
+def _quoted(path: str) -> str:
+    """A path as an SQL literal, in which no dollar quote and no macro like @extschema@ can start."""
+    escapes = {"\\": "\\\\", "'": "''", "$": "\\x24", "@": "\\x40"}
+    return "E'" + "".join(escapes.get(letter, letter) for letter in path) + "'"
+
+
+def scripts(sources: Sources, code: str | None = None, madlib_schema: str | None = None) -> dict[str, str]:
     """File name to text: control files, install scripts and upgrade scripts, as PostgreSQL reads them.
 
+    ``code``: a fixed folder of the code, if it does not lie in the server's share folder.
     ``madlib_schema``: another schema for the second extension than the one in its control file.
     """
-    if not os.path.isabs(code):
+    if code is not None and not os.path.isabs(code):
         raise ValueError(f"the code folder must be an absolute path, not {code!r}")
     made = {}
     for one in EXTENSIONS:
@@ -149,7 +158,7 @@ def _joined(sources: Sources, folders: tuple[str, ...]) -> str:
     )
 
 
-def install_scripts(sources: Sources, to: Path, code: str, madlib_schema: str | None = None) -> None:
+def install_scripts(sources: Sources, to: Path, code: str | None = None, madlib_schema: str | None = None) -> None:
     """The control files and the scripts into an ``extension`` folder. Files of others there stay."""
     to.mkdir(parents=True, exist_ok=True)
     for name, text in scripts(sources, code, madlib_schema).items():
@@ -189,10 +198,10 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def fingerprint(sources: Sources, code: str, trainer_python: str) -> str:
+def fingerprint(sources: Sources, trainer_python: str) -> str:
     """A hash that changes when the installed files would change."""
-    digest = hashlib.sha256(f"{code}\0{trainer_python}\0".encode())
-    for name, text in scripts(sources, code).items():
+    digest = hashlib.sha256(f"{trainer_python}\0".encode())
+    for name, text in scripts(sources).items():
         digest.update(f"{name}\0{text}\0".encode())
     rooms = [sources.plpy, sources.package / "core", sources.package / "nn", sources.package / "__init__.py"]
     for room in rooms:
@@ -202,9 +211,9 @@ def fingerprint(sources: Sources, code: str, trainer_python: str) -> str:
     return digest.hexdigest()
 
 
-def script_hash(sources: Sources, code: str) -> str:
+def script_hash(sources: Sources) -> str:
     """A hash that changes when the SQL of one of the extensions changes."""
-    installed = [text for name, text in scripts(sources, code).items() if name.endswith(f"--{sources.version}.sql")]
+    installed = [text for name, text in scripts(sources).items() if name.endswith(f"--{sources.version}.sql")]
     return hashlib.sha256("\0".join(installed).encode()).hexdigest()
 
 
@@ -230,7 +239,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("scripts", help="write the control files and the SQL scripts")
     one.add_argument("--to", type=Path, required=True, help="folder to write into")
-    one.add_argument("--code", required=True, help="where the Python code will lie at run time")
+    one.add_argument("--code", help="where the Python code will lie, if not in the server's share folder")
     one.add_argument("--madlib-schema", help=f"the schema of {MADLIB.name}, if a real MADlib has the schema madlib")
     two = commands.add_parser("code", help="copy the Python code and write install.json")
     two.add_argument("--to", type=Path, required=True, help="folder to write into (replaced)")

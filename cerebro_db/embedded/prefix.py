@@ -62,8 +62,7 @@ class Prefix:
 
     def install_extension(self, sources: extension.Sources, trainer_python: str) -> bool:
         """Installs the extension from these sources. Returns False if the same files were installed already."""
-        code = str(self.code)
-        fingerprint = extension.fingerprint(sources, code, trainer_python)
+        fingerprint = extension.fingerprint(sources, trainer_python)
         stamp = self.code.parent / "installed"
         if stamp.exists() and stamp.read_text() == fingerprint and self.code.exists():
             return False
@@ -72,7 +71,7 @@ class Prefix:
             if OURS.match(old.name):
                 old.unlink()
         extension.install_code(sources, self.code, trainer_python)
-        extension.install_scripts(sources, extensions, code)
+        extension.install_scripts(sources, extensions)
         stamp.write_text(fingerprint)
         return True
 

@@ -37,7 +37,7 @@ REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), ce
                        cerebro._dependants(oid)
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
-GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models() TO cerebro_monitor;
+GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models(), cerebro._code_folder() TO cerebro_monitor;
 REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                        cerebro._forget(bigint, name),
                        cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)

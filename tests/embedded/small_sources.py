@@ -19,6 +19,7 @@ def small_sources(top: Path) -> Sources:
     shutil.copy(Sources.find().control, top)
     for folder in ("sql", "migrations", "cerebro_plpy", "cerebro_db/core", "cerebro_db/nn"):
         (top / folder).mkdir(parents=True)
+    shutil.copy(Sources.find().root / "sql" / "api" / "05_code.sql", top / "sql")
     (top / "sql" / "20_hello.sql").write_text(HELLO)
     (top / "sql" / "10_table.sql").write_text("CREATE TABLE first (i int);\n")
     (top / "cerebro_db" / "__init__.py").write_text("")

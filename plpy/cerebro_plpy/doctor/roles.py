@@ -40,10 +40,16 @@ def groups(examined: Examined) -> Iterator[Row]:
     for row in examined.db.rows(MEMBERS):
         held.setdefault(row["member"], set()).add(row["role"])
         members.setdefault(row["role"], []).append(row)
+    missing = [name for name in GROUPS if name not in roles]
+    if missing:
+        advice = (
+            "CREATE ROLE each; then, in each database, repeat the GRANTs to it in cerebro_db--….sql of the server's"
+            " extension folder, and SELECT cerebro._setup_logins();"
+        )
+        yield Row("roles", "roles", PROBLEM, f"missing: {', '.join(missing)}", advice)
     wrong = []
     for name, wanted in GROUPS.items():
-        if name not in roles:
-            wrong.append(f"{name} is missing")
+        if name in missing:
             continue
         if roles[name]["more"]:
             wrong.append(f"{name} has powers of its own (SUPERUSER, CREATEROLE, …)")

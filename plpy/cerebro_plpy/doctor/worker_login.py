@@ -16,8 +16,11 @@ APPLICATION = "cerebro_db doctor"
 
 
 def secret(examined: Examined) -> Iterator[Row]:
-    path = logins.private_folder() / "secret"
-    logins.enrol_password()  # creates the file if it does not exist
+    path = logins.secret_file()
+    if not path.exists():
+        advice = "As a superuser: SELECT cerebro._setup_logins(); pg_upgrade does not take the secret along."
+        yield Row("worker login", "secret", PROBLEM, "the server's secret is not in its data folder", advice)
+        return
     folder, file = path.parent.stat(), path.stat()
     if (folder.st_mode | file.st_mode) & 0o077 or file.st_uid != os.getuid():
         advice = "In the data folder: chmod 700 cerebro_db; chmod 600 cerebro_db/secret"
@@ -34,10 +37,7 @@ def login(examined: Examined) -> Iterator[Row]:
         logins.connect(logins.ENROL, logins.enrol_password(), database, APPLICATION, listen).close()
         yield Row("worker login", "enrolment", OK, f"{logins.ENROL} can log in")
     except CerebroError as error:
-        advice = error.hint
-        if "password authentication failed" in (error.detail or ""):
-            advice = "The server's secret has changed (a restore?). SELECT cerebro._setup_logins(); repairs it."
-        yield Row("worker login", "enrolment", PROBLEM, with_detail(error), advice)
+        yield Row("worker login", "enrolment", PROBLEM, with_detail(error), error.hint)
     try:
         with contextlib.closing(logins.connect_as(examined.db, user.name, APPLICATION, listen)) as session:
             now, began = session.run(sql("SELECT current_user, session_user"))[0]

@@ -64,32 +64,41 @@ def data_folder() -> Path:
     return Path(os.getcwd())
 
 
-def private_folder() -> Path:
-    folder = data_folder() / "cerebro_db"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
 def enrol_password() -> str:
     """The password of the login that makes worker roles, derived from the server's secret."""
-    path = private_folder() / "secret"
     try:
-        key = path.read_bytes()
+        key = secret_file().read_bytes()
     except FileNotFoundError:
-        # Two sessions may get here at once: the first to link its file wins, and both read that file.
-        draft = path.with_name(f"secret.{os.getpid()}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        key = path.read_bytes()
+        raise CannotConnect(
+            "the server cannot open a worker session to itself: its secret is not in the data folder",
+            detail="pg_upgrade does not take it along, and a data folder can be restored without it.",
+            hint="As a superuser: SELECT cerebro._setup_logins();",
+        ) from None
     return hmac.new(key, ENROL.encode(), hashlib.sha256).hexdigest()
+
+
+def secret_file() -> Path:
+    return data_folder() / "cerebro_db" / "secret"
+
+
+def make_secret() -> None:
+    """The secret, if the server has none."""
+    path = secret_file()
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    # Two sessions may get here at once: the first to link its file wins, and both read that file.
+    draft = path.with_name(f"secret.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
 
 
 def scram_verifier(secret: str) -> str:
@@ -106,6 +115,7 @@ def scram_verifier(secret: str) -> str:
 @entry(called=INTERNAL)
 def setup_logins(db: Database) -> None:
     """Give the login that makes worker roles its password: run by CREATE EXTENSION, or later by a superuser."""
+    make_secret()
     db.execute(
         sql(
             "ALTER ROLE {enrol} LOGIN NOINHERIT PASSWORD {verifier}",
@@ -227,6 +237,13 @@ def cannot_log_in(problems: Sequence[str], *, answers: bool) -> CannotConnect:
             "the server cannot open a worker session to itself: it has no connection left",
             detail=told,
             hint="End other sessions, train in fewer segments, or raise max_connections.",
+        )
+    if f'password authentication failed for user "{ENROL}"' in told:
+        return CannotConnect(
+            "the server cannot open a worker session to itself: the secret in its data folder is not the one that its"
+            " roles know",
+            detail=f"{told}. It is so where the data folder, or the roles, come from another server.",
+            hint="As a superuser: SELECT cerebro._setup_logins();",
         )
     return CannotConnect(
         "the server cannot open a worker session to itself",

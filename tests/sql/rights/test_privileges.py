@@ -173,6 +173,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         "cerebro._dismiss_waiting()",
         "cerebro._enrol(oid,text)",
         "cerebro._close_login(name)",
+        "cerebro._code_folder()",
         "cerebro._drop_architecture(text,name)",
         "cerebro._drop_worker_roles()",
         "cerebro._forget(bigint,name)",

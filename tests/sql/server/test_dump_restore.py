@@ -1,12 +1,16 @@
-"""A database with finished and interrupted runs, dumped and restored: here, and on a server that knows nobody."""
+"""A database with finished and interrupted runs, moved: dumped and restored, here and on a server that knows nobody,
+and by pg_upgrade to a server with other folders."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import secrets
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +22,11 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import throw_away
+from cerebro_db.embedded.account import Account
+from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.installation import Installation
+from cerebro_db.embedded.prefix import Prefix
+from cerebro_db.embedded.server import Server
 from tests.conftest import KILLABLE, TRAINER, connect
 from tests.given_greenplum import GivenGreenplum
 from tests.sql.lab import Lab, eventually, flower_model
@@ -46,12 +54,15 @@ TABLES = [
 
 @dataclass
 class Source:
+    dsn: str
     lab: Lab  # alice's
     alice: str
     secret: str
     calm: int
     broken: int
-    expected: dict[int, bytes]
+    expected: dict[int, bytes]  # the states of both, in the end
+    weights: Any
+    seen: dict[str, list[Any]]  # what alice sees of her runs
 
 
 def tool(name: str, dsn: str, *arguments: str, stop: bool = True) -> str:
@@ -81,7 +92,14 @@ def all_of(lab: Lab) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
+def source(cluster: clusters.Cluster) -> Iterator[Source]:
+    with trained(cluster) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def trained(cluster: clusters.Cluster) -> Iterator[Source]:
+    """A database of its own, with a finished run and an interrupted one."""
     alice, secret, name = "alice_" + secrets.token_hex(3), secrets.token_hex(8), "src_" + secrets.token_hex(3)
     with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
         cursor.execute(f"CREATE ROLE {alice} LOGIN PASSWORD '{secret}'")
@@ -106,7 +124,9 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
         eventually(lambda: lab.status(broken) != "running", 20, "the driver is gone")
         assert lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) < 2 * 2 * EPOCHS
         eventually(lambda: not lab.sessions(), 20, "workers are gone")
-        yield dsn, Source(lab, alice, secret, calm, broken, lab.states(calm))
+        yield Source(
+            dsn, lab, alice, secret, calm, broken, lab.states(calm), lab.weights("calm"), all_of(lab)
+        )
         lab.close()
     finally:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
@@ -116,11 +136,11 @@ def source(cluster: clusters.Cluster) -> Iterator[tuple[str, Source]]:
 
 
 @pytest.fixture(scope="module")
-def dumps(source: tuple[str, Source], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def dumps(source: Source, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("dumps")
     made = {"custom": folder / "src.dump", "plain": folder / "src.sql"}
     for kind, file in made.items():
-        tool("pg_dump", source[0], f"--format={kind}", "-f", str(file))
+        tool("pg_dump", source.dsn, f"--format={kind}", "-f", str(file))
     return made
 
 
@@ -147,12 +167,18 @@ def restored(dsn: str, dump: Path, source: Source) -> Iterator[Lab]:
             cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+def refused(lab: Lab, statement: str, *values: Any) -> str:
+    with pytest.raises(psycopg2.Error) as error:
+        lab(statement, *values)
+    return str(error.value)
+
+
 def check(there: Lab, source: Source) -> None:
     """All that was there is there; the broken run goes on to the same bits, and the next run has the next number."""
     assert there.status(source.calm) == "finished"
     assert there.status(source.broken) in ("interrupted", "cancelled", "failed")
-    assert all_of(there) == all_of(source.lab)
-    assert there.weights("calm") == source.lab.weights("calm")
+    assert all_of(there) == source.seen
+    assert there.weights("calm") == source.weights
     assert there.states(source.calm) == source.expected
     assert there.value("SELECT resume(%s)", source.broken) == source.broken
     assert there.states(source.broken) == source.expected
@@ -172,17 +198,17 @@ def check(there: Lab, source: Source) -> None:
 
 
 @pytest.mark.parametrize("kind", ["custom", "plain"])
-def test_into_another_database(source: tuple[str, Source], dumps: dict[str, Path], kind: str) -> None:
-    with restored(source[0], dumps[kind], source[1]) as there:
-        check(there, source[1])
+def test_into_another_database(source: Source, dumps: dict[str, Path], kind: str) -> None:
+    with restored(source.dsn, dumps[kind], source) as there:
+        check(there, source)
 
 
 @pytest.mark.slow
 def test_into_another_server(
-    cluster: clusters.Cluster, source: tuple[str, Source], dumps: dict[str, Path], tmp_path: Path
+    cluster: clusters.Cluster, source: Source, dumps: dict[str, Path], tmp_path: Path
 ) -> None:
     """Its secret is another, so are the numbers of its roles; with the old server's logins and without."""
-    known = source[1]
+    known = source
     other = throw_away.create(TRAINER)
     try:
         with contextlib.closing(connect(other.dsn())) as db, db.cursor() as cursor:
@@ -202,15 +228,108 @@ def test_into_another_server(
 
 
 @pytest.mark.slow
-def test_a_dump_does_not_end_a_run(source: tuple[str, Source], cluster: clusters.Cluster) -> None:
+def test_a_dump_does_not_end_a_run(source: Source, cluster: clusters.Cluster) -> None:
     """pg_dump locks every table against TRUNCATE for as long as it takes, longer than a run waits for a lock."""
-    lab = source[1].lab
-    with contextlib.closing(psycopg2.connect(source[0])) as reader, reader.cursor() as cursor:
+    lab = source.lab
+    with contextlib.closing(psycopg2.connect(source.dsn)) as reader, reader.cursor() as cursor:
         run = lab.submit("train", "beside", "mst", EPOCHS, options=OPTIONS)
         eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= 5, 60, "five hops")
         storage = lab.value("SELECT storage FROM run WHERE run = %s", run)
         for leaf in (f"{storage}_shared_0", f"{storage}_shared_1"):
             cursor.execute(f'LOCK TABLE cerebro_state."{leaf}" IN ACCESS SHARE MODE')
         assert lab.value("SELECT wait(%s, 100)", run) == "finished"
-    assert lab.states(run) == source[1].expected
+    assert lab.states(run) == source.expected
     lab("SELECT forget(%s)", run)
+
+
+# --- pg_upgrade ----------------------------------------------------------------------------------------------------
+
+
+def majors() -> list[str]:
+    """The version of the tests' server, and the newer ones that this machine has with PL/Python."""
+    here = int(Installation.choose().major)
+    found = {int(Path(program).parts[-3]) for program in glob.glob("/usr/lib/postgresql/*/bin/pg_upgrade")}
+    newer = [major for major in sorted(found) if major > here and Installation.choose(str(major)).has_plpython]
+    return [str(major) for major in (here, *newer)]
+
+
+@pytest.fixture
+def old_server() -> Iterator[tuple[clusters.Cluster, Source]]:
+    """A server of its own, stopped, with the runs."""
+    made = throw_away.create(TRAINER)
+    try:
+        with trained(made) as known:
+            made.down()
+            yield made, known
+            made.restart()  # for those who clean up
+    finally:
+        throw_away.remove(made)
+
+
+@contextlib.contextmanager
+def upgraded(old: clusters.Cluster, major: str, home: Path) -> Iterator[clusters.Cluster]:
+    """A new server of a version, with the data of another by pg_upgrade. It does not run yet."""
+    new = clusters.Cluster("upgraded", at=home)
+    new.make_home()
+    prefix, account = Prefix(home / "prefix", Installation.choose(major)), Account.get()
+    prefix.make()
+    new.make(account, None, None, throw_away.QUICK)
+    try:
+        server = Server(new, account, prefix)
+        server.initialize()
+        server.start()  # which writes its settings
+        server.stop()
+        for place in (old.prefix, prefix):
+            for program in place.of.bin.iterdir():
+                if not (place.bin / program.name).exists():
+                    (place.bin / program.name).symlink_to(program)
+        account.own(home / "work")
+        done = account.run(
+            [
+                "/bin/sh", "-c", 'cd "$0" && exec "$@"', str(home / "work"), str(prefix.bin / "pg_upgrade"),
+                "-b", str(old.prefix.bin), "-d", str(old.data), "-B", str(prefix.bin), "-D", str(new.data),
+                "-U", "postgres", "-s", str(home / "work"),
+            ],
+            {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:]
+        yield new
+    finally:
+        with contextlib.suppress(ClusterError):
+            new.destroy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("major", majors())
+def test_to_another_server_by_pg_upgrade(
+    old_server: tuple[clusters.Cluster, Source], major: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its folders are other ones, those of the old server are gone, and it has no secret."""
+    old, known = old_server
+    home = Path(tempfile.mkdtemp(prefix="cerebro-up-", dir="/tmp"))
+    home.chmod(0o755)
+    try:
+        with upgraded(old, major, home) as new:
+            shutil.move(old.prefix.top, home / "gone")
+            Server(new, Account.get(), new.prefix).start()
+            dsn = make_dsn(**{**parse_dsn(new.dsn()), "dbname": parse_dsn(known.dsn)["dbname"]})
+            lab = Lab(as_user(dsn, known.alice, known.secret), "work", home)
+            error = refused(lab, "SELECT resume(%s)", known.broken)
+            assert "the code of cerebro_db is not there" in error and "make install" in error
+
+            new.up(trainer_python=TRAINER)  # as make install
+            assert lab.value("SELECT count(*) FROM predict('calm', 'SELECT * FROM garden')") > 0
+            error = refused(lab, "SELECT resume(%s)", known.broken)
+            assert "its secret is not in the data folder" in error and "_setup_logins" in error
+            with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:
+                cursor.execute("SELECT check_name, advice FROM cerebro.doctor() WHERE status = 'problem'")
+                problems = dict(cursor.fetchall())
+                assert set(problems) >= {"secret", "login"} and "_setup_logins" in problems["secret"]
+                cursor.execute("SELECT cerebro._setup_logins()")
+                cursor.execute("SELECT count(*) FROM cerebro.doctor() WHERE status = 'problem'")
+                assert cursor.fetchone() == (0,)
+            check(lab, known)
+            lab.close()
+            shutil.move(home / "gone", old.prefix.top)
+    finally:
+        shutil.rmtree(home)

@@ -144,10 +144,7 @@ def test_the_replaceable_part_changes_nothing_when_it_is_installed_again(fresh_d
         pytest.skip("on Greenplum, bodies in Python are made anew, which only ALTER EXTENSION may")
     assert {"view cerebro.runs", "function cerebro.search", "cerebro_user=X"} <= set(told(before))
     with contextlib.closing(connect(fresh_database)) as db, db.cursor() as cursor:
-        # The first line of a function says where this server has the code.
-        cursor.execute("SELECT prosrc FROM pg_proc WHERE oid = 'cerebro.doctor(integer)'::regprocedure")
-        line = cursor.fetchone()[0].split("\n")[1]
-        again = extension.MARK.sub(lambda found: found.group(1) + line, extension.replaceable(Sources.find()))
+        again = extension.expand(extension.replaceable(Sources.find()))
         for _ in range(2):
             cursor.execute("BEGIN")
             cursor.execute(again)
