@@ -245,18 +245,19 @@ def test_a_dump_does_not_end_a_run(source: Source, cluster: clusters.Cluster) ->
 # --- pg_upgrade ----------------------------------------------------------------------------------------------------
 
 
-def majors() -> list[str]:
-    """The version of the tests' server, and the newer ones that this machine has with PL/Python."""
-    here = int(Installation.choose().major)
-    found = {int(Path(program).parts[-3]) for program in glob.glob("/usr/lib/postgresql/*/bin/pg_upgrade")}
-    newer = [major for major in sorted(found) if major > here and Installation.choose(str(major)).has_plpython]
-    return [str(major) for major in (here, *newer)]
+def installed() -> list[str]:
+    """The versions of PostgreSQL with PL/Python that this machine has, the oldest first."""
+    programs = glob.glob("/usr/lib/postgresql/*/bin/pg_upgrade")
+    found = sorted(int(Path(program).parts[-3]) for program in programs)
+    return [str(major) for major in found if Installation.choose(str(major)).has_plpython]
 
 
 @pytest.fixture
-def old_server() -> Iterator[tuple[clusters.Cluster, Source]]:
-    """A server of its own, stopped, with the runs."""
-    made = throw_away.create(TRAINER)
+def old_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[clusters.Cluster, Source]]:
+    """A server of the oldest version, stopped, with the runs."""
+    with monkeypatch.context() as patched:
+        patched.setenv("PG_CONFIG", f"/usr/lib/postgresql/{installed()[0]}/bin/pg_config")
+        made = throw_away.create(TRAINER)
     try:
         with trained(made) as known:
             made.down()
@@ -300,7 +301,7 @@ def upgraded(old: clusters.Cluster, major: str, home: Path) -> Iterator[clusters
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("major", majors())
+@pytest.mark.parametrize("major", installed())
 def test_to_another_server_by_pg_upgrade(
     old_server: tuple[clusters.Cluster, Source], major: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
