@@ -57,6 +57,7 @@ class Programs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
+        self._predicted: tuple[Json, Json, str] | None = None  # configuration, layout and key of the last prediction
 
     def warm_up(self) -> None:
         self._engine.warm_up()
@@ -83,11 +84,19 @@ class Programs:
         """
         ready = None
         if state.origin is Origin.WEIGHTS:
-            ready = self._ready("predict " + program_key(configuration, layout), configuration, layout, None)
+            ready = self._ready(self._key_to_predict(configuration, layout), configuration, layout, None)
         if ready is None or ready.program.volatile:
             ready = self.ready(configuration, layout)
         self.load_to_read(ready, configuration, state)
         return ready
+
+    def _key_to_predict(self, configuration: Json, layout: Json) -> str:
+        """For single rows, making the key would take longer than the prediction."""
+        last = self._predicted
+        if last is None or last[:2] != (configuration, layout):
+            last = configuration, layout, "predict " + program_key(configuration, layout)
+            self._predicted = last
+        return last[2]
 
     def ready_to_train(
         self, configurations: Sequence[Json], dataset: Dataset, seed: int = 0, rows: int | None = None

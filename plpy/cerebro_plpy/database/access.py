@@ -25,7 +25,7 @@ class Database:
 
     def __init__(self, plpy: Any, called: str = "") -> None:
         self.plpy, self.called = plpy, called
-        self._plans: dict[tuple[str, Types], Any] = {}
+        self._plans: dict[tuple[str, Types], Any] = {}  # of this call
 
     @property
     def madlib(self) -> bool:
@@ -106,10 +106,22 @@ class Database:
         return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types)), list(values))
 
     def _plan(self, text: str, types: Types) -> Any:
-        plan = self._plans.get((text, types))
+        shared = len(text) <= LONGEST_SHARED and not cancellation.on_greenplum(self.plpy)
+        plans = _shared if shared else self._plans
+        plan = plans.pop((text, types), None)
         if plan is None:
-            plan = self._plans[text, types] = self.plpy.prepare(text, list(types))
+            plan = self.plpy.prepare(text, list(types))
+        plans[text, types] = plan
+        if len(plans) > MOST_SHARED and shared:
+            del plans[next(iter(plans))]
         return plan
+
+
+# Plans that the next call of the session has, too; the one that was used last stands at the end.  PostgreSQL makes a
+# plan anew when a table, the search_path or the role has changed.  On Greenplum each call makes its own.
+_shared: dict[tuple[str, Types], Any] = {}
+MOST_SHARED = 100
+LONGEST_SHARED = 8000  # characters
 
 
 def _hint(hint: str | None) -> dict[str, str]:

@@ -285,11 +285,23 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
     described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
     names, types = [name for name, _ in described], [type for _, type in described]
-    return relation, _columns(
+    signature = tuple(described)
+    if signature in _known_columns:
+        return relation, dict(_known_columns[signature])
+    found = _columns(
         db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable FROM ROWS FROM"
         " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
+    if all(type < FIRST_OF_USERS for type in types) and len(_known_columns) < MOST_SIGNATURES:
+        _known_columns[signature] = found
+    return relation, dict(found)
+
+
+# The columns of queries, by names and types.  The types of the server itself do not change.
+_known_columns: dict[tuple[tuple[str, int], ...], dict[str, Column]] = {}
+MOST_SIGNATURES = 50
+FIRST_OF_USERS = 16384  # the lowest OID of an object that the server's own installation has not made
 
 
 def columns(db: Database, relation: Relation) -> dict[str, Column]:

@@ -12,7 +12,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..serving import teams
 from ..serving.evaluate import evaluating
-from ..serving.trained import read_model
+from ..serving.remembered import read_model
 
 
 @entry(called="madlib_keras_evaluate error")

@@ -51,7 +51,7 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     test = relations.filled(db, given.test_table, argument="test_table")
     with execution.place_for(db, test, given.use_gpus) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
-        from ..serving.trained import read_model
+        from ..serving.remembered import read_model
 
         model = read_model(db, given.model_table, given.mst_key)
         output = relations.new(db, given.output_table)

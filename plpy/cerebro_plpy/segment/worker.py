@@ -165,7 +165,7 @@ class Segment:
         self.outgoing.drop()
         self.received.clear()
         for trainer in self.living():
-            trainer.order(replace(order, folders=[str(folder) for folder in self.folders]))
+            trainer.rest(replace(order, folders=[str(folder) for folder in self.folders]))
             self.resting = True
         return Done()
 
@@ -176,7 +176,8 @@ class Segment:
         self.resting = False
         try:
             for trainer in self.trainers.values():
-                trainer.order(Wake())
+                if not trainer.is_certain():
+                    trainer.order(Wake())
         except TrainerFailed:
             self.close_trainers()
             self.rows.clear()
@@ -343,7 +344,7 @@ class Segment:
         self.prediction = SegmentPrediction(
             self.folder,
             order,
-            self.received.filled(order.state),
+            lambda: self.received.filled(order.state),
             filling.functions_of(Database(self.plpy), order),
             lambda predict: self.running().predict(predict, order),
         )

@@ -24,7 +24,7 @@ from ..database.relations import Column, Relation
 from .actual import Actual, actual_of
 from .judging import judged_of, target_of, with_pairs
 from .natural import PAIR
-from .trained import read_model
+from .remembered import read_model
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
 LEAST = 1e-7  # of a probability, as Keras clips it

@@ -34,7 +34,7 @@ def predict_into(db: Database, *arguments: Any) -> int:
     output = relations.new(db, given.output_table)
     with execution.place_for(db, source, False) as predict:
         from . import natural, predictions, table_rows  # only now: the trainer starts meanwhile
-        from .trained import read_model
+        from .remembered import read_model
 
         ranks = natural.require_top(given.top)
         model = read_model(db, given.model_table or "", given.configuration)

@@ -21,7 +21,8 @@ from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from .actual import TEXT, Actual, actual_of
 from .natural import PAIR
-from .trained import class_labels, read_model
+from .remembered import read_model
+from .trained import class_labels
 
 MOST_BINS = 1_000_000
 

@@ -12,7 +12,8 @@ from cerebro_db.core.sql_types import SqlType
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
-from .trained import TrainedModel, read_model
+from .remembered import read_model
+from .trained import TrainedModel
 
 OURS = "Made by cerebro_db."  # how the comment of each such function ends
 NUMBER = identifier("__cerebro_number")  # of a row of a window

@@ -7,14 +7,15 @@ transaction has not committed.  Memory holds one chunk of rows at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.layout import Layout
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, surprises, windowed
+from ..data import buffers, by_name, surprises, windowed
 from ..data.preparation import SourceVariable, expression
 from ..database import relations
 from ..database.access import Database
@@ -22,9 +23,17 @@ from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from . import natural, trainers
 from .chunks import at_a_time, gathered_arrays
+from .remembered import read_model
 from .table_rows import bytes_per_row
-from .trained import read_model
 
+if TYPE_CHECKING:
+    from cerebro_db.core.protocol import BestClasses
+
+    from ..data.surprises import Surprise
+    from .trained import TrainedModel
+    from .trainers import PredictionOrder
+
+MOST_READINGS = 20  # that are kept of a model, for queries with different columns
 NUMBER = ""  # the name of a key that is the number of the row
 
 
@@ -44,6 +53,41 @@ def predict_rows(
     platform.of(db).require_own_session(db)
     model = read_model(db, model_table or "", configuration)
     source, present = relations.of_query(db, query)
+    asked = (tuple(present.items()), key, ranks)
+    reading = model.remembered.get(asked)
+    if reading is None:
+        source, reading = _reading(db, model, source, present, key, ranks)
+        # Else it depends on the rows, or there was something to tell.
+        if model.layout.windows is None and by_name.matches(model.layout) and len(model.remembered) < MOST_READINGS:
+            model.remembered[asked] = reading
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    with trainers.own_segment(db, chosen) as mine:
+        if reading.order is None:  # made now, because the trainer starts meanwhile
+            reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
+        with trainers.predicting(db, mine, model, reading.order) as prediction:
+            for rows, ids, variables in _chunks(db, source, reading):
+                yield {"ids": ids, "outputs": reading.outputs, "answers": prediction.predict(rows, variables)}
+
+
+@dataclass
+class Reading:
+    """How the rows of a query with certain columns are read for a model, and what is made of its answers."""
+
+    keys: list[str]  # the names of what may be the key of a row
+    inputs: list[SourceVariable]
+    best: BestClasses | None
+    outputs: str
+    chunk: int  # rows; a chunk with fewer is the last one
+    query: Callable[[Relation], Sql]  # over the rows of the caller's query
+    filled: list[str]  # what must not be NULL, in the words of an error
+    news: list[Surprise]  # what is looked for in the rows
+    order: PredictionOrder | None = None
+
+
+def _reading(
+    db: Database, model: TrainedModel, source: Relation, present: dict[str, Column], key: str | None, ranks: int
+) -> tuple[Relation, Reading]:
+    """Also what is read: the query's rows, or windows of them."""
     inputs = natural.inputs_of(db, model.layout, present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
@@ -53,14 +97,15 @@ def predict_rows(
         keys = {windowed.KEY_NAME: windowed.KEY}
     else:
         keys = _keys(key, present, model.layout)
+    names = list({column.name: None for variable in inputs for column in variable.columns})
+    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
+    needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
+    news = surprises.of(inputs, lambda column: alias[column.name])
+    chunk = at_a_time(bytes_per_row(model.layout))
+    query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
     best = natural.best_classes(model.layout.outputs, ranks)
     outputs = natural.outputs_as_json(model.layout.outputs)
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
-    with trainers.own_segment(db, chosen) as mine:
-        order = trainers.prediction_order(model, inputs, best)
-        with trainers.predicting(db, mine, model, order) as prediction:
-            for rows, ids, variables in _chunks(db, source, keys, inputs, bytes_per_row(model.layout)):
-                yield {"ids": ids, "outputs": outputs, "answers": prediction.predict(rows, variables)}
+    return source, Reading(list(keys), inputs, best, outputs, chunk, query, list(needed), news)
 
 
 def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:
@@ -88,50 +133,55 @@ def _decided(db: Database, chunk: dict[str, Any], names: list[str]) -> int:
     return place
 
 
-def _chunks(
-    db: Database, source: Relation, keys: dict[str, Sql], inputs: list[SourceVariable], row_bytes: int
-) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
-    """The rows, chunk by chunk; an error if one of them cannot be predicted."""
-    names = list({column.name: None for variable in inputs for column in variable.columns})
-    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
-    stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=alias[name]) for name in names))
+def _query(
+    inputs: list[SourceVariable],
+    keys: dict[str, Sql],
+    alias: dict[str, Sql],
+    needed: list[Sql],
+    news: list[Surprise],
+    chunk: int,
+) -> Callable[[Relation], Sql]:
+    """The chunks of rows: rows, variables, ids0 … (the keys), n0 … (NULLs in what is needed), s0 … (the news)."""
     arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
     ids = [sql("k{place}", place=place) for place in range(len(keys))]
     listed = [sql("array_agg({id}) AS ids{place}", id=one, place=place) for place, one in enumerate(ids)]
-    news = surprises.of(inputs, lambda column: alias[column.name])
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
-        for place, name in enumerate(needed.values())
+        for place, name in enumerate(needed)
     ]
-    counted = [*nulls, *surprises.counts(news)]
-    cursor = db.cursor(
-        sql(
-            "SELECT count(*) AS rows, {gathered}"
-            " FROM (SELECT {keys}{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
-            " FROM {rows} AS s ORDER BY turn) r GROUP BY turn",
-            gathered=joined(", ", [gathered_arrays(arrays), *listed, *counted]),
-            keys=joined(", ", (sql("{key} AS {id}", key=key, id=id) for key, id in zip(keys.values(), ids))),
-            stored=stored,
-            at_a_time=at_a_time(row_bytes),
-            rows=source.rows,
-        )
+    gathered = joined(", ", [gathered_arrays(arrays), *listed, *nulls, *surprises.counts(news)])
+    stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()))
+    named = joined(", ", (sql("{key} AS {id}", key=key, id=id) for key, id in zip(keys.values(), ids)))
+    return lambda source: sql(
+        "SELECT count(*) AS rows, {gathered}"
+        " FROM (SELECT {keys}{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
+        " FROM {rows} AS s ORDER BY turn) r GROUP BY turn",
+        gathered=gathered,
+        keys=named,
+        stored=stored,
+        at_a_time=chunk,
+        rows=source.rows,
     )
-    found = {"rows": 0, **{f"s{place}": 0 for place in range(len(news))}}
-    names, mine = list(keys), -1
-    while batch := cursor.fetch(1):
+
+
+def _chunks(db: Database, source: Relation, reading: Reading) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
+    """The rows, chunk by chunk; an error if one of them cannot be predicted."""
+    cursor = db.cursor(reading.query(source))
+    found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
+    mine, chunk = -1, {"rows": reading.chunk}
+    while chunk["rows"] == reading.chunk and (batch := cursor.fetch(1)):
         chunk = batch[0]
         found = {name: before + chunk[name] for name, before in found.items()}
         if mine < 0:
-            mine = _decided(db, chunk, names)
+            mine = _decided(db, chunk, reading.keys)
         chosen = chunk[f"ids{mine}"]
-        unfilled = {"the key": chosen.count(None), **{name: chunk[f"n{place}"] for place, name in enumerate(needed)}}
-        for name, rows in unfilled.items():
+        nulls = {name: chunk[f"n{place}"] for place, name in enumerate(reading.filled)}
+        for name, rows in {"the key": chosen.count(None), **nulls}.items():
             if rows:
                 raise BadData(
                     f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
                 )
-        surprises.require_none(news, chunk, source.text)
+        surprises.require_none(reading.news, chunk, source.text)
         yield chunk["rows"], chosen, chunk["variables"]
     cursor.close()
-    surprises.tell(db, source.text, news, found)
+    surprises.tell(db, source.text, reading.news, found)

@@ -13,7 +13,7 @@ from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import OneHot
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
@@ -40,6 +40,8 @@ class TrainedModel:
     named: ModelColumns  # what the columns of these tables are called
     loss_name: str | None = None  # as these tables have them
     metric_names: list[str] | None = None
+    known_version: str | None = None  # of the weights, as they are for sure (remembered.py)
+    remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece; Python never holds more than one piece."""
@@ -47,6 +49,8 @@ class TrainedModel:
 
     def version(self, db: Database) -> str | None:
         """Another one whenever the weights have changed; None if that cannot be said."""
+        if self.known_version is not None:
+            return self.known_version
         stored = self.chunked or self.table
         if stored.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
             return None
@@ -59,12 +63,11 @@ class TrainedModel:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.named
 
 
-def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
-    """The model with this number in a model table.
+def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
+    """The model with this number in a model table, and the tables beside it that it was read from.
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    relations.hold(db, text)
     table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     present = relations.columns(db, table)
     named = require_trained(table, present)
@@ -74,7 +77,7 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
     described = relations.columns(db, summary) if summary is not None else {}
     document_columns.require(described, f"{table.text}_summary", named.types)
     if summary is not None and not named.has_key:
-        return _read_single(db, table, summary, named, key)
+        return _read_single(db, table, summary, named, key), [summary]
     known = relations.columns(db, info) if info is not None else {}
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
@@ -139,7 +142,7 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
         )
     ):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    return _model(db, table, summary, named, key, row, chunked=chunked)
+    return _model(db, table, summary, named, key, row, chunked=chunked), [info, summary]
 
 
 def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns:

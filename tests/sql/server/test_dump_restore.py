@@ -124,9 +124,7 @@ def trained(cluster: clusters.Cluster) -> Iterator[Source]:
         eventually(lambda: lab.status(broken) != "running", 20, "the driver is gone")
         assert lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) < 2 * 2 * EPOCHS
         eventually(lambda: not lab.sessions(), 20, "workers are gone")
-        yield Source(
-            dsn, lab, alice, secret, calm, broken, lab.states(calm), lab.weights("calm"), all_of(lab)
-        )
+        yield Source(dsn, lab, alice, secret, calm, broken, lab.states(calm), lab.weights("calm"), all_of(lab))
         lab.close()
     finally:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
@@ -204,9 +202,7 @@ def test_into_another_database(source: Source, dumps: dict[str, Path], kind: str
 
 
 @pytest.mark.slow
-def test_into_another_server(
-    cluster: clusters.Cluster, source: Source, dumps: dict[str, Path], tmp_path: Path
-) -> None:
+def test_into_another_server(cluster: clusters.Cluster, source: Source, dumps: dict[str, Path], tmp_path: Path) -> None:
     """Its secret is another, so are the numbers of its roles; with the old server's logins and without."""
     known = source
     other = throw_away.create(TRAINER)

@@ -1,0 +1,120 @@
+"""The models that this session has read last: a call that predicts with one of them again need not read it again.
+
+A model is the same as long as the same tables have the same rows, and the user may read all of them.  One statement
+finds that out: from the names, the catalog's rows about the tables and their columns (an ALTER or a GRANT writes new
+ones), and the places and transactions of the tables' own rows.  What cannot be told that way is not remembered: views,
+tables with policies or with tables that inherit from them, columns that the user may not read, models with registered
+functions, and all models on Greenplum.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, joined, sql
+
+from .. import platform
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Relation
+from ..definitions import custom_functions
+from . import trained
+from .trained import TrainedModel
+
+MOST_MODELS = 8
+MOST_ROWS = 200  # of a table: looking at more of them takes as long as reading the model
+
+Key = tuple[str, Union[int, None]]  # the name of the table as the caller wrote it, and the configuration
+
+
+@dataclass(frozen=True)
+class Remembered:
+    tables: list[Relation]  # that it was read from
+    mark: str
+    model: TrainedModel | None  # None: something may have changed while it was read
+
+
+_models: dict[Key, Remembered] = {}  # the one that was used last at the end
+
+
+def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
+    """The model with this number in a model table; without a number, the best one."""
+    relations.hold(db, text)
+    if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
+        return trained.read(db, text, key)[0]
+    asked = (text, key)
+    known = _models.pop(asked, None)
+    mark = known and _mark(db, text, known.tables)
+    if known is not None and known.model is not None and known.mark == mark:
+        _models[asked] = known
+        return known.model
+    model, companions = trained.read(db, text, key)
+    tables = [model.table, *companions]
+    if _may_be_remembered(db, model, tables):
+        model.known_version = model.version(db)
+        after = _mark(db, text, tables)
+        if after is not None:
+            # What was read is what the mark says if nothing has changed from before until after.
+            _models[asked] = Remembered(tables, after, model if after == mark else None)
+            if len(_models) > MOST_MODELS:
+                del _models[next(iter(_models))]
+    return model
+
+
+def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]) -> bool:
+    if model.chunked is not None or any(table.kind != "r" for table in tables):
+        return False
+    may = sql("SELECT bool_and(pg_catalog.has_table_privilege(one, 'SELECT')) FROM unnest($1::oid[]) AS one")
+    whole = db.value(may, ("bigint[]",), [table.oid for table in tables])
+    return bool(whole) and not custom_functions.of(db, model.definition)
+
+
+def _mark(db: Database, text: str, tables: list[Relation]) -> str | None:
+    """Another text whenever anything has changed; None: a change could go unseen, or the tables cannot be read.
+
+    The first table, which the text names, is held already (``relations.hold``).
+    """
+    try:
+        return _asked_mark(db, text, tables)
+    except db.plpy.SPIError as error:
+        if not error.sqlstate.startswith("42"):  # a table is gone, or may not be read: who reads the model says so
+            raise
+        return None
+
+
+def _asked_mark(db: Database, text: str, tables: list[Relation]) -> str | None:
+    found: str | None = db.value(
+        sql(
+            "SELECT CASE WHEN c.plain = {tables} AND {few} THEN concat_ws('|',"
+            " pg_catalog.to_regclass($1)::oid, c.mark, a.mark, {marks}) END"
+            " FROM (SELECT count(*) FILTER (WHERE c.relkind = 'r' AND m.amname = 'heap' AND NOT c.relrowsecurity"
+            "   AND NOT c.relhassubclass AND pg_catalog.has_table_privilege(c.oid, 'SELECT')) AS plain,"
+            "   string_agg(concat_ws(' ', n.nspname, c.relname, c.oid, c.xmin, c.ctid), ',' ORDER BY c.oid) AS mark"
+            "  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
+            "   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($2::oid[])) c,"
+            " (SELECT string_agg(concat_ws(' ', a.xmin, a.ctid), ',' ORDER BY a.attrelid, a.attnum) AS mark"
+            "  FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($2::oid[]) AND a.attnum > 0) a, {rows}",
+            tables=len(tables),
+            few=joined(
+                " AND ", (sql("r{place}.n <= {most}", place=place, most=MOST_ROWS) for place in range(len(tables)))
+            ),
+            marks=joined(", ", (sql("r{place}.mark", place=place) for place in range(len(tables)))),
+            rows=joined(", ", (_rows(place, table) for place, table in enumerate(tables))),
+        ),
+        ("text", "bigint[]"),
+        text,
+        [table.oid for table in tables],
+    )
+    return found
+
+
+def _rows(place: int, table: Relation) -> Sql:
+    """The places and transactions of the rows of a table."""
+    return sql(
+        "(SELECT count(*) AS n, string_agg(concat_ws(' ', s.tableoid, s.ctid, s.xmin), ',') AS mark"
+        " FROM (SELECT tableoid, ctid, xmin FROM {table} LIMIT {most} + 1) s) r{place}",
+        table=table.sql,
+        most=MOST_ROWS,
+        place=place,
+    )
