@@ -17,13 +17,13 @@ DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql $(BUILT)/$(MADLIB)--$(RELEAS
 EXTRA_CLEAN = build
 
 # The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
-# the paths on the running system, without DESTDIR. The server looks in its own share folder, whichever version it is.
-# CEREBRO_DIR=… is a fixed folder instead.
-fixed          := $(CEREBRO_DIR)
+# the paths on the running system, without DESTDIR. PostgreSQL looks in its own share folder, whichever version it is.
+# CEREBRO_DIR=… is a fixed folder instead, and Greenplum always has one (cerebro_db/embedded/extension.py).
 CEREBRO_DIR    ?= $(SHAREDIR)/$(EXTENSION)/python
+FIXED           = $(filter-out file,$(origin CEREBRO_DIR)) $(wildcard $(SHAREDIR)/cdb_init.d)
 TRAINER_PYTHON ?= $(abspath $(CEREBRO_DIR)/../trainer/bin/python)
 ASSEMBLE = python3 -I cerebro_db/embedded/extension.py
-ASSEMBLE_SQL = $(ASSEMBLE) scripts $(if $(fixed),--code '$(fixed)') $(if $(MADLIB_SCHEMA),--madlib-schema '$(MADLIB_SCHEMA)')
+ASSEMBLE_SQL = $(ASSEMBLE) scripts $(if $(strip $(FIXED)),--code '$(CEREBRO_DIR)') $(if $(MADLIB_SCHEMA),--madlib-schema '$(MADLIB_SCHEMA)')
 
 .DEFAULT_GOAL := help
 

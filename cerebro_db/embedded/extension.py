@@ -76,19 +76,26 @@ class Sources:
         return self.root / f"{NAME}.control"
 
 
-# Puts the code folder on the path, once per process, and imports the API. It must be the first entry, because on
-# Greenplum a user can add entries (plpython3.python_path).
-PREAMBLE = (
-    'import sys; "cerebro_plpy" in sys.modules or'
-    ' sys.path.insert(0, plpy.execute("SELECT cerebro._code_folder() AS it")[0]["it"]); from cerebro_plpy import api'
-)
-# The folder is asked for at call time, because pg_upgrade takes the functions to a server with other folders.
+# The folder of the code is asked for at call time, because pg_upgrade takes functions to a server with other folders.
+ASKED = 'plpy.execute("SELECT cerebro._code_folder() AS it")[0]["it"]'
 BESIDE_THE_EXTENSION = "(SELECT setting || '/cerebro_db/python' FROM pg_catalog.pg_config() WHERE name = 'SHAREDIR')"
 
 
+def preamble(code: str | None = None) -> str:
+    """The first line of every PL/Python body: puts the code folder on the path, once per process, and imports the API.
+
+    ``code``: a fixed folder.  Greenplum needs one: there a cancel that meets a statement here would crash the server.
+    The folder is the first entry of the path, because on Greenplum a user can add entries (plpython3.python_path).
+    """
+    # $ and @ are written as escapes: a dollar quote or an @extschema@ macro cannot start in a path.
+    where = ASKED if code is None else ascii(code).replace("$", "\\x24").replace("@", "\\x40")
+    return f'import sys; "cerebro_plpy" in sys.modules or sys.path.insert(0, {where}); from cerebro_plpy import api'
+
+
 def expand(text: str, code: str | None = None) -> str:
-    """The text without marks. ``code``: a fixed folder of the code, in place of the server's own share folder."""
-    expanded = MARK.sub(lambda found: found.group(1) + PREAMBLE, text)
+    """The text without marks.  ``code``: a fixed folder of the code, in place of one in the server's share folder."""
+    line = preamble(code)
+    expanded = MARK.sub(lambda found: found.group(1) + line, text)
     if "@cerebro@" in expanded:
         raise ValueError("@cerebro@ must stand alone on its line")
     return expanded.replace("@code@", BESIDE_THE_EXTENSION if code is None else _quoted(code))

@@ -123,6 +123,12 @@ BEGIN
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND (l.lanname = 'plpython3u' AND p.proname <> ALL (on_segments) OR p.proname = ANY (steering))
     LOOP
+        -- A cancel that meets the statement of such a body would crash the server.
+        IF pg_catalog.strpos(made.body, '_code_folder()') > 0 THEN
+            RAISE EXCEPTION 'this script of cerebro_db was made for PostgreSQL, and not for Greenplum'
+                USING ERRCODE = 'feature_not_supported',
+                      HINT = 'Run make install with PG_CONFIG=$GPHOME/bin/pg_config on every host.';
+        END IF;
         EXECUTE pg_catalog.replace(made.definition, ' FUNCTION cerebro.', ' FUNCTION cerebro_python.');
         EXECUTE pg_catalog.format('COMMENT ON FUNCTION cerebro_python.%I(%s) IS %L', made.name, made.parameters,
                                   'The body of cerebro.' || made.name || '.');

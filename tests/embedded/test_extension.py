@@ -84,6 +84,14 @@ def test_the_extension_with_madlibs_names_may_have_another_schema() -> None:
     ["/opt/code", "/a b/'c'", '/a"b', "/a$python$b/$$", "/@extschema@/x", "/größe/\U0001f600", "/back\\slash\nline"],
 )
 def test_any_fixed_folder_is_quoted(code: str, db: Any) -> None:
+    first = extension.preamble(code)
+    assert "$" not in first and "@" not in first and "\n" not in first
+    before = list(sys.path)
+    try:
+        exec(first.replace('"cerebro_plpy" in sys.modules or ', "").replace("; from cerebro_plpy import api", ""), {})
+        assert sys.path == [code, *before]
+    finally:
+        sys.path[:] = before
     line = extension.expand("@code@", code)
     assert "$" not in line and "@" not in line
     with db.cursor() as cursor:
