@@ -15,6 +15,7 @@ BUILT    := build/extension
 DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql $(BUILT)/$(MADLIB)--$(RELEASE).sql $(BUILT)/$(MADLIB).control \
              $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)*--*--*.sql))
 EXTRA_CLEAN = build
+NO_INSTALLCHECK = 1  # PGXS makes no target of this name: it would need pg_regress
 
 # The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
 # the paths on the running system, without DESTDIR. The server looks in its own share folder, whichever version it is.
@@ -62,6 +63,22 @@ known-server:
 	@test -n '$(CEREBRO_DIR)' && test -n '$(SHAREDIR)' || \
 	  { echo "cerebro_db: no pg_config found; run make with PG_CONFIG=/path/to/pg_config" >&2; exit 1; }
 
+# --- packages -----------------------------------------------------------------------------------------
+
+.PHONY: installcheck dist
+
+installcheck: known-server
+	@PG_CONFIG='$(PG_CONFIG)' CONTRIB_TESTDB='$(CONTRIB_TESTDB)' tests/installcheck/run.sh
+
+# The bundle for PGXN: the files of the last commit, and no others.
+BUNDLE := $(EXTENSION)-$(RELEASE)
+dist:
+	@git rev-parse --verify --quiet HEAD >/dev/null || { echo 'cerebro_db: make dist needs a clone with git' >&2; exit 1; }
+	@git diff --quiet HEAD || echo 'cerebro_db: changes that are not committed are not in the bundle' >&2
+	@mkdir -p dist
+	@git archive --format=zip --prefix='$(BUNDLE)/' --output='dist/$(BUNDLE).zip' HEAD
+	@echo 'dist/$(BUNDLE).zip'
+
 # --- development --------------------------------------------------------------------------------------
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
@@ -81,6 +98,8 @@ help:
 	@echo 'make bench-page write the tables of docs/benchmarks.md from RESULTS=build/bench/….json'
 	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
 	@echo 'make uninstall  remove it from there'
+	@echo 'make installcheck  train and predict in the running server of PGHOST, PGPORT and PGUSER, with the installed extension'
+	@echo 'make dist       write dist/$(BUNDLE).zip for PGXN'
 	@echo 'make clean      remove build/'
 
 env:
