@@ -65,7 +65,7 @@ known-server:
 
 # --- packages -----------------------------------------------------------------------------------------
 
-.PHONY: installcheck dist
+.PHONY: installcheck dist deb
 
 installcheck: known-server
 	@PG_CONFIG='$(PG_CONFIG)' CONTRIB_TESTDB='$(CONTRIB_TESTDB)' tests/installcheck/run.sh
@@ -78,6 +78,9 @@ dist:
 	@mkdir -p dist
 	@git archive --format=zip --prefix='$(BUNDLE)/' --output='dist/$(BUNDLE).zip' HEAD
 	@echo 'dist/$(BUNDLE).zip'
+
+deb:
+	@PG_VERSIONS='$(PG_VERSIONS)' docker/packages/deb.sh
 
 # --- development --------------------------------------------------------------------------------------
 
@@ -99,6 +102,7 @@ help:
 	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
 	@echo 'make uninstall  remove it from there'
 	@echo 'make installcheck  train and predict in the running server of PGHOST, PGPORT and PGUSER, with the installed extension'
+	@echo 'make deb        build Debian packages into dist/: PG_VERSIONS="15 17"'
 	@echo 'make dist       write dist/$(BUNDLE).zip for PGXN'
 	@echo 'make clean      remove build/'
 
