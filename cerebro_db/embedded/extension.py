@@ -178,10 +178,8 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
         shutil.copyfile(sources.package / "__init__.py", new / NAME / "__init__.py")
         for room in ("core", "nn"):
             _copy(sources.package / room, new / NAME / room)
-        _write(
-            new / "install.json",
-            json.dumps({"trainer_python": trainer_python, "version": sources.version}, indent=1) + "\n",
-        )
+        written = {**_settings(to), "trainer_python": trainer_python, "version": sources.version}
+        _write(new / "install.json", json.dumps(written, indent=1) + "\n")
         # Byte code makes imports faster. It is checked by hash, and other Python versions ignore it.
         compileall.compile_dir(
             new,
@@ -196,6 +194,15 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
         new.rename(to)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _settings(installed: Path) -> dict[str, object]:
+    """The administrator's settings, which a new installation keeps."""
+    try:
+        written = json.loads((installed / "install.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
 
 
 def fingerprint(sources: Sources, trainer_python: str) -> str:

@@ -69,7 +69,8 @@ for number in $versions; do
   python3 -I "$clone/cerebro_db/embedded/extension.py" code --to "$share/cerebro_db/python" --trainer-python "$trainer_python"
   find "$share" -name __pycache__ -prune -exec rm -r {} + # postinst compiles with the system's Python
   # The administrator's settings are in /etc. postinst writes the file there.
-  mv "$share/cerebro_db/python/install.json" "$share/cerebro_db/install.json"
+  sed 's/^{/{\n "setup": "cerebro-db-trainer-setup",/' "$share/cerebro_db/python/install.json" >"$share/cerebro_db/install.json"
+  rm "$share/cerebro_db/python/install.json"
   ln -s "/etc/cerebro-db/$number.json" "$share/cerebro_db/python/install.json"
   mkdir -p "$stage/usr/share/python3/runtime.d"
   filled server.rtupdate >"$stage/usr/share/python3/runtime.d/$package.rtupdate"

@@ -112,6 +112,20 @@ def test_code_is_replaced_as_a_whole_and_writable_by_its_owner_only(sources: Sou
         assert not file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def test_settings_of_the_administrator_stay(sources: Sources, tmp_path: Path) -> None:
+    to = tmp_path / "installed" / "python"
+    extension.install_code(sources, to, "/old/python")
+    file = to / "install.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "keep_ready": 60, "version": "0.0.1"}))
+    extension.install_code(sources, to, "/new/python")
+    written = {"keep_ready": 60, "trainer_python": "/new/python", "version": sources.version}
+    assert json.loads(file.read_text()) == written
+    for broken in ("no JSON", "[]"):
+        file.write_text(broken)
+        extension.install_code(sources, to, "/new/python")
+        assert json.loads(file.read_text()) == {name: written[name] for name in ("trainer_python", "version")}
+
+
 def test_the_fingerprint_sees_every_change(sources: Sources) -> None:
     seen = {extension.fingerprint(sources, "/p"), extension.fingerprint(sources, "/q")}
     (sources.plpy / "api.py").write_text("# new\n")

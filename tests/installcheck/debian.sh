@@ -26,7 +26,7 @@ deb=("$packages/${server}"_*.deb "$packages"/cerebro-db-trainer_*.deb)
 # Not the release notes of services: nothing is started in a chroot.
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 apt-get install -y -q --no-install-recommends "${deb[@]}"
-find "$share/cerebro_db" -name '*.pyc' | grep -q . || die 'the code was not compiled'
+compgen -G "$share/cerebro_db/python/cerebro_plpy/__pycache__/*.pyc" >/dev/null || die 'the code was not compiled'
 [[ $(stat -c '%U %a' "$share/cerebro_db/python") == 'root 755' ]] || die 'the code does not belong to root'
 
 step 'a cluster, as an administrator has it'
