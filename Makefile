@@ -65,7 +65,7 @@ known-server:
 
 # --- packages -----------------------------------------------------------------------------------------
 
-.PHONY: installcheck dist deb
+.PHONY: installcheck dist deb rpm
 
 installcheck: known-server
 	@PG_CONFIG='$(PG_CONFIG)' CONTRIB_TESTDB='$(CONTRIB_TESTDB)' tests/installcheck/run.sh
@@ -81,6 +81,15 @@ dist:
 
 deb:
 	@PG_VERSIONS='$(PG_VERSIONS)' docker/packages/deb.sh
+
+# From the last commit, as the bundle is.
+RPMBUILD ?= rpmbuild
+rpm: dist
+	@versions='$(PG_VERSIONS)'; for number in $${versions:-$$(ls -d /usr/pgsql-* 2>/dev/null | sed 's/.*-//')}; do \
+	  $(RPMBUILD) -bb --quiet --define "pgmajor $$number" --define 'cerebro_version $(RELEASE)' \
+	    --define '_topdir $(CURDIR)/build/rpm' --define '_sourcedir $(CURDIR)/dist' --define '_rpmdir $(CURDIR)/dist' \
+	    docker/packages/cerebro_db.spec || exit 1; \
+	done; ls dist/noarch/*.rpm
 
 # --- development --------------------------------------------------------------------------------------
 
@@ -103,6 +112,7 @@ help:
 	@echo 'make uninstall  remove it from there'
 	@echo 'make installcheck  train and predict in the running server of PGHOST, PGPORT and PGUSER, with the installed extension'
 	@echo 'make deb        build Debian packages into dist/: PG_VERSIONS="15 17"'
+	@echo 'make rpm        build RPM packages into dist/noarch/: PG_VERSIONS="16 17"'
 	@echo 'make dist       write dist/$(BUNDLE).zip for PGXN'
 	@echo 'make clean      remove build/'
 

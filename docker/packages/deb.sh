@@ -71,6 +71,7 @@ for number in $versions; do
   # The administrator's settings are in /etc. postinst writes the file there.
   sed 's/^{/{\n "setup": "cerebro-db-trainer-setup",/' "$share/cerebro_db/python/install.json" >"$share/cerebro_db/install.json"
   rm "$share/cerebro_db/python/install.json"
+  install -m 644 "$here/keep_settings.py" "$share/cerebro_db/keep_settings.py"
   ln -s "/etc/cerebro-db/$number.json" "$share/cerebro_db/python/install.json"
   mkdir -p "$stage/usr/share/python3/runtime.d"
   filled server.rtupdate >"$stage/usr/share/python3/runtime.d/$package.rtupdate"

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_package_has_the_files_of_make_install(built: Path, tmp_path: Path) ->
         assert (share / "extension" / name).read_text() == text
     extension.install_code(Sources.find(), tmp_path / "installed" / "python", "/var/lib/cerebro/venv/bin/python")
     installed = {file.relative_to(tmp_path / "installed") for file in (tmp_path / "installed").rglob("*.py")}
-    assert {file.relative_to(share / "cerebro_db") for file in share.rglob("*.py")} == installed
+    assert {file.relative_to(share / "cerebro_db") for file in (share / "cerebro_db/python").rglob("*.py")} == installed
     assert not list(root.rglob("*.pyc")), "the package is for any Python"
     link = share / "cerebro_db" / "python" / "install.json"
     assert os.readlink(link) == "/etc/cerebro-db/15.json", "an upgrade must not replace the administrator's settings"
@@ -78,6 +79,27 @@ def test_a_package_has_the_files_of_make_install(built: Path, tmp_path: Path) ->
     for script in (root / "DEBIAN").glob("p*"):
         assert "@" not in re.sub(r"\$@", "", script.read_text()), script
         assert subprocess.run(["sh", "-n", script]).returncode == 0 and script.stat().st_mode & 0o111
+
+
+def test_a_new_release_keeps_the_settings(tmp_path: Path) -> None:
+    packaged, kept = tmp_path / "install.json", tmp_path / "etc" / "15.json"
+
+    def configure() -> subprocess.CompletedProcess[str]:
+        program = CLONE / "docker" / "packages" / "keep_settings.py"
+        return subprocess.run([sys.executable, "-I", program, packaged, kept], capture_output=True, text=True)
+
+    packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "1"}')
+    assert configure().returncode == 0 and json.loads(kept.read_text()) == json.loads(packaged.read_text())
+    kept.write_text('{"trainer_python": "/other/python", "keep_ready": 60, "version": "1"}')
+    packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "2", "setup": "it"}')
+    assert configure().returncode == 0
+    assert json.loads(kept.read_text()) == {
+        "trainer_python": "/other/python", "keep_ready": 60, "version": "2", "setup": "it",
+    }  # fmt: skip
+    for broken in ("[1]", "{"):
+        kept.write_text(broken)
+        done = configure()
+        assert done.returncode == 1 and "Repair or remove it" in done.stderr and kept.read_text() == broken
 
 
 def test_the_trainers_package_has_the_pinned_versions(built: Path, tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ query -c 'SELECT 1' >/dev/null || die 'the cluster main does not answer'
 sed -i '1i local  all  +cerebro_worker  scram-sha-256' "/etc/postgresql/$number/main/pg_hba.conf"
 query -c 'SELECT pg_reload_conf()' >/dev/null
 query -q -c 'CREATE EXTENSION cerebro_db CASCADE' 2>&1
-query -c "SELECT found, advice FROM cerebro.doctor() WHERE check_name = 'install.json'" | tee /dev/stderr |
-  grep -q 'cerebro-db-trainer-setup' || die 'the doctor does not say what the missing environment needs'
+said=$(query -c "SELECT found, advice FROM cerebro.doctor() WHERE check_name = 'install.json'")
+printf '%s\n' "$said"
+[[ $said == *'Run cerebro-db-trainer-setup'* ]] || die 'the doctor does not say what the missing environment needs'
 
 step 'the environment of the trainer'
 cerebro-db-trainer-setup
