@@ -54,7 +54,8 @@ assembled: known-server
 	@$(ASSEMBLE_SQL) --to $(BUILT)
 
 install-code: known-server
-	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)'
+	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)' \
+	  $(if $(DESTDIR),--destdir '$(DESTDIR)')
 
 uninstall-code: known-server
 	rm -rf '$(DESTDIR)$(CEREBRO_DIR)'

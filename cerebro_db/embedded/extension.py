@@ -165,8 +165,11 @@ def install_scripts(sources: Sources, to: Path, code: str | None = None, madlib_
         _write(to / name, text)
 
 
-def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
-    """The Python code of the server and of the trainer, with ``install.json`` beside it, into the folder ``to``."""
+def install_code(sources: Sources, to: Path, trainer_python: str, destdir: Path | None = None) -> None:
+    """The Python code of the server and of the trainer, with ``install.json`` beside it, into the folder ``to``.
+
+    ``destdir``: the part of ``to`` that is left out on the running system, as packages are built.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
     # Built in another folder and renamed, so that a session that starts meanwhile never sees half of the files.
     aside = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
@@ -185,7 +188,7 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
             new,
             quiet=2,
             stripdir=str(new),
-            prependdir=str(to),
+            prependdir=str(to if destdir is None else "/" / to.relative_to(destdir)),  # tracebacks show it
             invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
         )
         _readable_by_all_writable_by_owner(new)
@@ -251,12 +254,13 @@ def main() -> None:
     two = commands.add_parser("code", help="copy the Python code and write install.json")
     two.add_argument("--to", type=Path, required=True, help="folder to write into (replaced)")
     two.add_argument("--trainer-python", required=True, help="the trainer environment's interpreter")
+    two.add_argument("--destdir", type=Path, help="the beginning of --to that the running system does not have")
     chosen = parser.parse_args()
     try:
         if chosen.command == "scripts":
             install_scripts(Sources.find(), chosen.to, chosen.code, chosen.madlib_schema)
         else:
-            install_code(Sources.find(), chosen.to, chosen.trainer_python)
+            install_code(Sources.find(), chosen.to, chosen.trainer_python, chosen.destdir)
     except (OSError, ValueError) as error:
         sys.exit(f"{NAME}: {error}")
 

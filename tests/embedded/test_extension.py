@@ -157,4 +157,6 @@ def test_make_install_puts_the_same_files_in_place(tmp_path: Path) -> None:
     for name, text in extension.scripts(Sources.find()).items():
         assert (share / "extension" / name).read_text() == text
     assert (share / "cerebro_db" / "python" / "cerebro_plpy" / "__init__.py").exists()
+    compiled = list((share / "cerebro_db" / "python").rglob("*.pyc"))
+    assert compiled and not any(str(tmp_path).encode() in file.read_bytes() for file in compiled)
     assert json.loads((share / "cerebro_db/python/install.json").read_text())["version"] == cerebro_db.__version__
