@@ -62,7 +62,8 @@ apt-get remove -y -q "$server" cerebro-db-trainer
 [[ ! -e $share/cerebro_db ]] || die "left over: $(find "$share/cerebro_db" | head)"
 [[ -x /var/lib/cerebro/venv/bin/python ]] || die 'the environment went before a purge'
 apt-get purge -y -q "$server" cerebro-db-trainer
-left=$(find / -xdev \( -path /proc -o -path /sys -o -path "$repository" -o -path "$packages" -o -path /tmp \) -prune -o \
+# The data folder is the user's.
+left=$(find / -xdev \( -path /proc -o -path /sys -o -path "$repository" -o -path "$packages" -o -path /tmp -o -path /var/lib/postgresql \) -prune -o \
   -iname '*cerebro*' -print | grep -v '^/var/cache/apt\|^/var/log\|/pkgcache' || true)
 [[ -z $left ]] || die "left over: $left"
 step 'done'
