@@ -86,11 +86,13 @@ deb:
 # From the last commit, as the bundle is.
 RPMBUILD ?= rpmbuild
 rpm: dist
-	@versions='$(PG_VERSIONS)'; for number in $${versions:-$$(ls -d /usr/pgsql-* 2>/dev/null | sed 's/.*-//')}; do \
+	@versions='$(or $(PG_VERSIONS),$(patsubst /usr/pgsql-%,%,$(wildcard /usr/pgsql-*)))'; \
+	test -n "$$versions" || { echo 'cerebro_db: PG_VERSIONS="16 17" says for which PostgreSQL to build' >&2; exit 1; }; \
+	for number in $$versions; do \
 	  $(RPMBUILD) -bb --quiet --define "pgmajor $$number" --define 'cerebro_version $(RELEASE)' \
 	    --define '_topdir $(CURDIR)/build/rpm' --define '_sourcedir $(CURDIR)/dist' --define '_rpmdir $(CURDIR)/dist' \
 	    docker/packages/cerebro_db.spec || exit 1; \
-	done; ls dist/noarch/*.rpm
+	done; ls -1 dist/noarch/*.rpm
 
 # --- development --------------------------------------------------------------------------------------
 

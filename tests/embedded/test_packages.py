@@ -1,4 +1,4 @@
-"""``make installcheck`` and ``make dist``."""
+"""``make installcheck``, ``make dist`` and ``make rpm``."""
 
 from __future__ import annotations
 
@@ -92,3 +92,21 @@ def test_what_pgxn_requires_of_the_bundle(bundle: Path) -> None:
         assert provided["version"] == meta["version"]
     for requirement in meta["prereqs"]["runtime"]["requires"].values():
         assert requirement == 0 or re.fullmatch(r"\d+\.\d+\.\d+", requirement)
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="no rpmbuild")
+def test_the_rpm_packages(bundle: Path) -> None:
+    done = make(CLONE, "rpm", "PG_VERSIONS=17", "RPMBUILD=rpmbuild --nodeps")
+    assert done.returncode == 0, done.stderr
+    (server,) = CLONE.glob(f"dist/noarch/cerebro_db_17-{cerebro_db.__version__}-1*.rpm")
+    shown = subprocess.run(["rpm", "-qp", "--list", server], check=True, capture_output=True, text=True).stdout
+    files = set(shown.splitlines())
+    for one in extension.EXTENSIONS:
+        assert f"/usr/pgsql-17/share/extension/{one.name}--{cerebro_db.__version__}.sql" in files
+    code = bundle / "plpy" / "cerebro_plpy"
+    modules = {
+        f"/usr/pgsql-17/share/cerebro_db/python/cerebro_plpy/{it.relative_to(code)}" for it in code.rglob("*.py")
+    }
+    assert modules <= files
+    assert {"/usr/pgsql-17/share/cerebro_db/install.json", "/usr/pgsql-17/share/cerebro_db/keep_settings.py"} <= files
+    assert make(CLONE, "rpm", "PG_VERSIONS=").returncode != 0 or list(Path("/usr").glob("pgsql-*"))
