@@ -44,6 +44,8 @@ write_package() {
   install -m 644 "$here/debian/copyright" "$docs/copyright"
   install -m 644 "$clone/docs/install.md" "$docs/install.md"
   gzip -9nc "$clone/CHANGELOG.md" >"$docs/changelog.gz"
+  printf 'cerebro-db (%s) unstable; urgency=medium\n\n  * changelog.gz lists the changes.\n\n -- %s  %s\n' "$version" "$maintainer" \
+    "$(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" | gzip -9n >"$docs/changelog.Debian.gz"
   for script in postinst prerm postrm; do
     [[ ! -e $here/debian/$scripts.$script ]] || filled "$scripts.$script" >"$stage/DEBIAN/$script"
   done
@@ -90,6 +92,8 @@ stage=$stages/$package
 install -D -m 755 "$clone/docker/install.sh" "$stage/usr/share/$package/docker/install.sh"
 install -m 644 "$clone"/requirements.txt "$clone"/requirements-gpu.txt "$stage/usr/share/$package/"
 install -D -m 755 "$here/debian/cerebro-db-trainer-setup" "$stage/usr/sbin/cerebro-db-trainer-setup"
+mkdir -p "$stage/usr/share/man/man8"
+gzip -9nc "$here/debian/cerebro-db-trainer-setup.8" >"$stage/usr/share/man/man8/cerebro-db-trainer-setup.8.gz"
 write_package trainer 'Depends: python3 (>= 3.11), python3-venv' 'Recommends: ca-certificates' \
   'Description: environment of the processes that train for cerebro_db' \
   ' cerebro_db trains in processes that have TensorFlow, JAX and Optuna. Debian has' \
