@@ -15,6 +15,7 @@ BUILT    := build/extension
 DATA_built := $(BUILT)/$(EXTENSION)--$(RELEASE).sql $(BUILT)/$(MADLIB)--$(RELEASE).sql $(BUILT)/$(MADLIB).control \
              $(patsubst migrations/%,$(BUILT)/%,$(wildcard migrations/$(EXTENSION)*--*--*.sql))
 EXTRA_CLEAN = build
+NO_INSTALLCHECK = 1  # PGXS makes no target of this name: it would need pg_regress
 
 # The folder of the Python code that the server loads, and the interpreter of the trainer's environment. Both are
 # the paths on the running system, without DESTDIR. PostgreSQL looks in its own share folder, whichever version it is.
@@ -53,7 +54,8 @@ assembled: known-server
 	@$(ASSEMBLE_SQL) --to $(BUILT)
 
 install-code: known-server
-	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)'
+	$(ASSEMBLE) code --to '$(DESTDIR)$(CEREBRO_DIR)' --trainer-python '$(TRAINER_PYTHON)' \
+	  $(if $(DESTDIR),--destdir '$(DESTDIR)')
 
 uninstall-code: known-server
 	rm -rf '$(DESTDIR)$(CEREBRO_DIR)'
@@ -61,6 +63,36 @@ uninstall-code: known-server
 known-server:
 	@test -n '$(CEREBRO_DIR)' && test -n '$(SHAREDIR)' || \
 	  { echo "cerebro_db: no pg_config found; run make with PG_CONFIG=/path/to/pg_config" >&2; exit 1; }
+
+# --- packages -----------------------------------------------------------------------------------------
+
+.PHONY: installcheck dist deb rpm
+
+installcheck: known-server
+	@PG_CONFIG='$(PG_CONFIG)' CONTRIB_TESTDB='$(CONTRIB_TESTDB)' tests/installcheck/run.sh
+
+# The bundle for PGXN: the files of the last commit, and no others.
+BUNDLE := $(EXTENSION)-$(RELEASE)
+dist:
+	@git rev-parse --verify --quiet HEAD >/dev/null || { echo 'cerebro_db: make dist needs a clone with git' >&2; exit 1; }
+	@git diff --quiet HEAD || echo 'cerebro_db: changes that are not committed are not in the bundle' >&2
+	@mkdir -p dist
+	@git archive --format=zip --prefix='$(BUNDLE)/' --output='dist/$(BUNDLE).zip' HEAD
+	@echo 'dist/$(BUNDLE).zip'
+
+deb:
+	@PG_VERSIONS='$(PG_VERSIONS)' docker/packages/deb.sh
+
+# From the last commit, as the bundle is.
+RPMBUILD ?= rpmbuild
+rpm: dist
+	@versions='$(or $(PG_VERSIONS),$(patsubst /usr/pgsql-%,%,$(wildcard /usr/pgsql-*)))'; \
+	test -n "$$versions" || { echo 'cerebro_db: PG_VERSIONS="16 17" says for which PostgreSQL to build' >&2; exit 1; }; \
+	for number in $$versions; do \
+	  $(RPMBUILD) -bb --quiet --define "pgmajor $$number" --define 'cerebro_version $(RELEASE)' \
+	    --define '_topdir $(CURDIR)/build/rpm' --define '_sourcedir $(CURDIR)/dist' --define '_rpmdir $(CURDIR)/dist' \
+	    docker/packages/cerebro_db.spec || exit 1; \
+	done; ls -1 dist/noarch/*.rpm
 
 # --- development --------------------------------------------------------------------------------------
 
@@ -81,6 +113,10 @@ help:
 	@echo 'make bench-page write the tables of docs/benchmarks.md from RESULTS=build/bench/….json'
 	@echo 'make install    install the extension into the PostgreSQL or Greenplum of PG_CONFIG=…'
 	@echo 'make uninstall  remove it from there'
+	@echo 'make installcheck  train and predict in the running server of PGHOST, PGPORT and PGUSER, with the installed extension'
+	@echo 'make deb        build Debian packages into dist/: PG_VERSIONS="15 17"'
+	@echo 'make rpm        build RPM packages into dist/noarch/: PG_VERSIONS="16 17"'
+	@echo 'make dist       write dist/$(BUNDLE).zip for PGXN'
 	@echo 'make clean      remove build/'
 
 env:

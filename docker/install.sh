@@ -2,11 +2,12 @@
 # Installs what cerebro_db needs on Debian or Ubuntu: missing system packages and the pinned Python environment.
 # The demo, the tests and the image use it. It is quick when nothing is missing.
 #
-#   docker/install.sh [--dev] [--gpu] [--no-link]
+#   docker/install.sh [--dev] [--gpu] [--no-link] [--environment-only]
 #
 # --dev      also installs what the tests and linters need
 # --gpu      installs builds of TensorFlow and JAX for NVIDIA GPUs, now and whenever this environment is brought up to date
 # --no-link  makes no link .venv in the clone (for an image)
+# --environment-only  makes the Python environment, and installs neither system packages nor this code
 # Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG or GPHOME (a server that is there already),
 # CEREBRO_PYTHON (an interpreter), and CEREBRO_TENSORFLOW (another build of TensorFlow, for example tensorflow==2.21.0)
 set -euo pipefail
@@ -19,11 +20,13 @@ die() { say "$*"; exit 1; }
 sets=(requirements.txt)
 link=yes
 gpu=no
+only=no
 for argument; do
   case $argument in
     --dev) sets+=(requirements-dev.txt) ;;
     --gpu) gpu=yes ;;
     --no-link) link=no ;;
+    --environment-only) only=yes ;;
     *) die "unknown argument $argument" ;;
   esac
 done
@@ -124,9 +127,15 @@ install_packages() {
   [[ ${#missing[@]} == 0 ]] || die "still missing after apt-get: ${missing[*]}"
 }
 
-server=$(newest_server)
-look_for_missing
-[[ ${#missing[@]} == 0 ]] || install_packages
+if [[ $only == yes ]]; then
+  python=$(find_python) || python=
+  [[ -n $python ]] || die "the trainer needs Python 3.11 to 3.13; install one and set CEREBRO_PYTHON to its path"
+  "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv; on Debian: apt-get install python3-venv"
+else
+  server=$(newest_server)
+  look_for_missing
+  [[ ${#missing[@]} == 0 ]] || install_packages
+fi
 
 # --- the pinned environment ------------------------------------------------------------------------------
 
@@ -186,6 +195,8 @@ for set in "${sets[@]}"; do
     die "pip could not install $set (see above)"
   printf '%s\n' "$stamp" >"$venv/.$set"
 done
+
+[[ $only == no ]] || exit 0
 
 # --- the package itself: the client, the command, and the extension's files ---------------------------------
 

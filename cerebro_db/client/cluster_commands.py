@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from ..embedded.errors import ClusterError
 from ..embedded.files import option_of
 from .terminal import Terminal, confirm
 
+TRAINS_WITH = ("numpy", "keras", "tensorflow", "jax")  # the trainers of the cluster run in this environment
 Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
 
 
@@ -60,6 +62,12 @@ def up(
 
     PG_CONFIG chooses the PostgreSQL installation; its default is the newest one with PL/Python.
     """
+    if missing := [package for package in TRAINS_WITH if not find_spec(package)]:
+        raise ClusterError(
+            f"This environment has the client only. Its models could not be trained without {', '.join(missing)}:"
+            " pip install 'cerebro_db[trainer]'. To use the server of a database that is there, set CEREBRO_DSN or"
+            " write --dsn."
+        )
     cluster = Cluster(name)
     result = cluster.up(listen=listen, port=port, recreate=recreate, say=_say)
     _say(_summary(result, cluster))

@@ -43,7 +43,7 @@ def default_dsn() -> str:
     try:
         return Cluster(os.environ.get("CEREBRO_CLUSTER") or "default").dsn()
     except ClusterError as error:
-        raise CannotConnect(str(error)) from error
+        raise CannotConnect(str(error), "For a database of another server, set CEREBRO_DSN.") from error
 
 
 def without_password(dsn: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
@@ -15,6 +13,9 @@ from cerebro_db.core.names import Name
 
 from .database import DatabaseClient
 from .errors import ClientError, MissingPackage, NoSuchModel
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COLUMNS = (
     "SELECT attname::text FROM pg_catalog.pg_attribute"
@@ -76,6 +77,8 @@ def build(architecture: str, weights: Sequence[memoryview | bytes], input_shapes
 
 
 def _split(payload: bytes, like: list[np.ndarray]) -> list[np.ndarray]:
+    import numpy as np  # Keras brings it; the client has no other use for it
+
     needed = 4 * sum(array.size for array in like)
     if len(payload) != needed:
         raise NoSuchModel(f"The table holds {len(payload):,} bytes of weights, the architecture needs {needed:,}.")

@@ -172,8 +172,11 @@ def install_scripts(sources: Sources, to: Path, code: str | None = None, madlib_
         _write(to / name, text)
 
 
-def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
-    """The Python code of the server and of the trainer, with ``install.json`` beside it, into the folder ``to``."""
+def install_code(sources: Sources, to: Path, trainer_python: str, destdir: Path | None = None) -> None:
+    """The Python code of the server and of the trainer, with ``install.json`` beside it, into the folder ``to``.
+
+    ``destdir``: the part of ``to`` that is left out on the running system, as packages are built.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
     # Built in another folder and renamed, so that a session that starts meanwhile never sees half of the files.
     aside = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
@@ -185,16 +188,14 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
         shutil.copyfile(sources.package / "__init__.py", new / NAME / "__init__.py")
         for room in ("core", "nn"):
             _copy(sources.package / room, new / NAME / room)
-        _write(
-            new / "install.json",
-            json.dumps({"trainer_python": trainer_python, "version": sources.version}, indent=1) + "\n",
-        )
+        written = {**_settings(to), "trainer_python": trainer_python, "version": sources.version}
+        _write(new / "install.json", json.dumps(written, indent=1) + "\n")
         # Byte code makes imports faster. It is checked by hash, and other Python versions ignore it.
         compileall.compile_dir(
             new,
             quiet=2,
             stripdir=str(new),
-            prependdir=str(to),
+            prependdir=str(to if destdir is None else "/" / to.relative_to(destdir)),  # tracebacks show it
             invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
         )
         _readable_by_all_writable_by_owner(new)
@@ -203,6 +204,15 @@ def install_code(sources: Sources, to: Path, trainer_python: str) -> None:
         new.rename(to)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _settings(installed: Path) -> dict[str, object]:
+    """The administrator's settings, which a new installation keeps."""
+    try:
+        written = json.loads((installed / "install.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
 
 
 def fingerprint(sources: Sources, trainer_python: str) -> str:
@@ -251,12 +261,13 @@ def main() -> None:
     two = commands.add_parser("code", help="copy the Python code and write install.json")
     two.add_argument("--to", type=Path, required=True, help="folder to write into (replaced)")
     two.add_argument("--trainer-python", required=True, help="the trainer environment's interpreter")
+    two.add_argument("--destdir", type=Path, help="the beginning of --to that the running system does not have")
     chosen = parser.parse_args()
     try:
         if chosen.command == "scripts":
             install_scripts(Sources.find(), chosen.to, chosen.code, chosen.madlib_schema)
         else:
-            install_code(Sources.find(), chosen.to, chosen.trainer_python)
+            install_code(Sources.find(), chosen.to, chosen.trainer_python, chosen.destdir)
     except (OSError, ValueError) as error:
         sys.exit(f"{NAME}: {error}")
 

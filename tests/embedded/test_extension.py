@@ -120,6 +120,20 @@ def test_code_is_replaced_as_a_whole_and_writable_by_its_owner_only(sources: Sou
         assert not file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def test_settings_of_the_administrator_stay(sources: Sources, tmp_path: Path) -> None:
+    to = tmp_path / "installed" / "python"
+    extension.install_code(sources, to, "/old/python")
+    file = to / "install.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "keep_ready": 60, "version": "0.0.1"}))
+    extension.install_code(sources, to, "/new/python")
+    written = {"keep_ready": 60, "trainer_python": "/new/python", "version": sources.version}
+    assert json.loads(file.read_text()) == written
+    for broken in ("no JSON", "[]"):
+        file.write_text(broken)
+        extension.install_code(sources, to, "/new/python")
+        assert json.loads(file.read_text()) == {name: written[name] for name in ("trainer_python", "version")}
+
+
 def test_the_fingerprint_sees_every_change(sources: Sources) -> None:
     seen = {extension.fingerprint(sources, "/p"), extension.fingerprint(sources, "/q")}
     (sources.plpy / "api.py").write_text("# new\n")
@@ -151,4 +165,6 @@ def test_make_install_puts_the_same_files_in_place(tmp_path: Path) -> None:
     for name, text in extension.scripts(Sources.find()).items():
         assert (share / "extension" / name).read_text() == text
     assert (share / "cerebro_db" / "python" / "cerebro_plpy" / "__init__.py").exists()
+    compiled = list((share / "cerebro_db" / "python").rglob("*.pyc"))
+    assert compiled and not any(str(tmp_path).encode() in file.read_bytes() for file in compiled)
     assert json.loads((share / "cerebro_db/python/install.json").read_text())["version"] == cerebro_db.__version__

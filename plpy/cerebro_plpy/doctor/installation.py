@@ -67,6 +67,7 @@ def install_file(examined: Examined) -> Iterator[Row]:
         yield Row("installation", "install.json", PROBLEM, f"{found}; the code is {__version__}", advice)
     elif not os.access(program, os.X_OK):
         why = "does not exist" if not os.path.exists(program) else "may not be executed by the server's account"
+        advice = _setup(written) or advice
         yield Row("installation", "install.json", PROBLEM, f"{found}, which {why}", advice)
     else:
         yield Row("installation", "install.json", OK, found)
@@ -82,11 +83,18 @@ def engines(examined: Examined) -> Iterator[Row]:
     yield Row("installation", "nursery", OK, found)
     names = ", ".join(DISPLAY_NAMES[engine] for engine in report.engines)
     if DEFAULT not in report.engines:
-        advice = "docker/install.sh makes the trainer's environment; make install TRAINER_PYTHON=… names another."
+        usual = "docker/install.sh makes the trainer's environment; make install TRAINER_PYTHON=… names another."
+        advice = _setup(examined.here.installed) or usual
         installed = f"{DISPLAY_NAMES[DEFAULT]} is not installed; installed: {names or 'none'}"
         yield Row("installation", "engines", PROBLEM, installed, advice)
     else:
         yield Row("installation", "engines", OK, f"{names}: the option engine of a run chooses one")
+
+
+def _setup(written: object) -> str | None:
+    """What makes the trainer's environment, if the extension comes from a package of the system."""
+    command = written.get("setup") if isinstance(written, dict) else None
+    return f"Run {command} as root, on every host." if isinstance(command, str) else None
 
 
 def code_folder(examined: Examined) -> Iterator[Row]:

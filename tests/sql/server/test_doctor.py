@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from cerebro_db import __version__
 from tests.conftest import connect
 from tests.sql.lab import eventually
 
@@ -79,9 +81,13 @@ def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
         assert "intruder" in wrong["roles", "groups"]
         assert all("+cerebro_worker" in (found["worker login", check][2] or "") for check in ("enrolment", "login"))
 
+        packaged = {"trainer_python": "/nowhere/python", "version": __version__, "setup": "the-setup"}
+        (code / "install.json").write_text(json.dumps(packaged))
         hba.write_text(sound[hba].replace(LINE, "local all +cerebro_worker trust"))
         cluster.reload()
-        wrong = problems(ask(db))
+        found = ask(db)
+        wrong = problems(found)
+        assert "Run the-setup as root" in (found["installation", "install.json"][2] or "")
         assert "whatever the password" in wrong["worker login", "password"]
         assert "/nowhere/python" in wrong["segments", "trainers"]
     finally:

@@ -1,0 +1,27 @@
+"""Writes install.json below /etc, for packages of the system: what the package says, and the administrator's settings.
+
+python3 -I keep_settings.py SHAREDIR/cerebro_db/install.json /etc/cerebro-db/15.json
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+
+def main(packaged: Path, kept: Path) -> None:
+    new = json.loads(packaged.read_text(encoding="utf-8"))
+    try:
+        settings = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+        written = {**new, **settings, "version": new["version"]}
+    except (TypeError, ValueError) as error:
+        sys.exit(f"cerebro_db: {kept} is no JSON object: {error}. Repair or remove it, and install the package again.")
+    kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    aside = kept.with_name(kept.name + ".new")
+    aside.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    aside.chmod(0o644)
+    os.replace(aside, kept)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
