@@ -160,16 +160,20 @@ $$;
 COMMENT ON FUNCTION cerebro._require_window(integer, integer[]) IS
 'True if all these lengths of arrays are that of a window; else an error.';
 
-CREATE OR REPLACE FUNCTION cerebro.ensemble(model_table text, output_table text, members integer DEFAULT 5) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.ensemble(
+    model_table text, output_table text, members integer DEFAULT 5, all_join boolean DEFAULT false
+) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.ensemble(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.ensemble(text, text, integer) IS
-'Makes one model of the best few models of a run. Its predictions are the means of their predictions, which are often
-better than those of the best model. The tables output_table, output_table_info and output_table_summary are as those of
+COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean) IS
+'Makes one model of the best few models of a run. Its predictions are the means of their predictions. It begins with the
+best model; each of the others joins only if the validation rows of the run are predicted better with it. So the ensemble is
+never worse on these rows than the best model, and may be this model alone. The tables output_table, output_table_info and output_table_summary are as those of
 cerebro.fit, with one model, configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made.
-- members: how many of the models, the best first by the objective of the run.';
+- members: how many of the models are tried, the best first by the objective of the run.
+- all_join: true makes the mean of all of them. So does a run without validation rows.';

@@ -7,7 +7,8 @@ import json
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import joined as listed
 from cerebro_db.core.texts import or_null
 
 from .. import platform
@@ -15,13 +16,17 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from . import joining
+from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
 
 MOST_MEMBERS = 100
 
 
 @entry
-def ensemble(db: Database, model_table: str | None, output_table: str | None, members: int | None) -> None:
+def ensemble(
+    db: Database, model_table: str | None, output_table: str | None, members: int | None, all_join: bool | None
+) -> None:
     """Make the tables of the ensemble; it is configuration 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
@@ -56,14 +61,22 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
             keys,
         )
     }
-    listed = ", ".join(map(str, keys))
     sizes = [rows[key]["size"] for key in keys]
     if None in sizes or sum(sizes) > LARGEST_VALUE:
         raise Unsupported(
             f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
-    architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys]))
-    reading.architecture(architecture)
+    measure = None if all_join else joining.measure_of(db, summary)
+    joined = None if measure is None else joining.joined(db, table.name.quoted, keys, measure)
+    if joined is not None:
+        keys = joined.keys
+    size = sum(rows[key]["size"] for key in keys)
+    numbers = ", ".join(map(str, keys))
+    what = f"{f'the mean of configurations {numbers}' if len(keys) > 1 else f'configuration {numbers}'} of {table.name}"
+    architecture = rows[keys[0]]["arch"]
+    if len(keys) > 1:
+        architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys]))
+        reading.architecture(architecture)
     here = platform.of(db)
     db.execute(
         sql(
@@ -89,7 +102,9 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     about = output.suffixed("_info")
     copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
     copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
-    more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
+    figures = {} if joined is None else {named.validation_loss: joined.loss, "objective_value": joined.value}
+    figures = {name: value for name, value in figures.items() if name in relations.columns(db, info)}
+    more = listed("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
         sql(
             "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
@@ -99,11 +114,13 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
         )
     )
     db.execute(
-        sql("INSERT INTO {about} ({number}, {size}, reason{more}) SELECT 1, $2, $3{more} FROM {info}"
+        sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT 1, $2, $3{more}{values} FROM {info}"
         " WHERE {number} = $1",
-        about=about.sql, number=number, size=identifier(named.size), more=more, info=info.sql),
-        ("integer", "double precision", "text"),
-        keys[0], sum(sizes) / named.bytes_per_size, f"the mean of configurations {listed} of {table.name}",
+        about=about.sql, number=number, size=identifier(named.size), more=more, info=info.sql,
+        names=listed("", (sql(", {name}", name=identifier(name)) for name in figures)),
+        values=listed("", (sql(", ${place}", place=place) for place in range(4, 4 + len(figures))))),
+        ("integer", "double precision", "text", *("double precision" for _ in figures)),
+        keys[0], size / named.bytes_per_size, what, *figures.values(),
     )  # fmt: skip
     told = output.suffixed("_summary")
     db.execute(
@@ -121,4 +138,11 @@ def ensemble(db: Database, model_table: str | None, output_table: str | None, me
     )
     if "model_info" in relations.columns(db, summary):
         db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
-    db.notice(f"{output} is the mean of configurations {listed} of {table.name}")
+    db.notice(f"{output} is {what}{'' if joined is None or measure is None else _judged(joined, measure)}")
+
+
+def _judged(joined: Joined, measure: Measure) -> str:
+    name = measure.objective.name
+    if len(joined.keys) == 1:
+        return f": no other one makes {name} better ({joined.value:.4g})"
+    return f": {name} {joined.value:.4g}, and {joined.alone:.4g} of configuration {joined.keys[0]} alone"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psycopg2
 
@@ -27,6 +27,15 @@ from .trained import TrainedModel
 from .trainers import PLAIN, PredictionOrder
 
 T = TypeVar("T")
+
+
+class Weighted(Protocol):
+    """A model whose state is its weights."""
+
+    @property
+    def definition(self) -> dict[str, Any]: ...
+
+    def weights(self, db: Database) -> Iterator[bytes]: ...
 
 
 @contextlib.contextmanager
@@ -53,7 +62,7 @@ def again_if_lost(team: Team, work: Callable[[], T]) -> T:
     return work()
 
 
-async def send_weights(db: Database, team: Team, to: Worker, model: TrainedModel, name: str) -> None:
+async def send_weights(db: Database, team: Team, to: Worker, model: Weighted, name: str) -> None:
     where, start = team.platform.on_segment(to.dist_key), 0
     for piece in model.weights(db):
         await Statement(sql("SELECT cerebro._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
@@ -61,7 +70,7 @@ async def send_weights(db: Database, team: Team, to: Worker, model: TrainedModel
 
 
 def evaluate(
-    db: Database, team: Team, model: TrainedModel, data: DataSet, parts: Sequence[int]
+    db: Database, team: Team, model: Weighted, data: DataSet, parts: Sequence[int]
 ) -> tuple[float, dict[str, Any]]:
     """The loss and the metrics over all these parts of the data; session i evaluates ``parts[i]``."""
     configuration = _to_evaluate(model)
@@ -90,7 +99,7 @@ def evaluate_exchanges(
     return [merged_means(states.means for states in parts) for parts in zip(*each)]
 
 
-def _to_evaluate(model: TrainedModel, **compiled: Any) -> dict[str, Any]:
+def _to_evaluate(model: Weighted, **compiled: Any) -> dict[str, Any]:
     """The configuration of a model whose state is its weights: with an optimizer that has no state."""
     plain = params.compile_params(PLAIN)["optimizer"]
     return {**model.definition, "compile": {**model.definition["compile"], "optimizer": plain, **compiled}}
@@ -99,7 +108,7 @@ def _to_evaluate(model: TrainedModel, **compiled: Any) -> dict[str, Any]:
 def _evaluated(
     db: Database,
     team: Team,
-    model: TrainedModel,
+    model: Weighted,
     configuration: dict[str, Any],
     data: DataSet,
     parts: Sequence[int],

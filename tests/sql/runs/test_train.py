@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
 
 
 def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> None:
-    flats("SELECT cerebro.ensemble('rent', 'both', 2)")
+    flats("SELECT cerebro.ensemble('rent', 'both', 2, all_join => true)")
     rows = "SELECT key_value, value FROM cerebro.predict(%s, 'SELECT * FROM flats', 'id', %s)"
     one, other = (dict(flats(rows, "rent", key)) for key in (1, 2))
     both = dict(flats(rows, "both", None))
@@ -124,6 +125,49 @@ def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> 
             flats(f"SELECT cerebro.ensemble({call})")
         assert says in str(error.value) and error.value.diag.message_hint
     assert flats.tables() == before
+
+
+def test_a_model_joins_an_ensemble_only_if_it_makes_the_objective_better(flats: Lab) -> None:
+    """The figures are those of the rows of validation, and the ensemble is never worse than the best model there."""
+    more = {**FEW, "max_configurations": 4, "method": "random", "budget": "1 minute"}
+    train(flats, "several", objective="val_mae", **more)
+    flats("CREATE TABLE spoilt AS TABLE several")
+    for ending in ("_info", "_summary"):
+        flats(f"CREATE TABLE spoilt{ending} AS TABLE several{ending}")
+    ranked = [key for (key,) in flats("SELECT configuration FROM several_info ORDER BY objective_value")]
+    # The weights of all but the best two become those of a model that has learnt nothing.
+    nothing = "decode(repeat('00', octet_length(weights)), 'hex')"
+    flats(f"UPDATE spoilt SET weights = {nothing} WHERE configuration <> ALL (%s)", ranked[:2])
+
+    def judged(table: str) -> float:
+        flats("DROP TABLE IF EXISTS judged")
+        flats("SELECT madlib.madlib_keras_evaluate(%s, %s, 'judged', NULL, 1)", table, validation)
+        return float(flats.value("SELECT metric FROM judged"))
+
+    best = flats.value("SELECT min(objective_value) FROM several_info")
+    validation = flats.value("SELECT validation_table FROM several_summary")
+    for table in ("several", "spoilt"):
+        flats(f"SELECT cerebro.ensemble('{table}', '{table}_together', 4)")
+        value, reason = flats(f"SELECT objective_value, reason FROM {table}_together_info")[0]
+        assert value == pytest.approx(judged(f"{table}_together"), rel=1e-5)
+        assert value <= best * (1 + 1e-6)
+        assert any(reason in line for line in flats.told())
+    assert not {str(key) for key in ranked[2:]} & set(re.findall(r"\d+", reason))
+    flats("SELECT cerebro.ensemble('spoilt', 'all_together', 4, all_join => true)")
+    assert judged("all_together") > best
+    rows = flats("SELECT count(*) FROM cerebro.predict('spoilt_together', 'SELECT * FROM flats')")
+    assert rows == [(400,)]
+
+
+def test_an_ensemble_of_a_run_without_validation_rows_has_all_members(flats: Lab) -> None:
+    train(flats, "unjudged", validation=0, **{**FEW, "max_configurations": 2})
+    flats("SELECT cerebro.ensemble('unjudged', 'unjudged_together', 2)")
+    assert any("no validation rows, so all members join" in line for line in flats.told())
+    train(flats, "orphaned", **{**FEW, "max_configurations": 2})
+    flats("UPDATE orphaned_summary SET validation_table = 'gone'")
+    flats("SELECT cerebro.ensemble('orphaned', 'orphaned_together', 2)")
+    assert any("cannot be read, so all members join" in line for line in flats.told())
+    assert flats.value("SELECT reason FROM orphaned_together_info").startswith("the mean of configurations ")
 
 
 def test_windows_in_one_call(flats: Lab) -> None:
