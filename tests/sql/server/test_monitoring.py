@@ -1,4 +1,4 @@
-"""The files of docker/monitoring: the role cerebro_monitor can run their queries, and the dashboard uses their metrics."""
+"""The files of docker/monitoring: a monitor can run their queries, and the dashboard uses their metrics."""
 
 from __future__ import annotations
 
