@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from psycopg2 import errors
 
 from cerebro_db.core.protocol import messages
 from cerebro_plpy.database import locks
@@ -259,3 +260,14 @@ def test_a_first_call_leaves_the_garbage_collector_as_it_was(flowers: Lab, serve
             run(session, f"DO $$ import gc; gc.{turn}() $$ LANGUAGE plpython3u")
             run(session, "SELECT cerebro._madlib_object_table(NULL, 'madlib')")
             run(session, f"DO $$ import gc; assert gc.isenabled() is {is_on} $$ LANGUAGE plpython3u")
+
+
+def test_a_temporary_table_is_refused_by_name(server: str) -> None:
+    """An ordinary user's other session has no rights on the schema of the temporary table."""
+    with town(server) as root:
+        user = root.user("passing", "cerebro_user")
+        user("CREATE TEMPORARY TABLE passing AS SELECT i AS x, i % 2 AS y FROM generate_series(1, 100) i")
+        error = user.refused(
+            "SELECT cerebro.train('passing', 'models', target => 'y')", why=errors.ObjectNotInPrerequisiteState
+        )
+        assert str(error.diag.message_primary).startswith("cerebro.train: 'passing' is temporary")

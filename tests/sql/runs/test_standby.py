@@ -104,3 +104,17 @@ def test_what_reads_answers_as_on_the_primary(place: Lab, standby: Any, query: s
 def test_what_writes_is_refused(standby: Any, statement: str) -> None:
     with pytest.raises(psycopg2.Error, match="read-only"):
         run(standby, statement)
+
+
+def test_a_run_of_the_primary_looks_interrupted(place: Lab, standby: Any) -> None:
+    """Its sessions are those of the primary; after a promotion it would be interrupted."""
+    long = place.value(
+        "SELECT fit('leaves', 'long_trees', '[{\"units\": 4}]', target => 'tree', epochs => 100000, wait => false)"
+    )
+    try:
+        eventually(lambda: run(standby, "SELECT 1 FROM runs WHERE run = %s", long), 60)
+        assert run(standby, "SELECT status FROM runs WHERE run = %s", long) == [("interrupted",)]
+        assert place("SELECT status FROM runs WHERE run = %s", long) == [("running",)]
+    finally:
+        place("SELECT cancel(%s)", long)
+        place("SELECT wait(%s)", long)

@@ -190,7 +190,7 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     wished = _wished_name(db, output, given)
     arguments = _pack_arguments(db, source, wished, given)
     with other_session(db) as session:
-        _require_seen(session, source, given.verb)
+        _require_seen(session, source)
         before = _existing(session, wished)
         try:
             table = _packed_or_kept(session, arguments, same_name=given.packed_table is not None)
@@ -288,12 +288,15 @@ def _repeat(db: Database, message: str) -> None:
         db.warning(text, hint.strip() or None)
 
 
-def _require_seen(session: Session, source: Relation, verb: str) -> None:
-    seen = session.run(sql("SELECT pg_catalog.to_regclass({})::oid"), (source.name.quoted,))[0][0]
-    if source.temporary or seen != source.oid:
+def _require_seen(session: Session, source: Relation) -> None:
+    # The other session may not even ask for the name of a temporary table: it has no rights on the schema.
+    if (
+        source.temporary
+        or session.run(sql("SELECT pg_catalog.to_regclass({})::oid"), (source.name.quoted,))[0][0] != source.oid
+    ):
         raise WrongState(
-            f"{verb}: '{source.text}' is temporary, or was made in this transaction, which is not committed. The"
-            " session that packs it cannot see it.",
+            f"'{source.text}' is temporary, or was made in this transaction, which is not committed. The session that"
+            " packs it cannot see it.",
             hint="Make it an ordinary table and COMMIT first.",
         )
 
