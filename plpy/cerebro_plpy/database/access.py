@@ -106,7 +106,7 @@ class Database:
         return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types)), list(values))
 
     def _plan(self, text: str, types: Types) -> Any:
-        shared = len(text) <= LONGEST_SHARED and not cancellation.on_greenplum(self.plpy)
+        shared = len(text) <= LONGEST_SHARED and cancellation.shares_plans(self.plpy)
         plans = _shared if shared else self._plans
         plan = plans.pop((text, types), None)
         if plan is None:

@@ -55,6 +55,11 @@ def on_greenplum(plpy: Any) -> bool:
     return _greenplum
 
 
+def shares_plans(plpy: Any) -> bool:
+    """Whether a plan may serve the next call of the session, too."""
+    return not on_greenplum(plpy)
+
+
 def is_dispatching(_plpy: Any = None) -> bool:
     """On Greenplum's coordinator: whether processes of segments work for this session, on a query or a cursor.
 

@@ -7,8 +7,7 @@ import json
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.sql import identifier, sql
-from cerebro_db.core.sql import joined as listed
+from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
 from .. import platform
@@ -67,9 +66,9 @@ def ensemble(
             f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
     measure = None if all_join else joining.measure_of(db, summary)
-    joined = None if measure is None else joining.joined(db, table.name.quoted, keys, measure)
-    if joined is not None:
-        keys = joined.keys
+    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure)
+    if group is not None:
+        keys = group.keys
     size = sum(rows[key]["size"] for key in keys)
     numbers = ", ".join(map(str, keys))
     what = f"{f'the mean of configurations {numbers}' if len(keys) > 1 else f'configuration {numbers}'} of {table.name}"
@@ -102,9 +101,9 @@ def ensemble(
     about = output.suffixed("_info")
     copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
     copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
-    figures = {} if joined is None else {named.validation_loss: joined.loss, "objective_value": joined.value}
+    figures = {} if group is None else {named.validation_loss: group.loss, "objective_value": group.value}
     figures = {name: value for name, value in figures.items() if name in relations.columns(db, info)}
-    more = listed("", (sql(", {column}", column=identifier(column)) for column in copied))
+    more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
         sql(
             "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
@@ -117,8 +116,8 @@ def ensemble(
         sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT 1, $2, $3{more}{values} FROM {info}"
         " WHERE {number} = $1",
         about=about.sql, number=number, size=identifier(named.size), more=more, info=info.sql,
-        names=listed("", (sql(", {name}", name=identifier(name)) for name in figures)),
-        values=listed("", (sql(", ${place}", place=place) for place in range(4, 4 + len(figures))))),
+        names=joined("", (sql(", {name}", name=identifier(name)) for name in figures)),
+        values=joined("", (sql(", ${place}", place=place) for place in range(4, 4 + len(figures))))),
         ("integer", "double precision", "text", *("double precision" for _ in figures)),
         keys[0], size / named.bytes_per_size, what, *figures.values(),
     )  # fmt: skip
@@ -138,11 +137,11 @@ def ensemble(
     )
     if "model_info" in relations.columns(db, summary):
         db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
-    db.notice(f"{output} is {what}{'' if joined is None or measure is None else _judged(joined, measure)}")
+    db.notice(f"{output} is {what}{'' if group is None or measure is None else _judged(group, measure)}")
 
 
-def _judged(joined: Joined, measure: Measure) -> str:
+def _judged(group: Joined, measure: Measure) -> str:
     name = measure.objective.name
-    if len(joined.keys) == 1:
-        return f": no other one makes {name} better ({joined.value:.4g})"
-    return f": {name} {joined.value:.4g}, and {joined.alone:.4g} of configuration {joined.keys[0]} alone"
+    if len(group.keys) == 1:
+        return f": no other one makes {name} better ({group.value:.4g})"
+    return f": {name} {group.value:.4g}, and {group.alone:.4g} of configuration {group.keys[0]} alone"

@@ -55,6 +55,7 @@ def team_for(
     *,
     own: bool = False,
     recorder: Session | None = None,
+    run: int | None = None,
 ) -> Iterator[Team]:
     """A team for one call: the kept team if it fits, else a new one.  After a call that went well it is kept again.
 
@@ -67,7 +68,7 @@ def team_for(
         return
     owner = (recorder.owner if recorder is not None else None) or Owner.current(db)
     ask = recorder.run if recorder is not None else limits.asking(db)
-    team = Team(db, owner, dist_keys, options, listen or listener(db.plpy))
+    team = Team(db, owner, dist_keys, options, listen or listener(db.plpy), run)
     if not _take(team):
         limits.make_room(ask, len(team.dist_keys), team.listen, trainers=len(team.dist_keys))
         limits.require_connections(limits.answered(ask), len(team.dist_keys))

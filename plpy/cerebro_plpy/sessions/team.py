@@ -87,9 +87,17 @@ class Team:
     """The worker sessions of one call."""
 
     def __init__(
-        self, db: Database, owner: logins.Owner, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen
+        self,
+        db: Database,
+        owner: logins.Owner,
+        dist_keys: Sequence[int],
+        options: TrainerOptions,
+        listen: Listen,
+        run: int | None = None,
     ) -> None:
+        """``run``: the run that the team works for, which the names of its sessions tell."""
         self.db = db
+        self.run = run
         self.owner = owner
         self.dist_keys = list(dist_keys)
         self.options = options
@@ -180,7 +188,7 @@ class Team:
         return bool(self.options.synchronous_commit or not self.platform.loses_only_the_last_commits)
 
     def application(self, segment: int) -> str:
-        return f"cerebro_db segment {segment}"
+        return f"cerebro_db segment {segment}{'' if self.run is None else f' of run {self.run}'}"
 
     def trainer_settings(self, segment: int) -> TrainerSettings:
         return self.options.settings(segment)

@@ -402,7 +402,7 @@ def test_a_run_that_is_killed_and_cancelled_goes_on_to_the_same_bits(points: Lab
         )
 
     has_hops(1)
-    for (pid,) in points("SELECT pid FROM pg_stat_activity WHERE application_name = 'cerebro_db segment 1'"):
+    for (pid,) in points("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment 1 %%'"):
         points("SELECT pg_terminate_backend(%s)", pid)  # another session takes its place
     has_hops(3)
     points("SELECT pg_terminate_backend(%s)", who.pid)

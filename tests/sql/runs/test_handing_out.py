@@ -51,7 +51,7 @@ def test_a_session_that_ends_before_it_has_made_the_tables(place: Lab) -> None:
         # On Greenplum another session makes the tables for the driver.
         waiting = (
             "SELECT l.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
-            " WHERE NOT l.granted AND (l.pid = %s OR a.application_name = 'cerebro_db recorder')"
+            " WHERE NOT l.granted AND (l.pid = %s OR a.application_name LIKE 'cerebro_db recorder%%')"
         )
         ((maker,),) = eventually(lambda: place(waiting, driver), 30, "it waits")
         place("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", [driver, maker])

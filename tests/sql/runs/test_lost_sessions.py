@@ -13,7 +13,7 @@ import pytest
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run
 
 SEGMENTS = 2
-OPEN = "SELECT pid, state FROM pg_stat_activity WHERE application_name = 'cerebro_db segment %s'"
+OPEN = "SELECT pid, state FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %s of run %%'"
 LOCKED = " AND wait_event_type = 'Lock'"
 FAULTS = "SELECT event, detail FROM event WHERE run = %s AND event IN ('unit failed', 'model failed')"
 
@@ -69,7 +69,9 @@ def test_sessions_that_end_while_they_are_opened_are_opened_again(place: Lab) ->
         run(blocker, "LOCK TABLE pg_catalog.pg_settings IN ACCESS EXCLUSIVE MODE")
         end(place, session_of(place, 0))
         for _ in range(2):
-            waits = "SELECT pid FROM pg_stat_activity WHERE application_name = 'cerebro_db segment 0'" + LOCKED
+            waits = (
+                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment 0 of run %'" + LOCKED
+            )
             end(place, eventually(lambda: place(waits), 60, "it is opened again")[0][0])  # noqa: B023
         blocker.rollback()
     status = place.value("SELECT wait(%s, 120)", run_id)

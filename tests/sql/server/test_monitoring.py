@@ -148,6 +148,9 @@ def test_a_run_shows(place: tuple[Town, User]) -> None:
     assert 0 < since.pop("running") < 60 and set(since.values()) == {0}
     sessions = values(watcher, "cerebro_sessions_count")
     assert sessions["segment"] >= 1 and sessions["recorder"] >= 1 and sessions["run"] >= 1
+    names = set(root("SELECT application_name FROM pg_stat_activity"))
+    told = {f"cerebro_db {which} of run {long}" for which in ("segment 0", "recorder")} | {f"cerebro_db run {long}"}
+    assert told <= names, "an operator finds the lines of a run in the log by these names"
     # A session reports what it has done when its statements end, once a second at most.
     eventually(lambda: values(watcher, "cerebro_log_rows_total")["visits"] > 1, what="counted visits")
 

@@ -45,6 +45,8 @@ def carry_out(
             log.drivers.claim(recorder, epochs, retry_failed, submitted, begins)
         try:
             with listening.resumed():
+                if not recorder.own:
+                    recorder.configure(application_name=f"cerebro_db recorder of run {run_id}")
                 if retry_failed:
                     log.events.revive_failed()
                 run = log.plan.load()
@@ -54,7 +56,9 @@ def carry_out(
                 options = engine_choice.trainer_options(run, engine_choice.choose(run, log))
                 warm_up.ahead(db, options.engine(0))
                 team = call.enter_context(
-                    kept_teams.team_for(db, run.dist_keys, options, attention, own=recorder.own, recorder=recorder)
+                    kept_teams.team_for(
+                        db, run.dist_keys, options, attention, own=recorder.own, recorder=recorder, run=run_id
+                    )
                 )
         except BaseException as error:
             record_end(recorder, log, error)
