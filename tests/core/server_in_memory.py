@@ -462,6 +462,7 @@ class Server:
 
 
 HANDLERS = (
+    (r"SELECT pg_catalog\.set_config\(s\.name, wanted, false\)", "nothing"),
     (r"SELECT cerebro\._worker_open\(", "opened"),
     (r"SELECT cerebro\._worker_close\(", "closed"),
     (r"SELECT cerebro\._work\(", "work"),
