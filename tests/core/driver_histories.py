@@ -371,7 +371,7 @@ def on(server: Server) -> Iterator[None]:
     These are the claim of a run, and the opening of worker sessions.
     """
 
-    def team_for(db: Any, keys: Sequence[int], options: Any, listen: Any, own: bool, recorder: Any, run: int) -> Any:
+    def team_for(db: Any, keys: Sequence[int], options: Any, listen: Any, *, own: bool, recorder: Any, run: int) -> Any:
         team = MemoryTeam(server, keys, options, listen)
         team.open()
         return contextlib.closing(team)
