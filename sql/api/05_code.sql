@@ -8,8 +8,8 @@ BEGIN
     IF (pg_stat_file(folder || '/cerebro_plpy', true)).isdir IS NOT TRUE THEN
         RAISE EXCEPTION 'the code of cerebro_db is not there: this server has no folder %', folder
             USING ERRCODE = 'undefined_file',
-                  HINT = 'Install cerebro_db for this server: make install PG_CONFIG=… with the pg_config of '
-                         || 'PostgreSQL ' || current_setting('server_version') || '. pg_upgrade does not do it.';
+                  HINT = 'Install cerebro_db for PostgreSQL ' || current_setting('server_version') || ': its package, or make '
+                         || 'install with the pg_config of this server. pg_upgrade does not do it.';
     END IF;
     RETURN folder;
 END

@@ -169,9 +169,11 @@ return api.ensemble(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean) IS
 'Makes one model of the best few models of a run. Its predictions are the means of their predictions. It begins with the
-best model; each of the others joins only if the validation rows of the run are predicted better with it. So the ensemble is
-never worse on these rows than the best model, and may be this model alone. The tables output_table, output_table_info and output_table_summary are as those of
-cerebro.fit, with one model, configuration 1.
+best model; each of the others joins only if the validation rows of the run are predicted better with it. So the ensemble
+is never worse on these rows than the best model, and may be this model alone. The objective of the run decides, or the
+loss on the validation rows if the objective is not measured on them. Each trial evaluates the models that have joined.
+The tables output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model,
+configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made.

@@ -64,7 +64,8 @@ def version(db: Database, models: Sql, chunks: Sql | None, key: int, named: Mode
     rows, column = (chunks, identifier(named.configuration)) if chunks is not None else (models, named.key)
     found: str | None = db.value(
         sql(
-            "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin), ',' ORDER BY m.tableoid, m.ctid))"
+            "SELECT md5(string_agg(concat_ws(' ', m.tableoid, m.ctid, m.xmin, m.cmin), ','"
+            " ORDER BY m.tableoid, m.ctid))"
             " FROM {rows} m JOIN pg_catalog.pg_class c ON c.oid = m.tableoid JOIN pg_catalog.pg_am a ON a.oid = c.relam"
             " WHERE {column} = $1 AND a.amname = 'heap'",
             rows=rows,

@@ -51,7 +51,7 @@ class Database:
 
     def columns_of(self, statement: Sql) -> list[tuple[str, int]]:
         """The names of a query's columns, and the OIDs of their types."""
-        result = self._run(statement, (), ())
+        result = self.text(statement)
         return list(zip(result.colnames(), result.coltypes()))
 
     @listening.paused()
@@ -100,13 +100,13 @@ class Database:
         return isinstance(error, self.plpy.SPIError) and getattr(error, "sqlstate", None) == sqlstate
 
     @listening.paused()
-    def _run(self, statement: Sql, types: Types | list[str], values: tuple[Any, ...]) -> Any:
+    def _run(self, statement: Sql, types: Types | list[str], values: tuple[Any, ...], *, shared: bool = True) -> Any:
         if len(types) != len(values):
             raise TypeError(f"{len(types)} types for {len(values)} values: {statement!r}")
-        return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types)), list(values))
+        return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types), shared), list(values))
 
-    def _plan(self, text: str, types: Types) -> Any:
-        shared = len(text) <= LONGEST_SHARED and cancellation.shares_plans(self.plpy)
+    def _plan(self, text: str, types: Types, shared: bool = False) -> Any:
+        shared = shared and len(text) <= LONGEST_SHARED and cancellation.shares_plans(self.plpy)
         plans = _shared if shared else self._plans
         plan = plans.pop((text, types), None)
         if plan is None:
@@ -118,7 +118,9 @@ class Database:
 
 
 # Plans that the next call of the session has, too; the one that was used last stands at the end.  PostgreSQL makes a
-# plan anew when a table, the search_path or the role has changed.  On Greenplum each call makes its own.
+# plan anew when a table of it, the search_path or the role has changed, but not when a new table takes a name that
+# stands without a schema.  So no statement with a user's query or such a name is shared: see ``text`` and ``Cursor``.
+# On Greenplum each call makes its own plans.
 _shared: dict[tuple[str, Types], Any] = {}
 MOST_SHARED = 100
 LONGEST_SHARED = 8000  # characters
@@ -137,7 +139,9 @@ class Cursor:
     ) -> None:
         self.db, self.text, self.drops = db, name, drops
         self.name = identifier(name)
-        db._run(sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=self.name, query=query), types, values)
+        db._run(
+            sql("DECLARE {name} NO SCROLL CURSOR FOR {query}", name=self.name, query=query), types, values, shared=False
+        )
 
     def wait(self) -> None:
         """Wait for the first row and skip it."""
@@ -145,7 +149,7 @@ class Cursor:
 
     def fetch(self, rows: int) -> Any:
         """The next rows; none at the end."""
-        return self.db._run(sql("FETCH {rows} FROM {name}", rows=rows, name=self.name), (), ())
+        return self.db._run(sql("FETCH {rows} FROM {name}", rows=rows, name=self.name), (), (), shared=False)
 
     def close(self) -> None:
         # REFRESH MATERIALIZED VIEW, CREATE INDEX and ANALYZE allow no CLOSE in the functions that they call, because a

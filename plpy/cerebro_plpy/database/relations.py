@@ -110,7 +110,7 @@ def hold(db: Database, text: str | None) -> None:
     if text is None or not text.strip():
         return
     try:
-        db.execute(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(text, "table").sql))
+        db.text(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(text, "table").sql))
     except db.plpy.SPIError as error:
         if not error.sqlstate.startswith("42"):  # what is wrong with the name is said by who reads the table
             raise
@@ -293,8 +293,10 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
         " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
-    if all(type < FIRST_OF_USERS for type in types) and len(_known_columns) < MOST_SIGNATURES:
+    if all(type < FIRST_OF_USERS for type in types):
         _known_columns[signature] = found
+        if len(_known_columns) > MOST_SIGNATURES:
+            del _known_columns[next(iter(_known_columns))]
     return relation, dict(found)
 
 

@@ -108,11 +108,6 @@ class Child:
         self._hear(0)
         return not self._over
 
-    @property
-    def answers_open(self) -> bool:
-        """Whether the process has not ended: the kernel knows that sooner than the nursery."""
-        return self.alive and not wait_for([self.answers], 0, 0)
-
     def end(self, within: float) -> tuple[int | None, str | None]:
         """The exit status, if it is known within so many seconds, and why there never was a process."""
         deadline = time.monotonic() + within

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional
 
-from cerebro_db.core.errors import BadData, InvalidArgument, TrainerFailed
+from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.protocol import BeginPrediction, CustomFunction, Predict, Predicted, PredictedOutput, StateRef
 
 # The columns of the type cerebro._prediction: output, rank, classes, and numbers (both as float32).
@@ -21,19 +20,17 @@ class SegmentPrediction:
         self,
         folder: Path,
         order: BeginPrediction,
-        state: Callable[[], StateRef],
+        state: StateRef,
         functions: list[CustomFunction],
         obey: Callable[[Predict], Predicted],
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict."""
         self._folder, self._order, self._state, self._functions, self._obey = folder, order, state, functions, obey
-        # Sends the weights.  The trainer has them from an earlier call, and was not asked whether it still lives.
-        self.send_again: Callable[[], None] | None = None
 
     @property
     def received(self) -> list[str]:
         """The name of the received state."""
-        return [] if self._order.state.name is None else [self._order.state.name]
+        return [] if self._state.name is None else [self._state.name]
 
     def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
         """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL."""
@@ -47,7 +44,7 @@ class SegmentPrediction:
             files[variable.name] = str(path)
         order = Predict(
             configuration=self._order.configuration,
-            state=self._state(),
+            state=self._state,
             out=str(self._path("out")),
             best=self._order.best,
             inputs=inputs,
@@ -56,21 +53,11 @@ class SegmentPrediction:
             functions=self._functions,
         )
         try:
-            outputs = self._answered(order).outputs
+            outputs = self._obey(order).outputs
         except BadData as error:
             error.message = f"prediction: {error.message}"
             raise
         return [answer for number, output in enumerate(outputs) for answer in self._answers(number, output, rows)]
-
-    def _answered(self, order: Predict) -> Predicted:
-        send_again, self.send_again = self.send_again, None
-        try:
-            return self._obey(order)
-        except TrainerFailed:
-            if send_again is None:
-                raise
-            send_again()  # to a new trainer
-            return self._obey(replace(order, state=self._state()))
 
     def close(self) -> None:
         for path in self._folder.glob("predict.*"):

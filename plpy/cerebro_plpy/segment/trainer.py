@@ -68,7 +68,6 @@ class TrainerProcess:
         self._wanted = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
         self._current: Order[Any] | None = None  # the order that it works on
         self.held: BeginPrediction | None = None  # the last order's prediction, if it keeps the weights
-        self._certain_until = 0.0
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
         self._starts = 0
@@ -97,13 +96,17 @@ class TrainerProcess:
         return answer
 
     def rest(self, order: Rest) -> None:
-        """Send the order to rest; the next order waits for its answer."""
+        """Send the order to rest.  Its answer is read before the next order."""
         self.begin(order)
-        self._certain_until = time.monotonic() + order.seconds / 2  # the trainer's own time began later
 
-    def is_certain(self) -> bool:
-        """Whether a trainer that rests takes the next order, and so need not be asked."""
-        return time.monotonic() < self._certain_until and self._child.answers_open
+    def call(self) -> None:
+        """Ask a trainer that rests whether it is still there, and end its rest.  ``settle`` reads the answer."""
+        self.begin(Wake())
+
+    def settle(self) -> None:
+        """Read an answer that nobody has waited for.  TrainerFailed: the trainer is gone."""
+        if isinstance(self._current, (Rest, Wake)):
+            self.result(None)
 
     def predict(self, order: Predict, prediction: BeginPrediction) -> Predicted:
         """As ``order``, for some rows of a prediction."""
@@ -119,8 +122,7 @@ class TrainerProcess:
         if self._child.orders < 0:
             raise TrainerFailed("the trainer was ended")
         self.started()
-        if isinstance(self._current, Rest):
-            self.result(None)
+        self.settle()
         if self._current is not None:  # the next answer would be the current order's
             self.kill()
             raise TrainerFailed("the trainer was given an order while it worked on another one, and was ended")

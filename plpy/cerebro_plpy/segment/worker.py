@@ -33,6 +33,8 @@ from cerebro_db.core.protocol import (
     KeepEngines,
     LoadRows,
     Order,
+    Predict,
+    Predicted,
     Progress,
     Rest,
     RowsLoaded,
@@ -40,7 +42,6 @@ from cerebro_db.core.protocol import (
     Train,
     Trained,
     TrainerSettings,
-    Wake,
     WorkerOpened,
 )
 from cerebro_db.core.records import dataclass
@@ -81,6 +82,7 @@ class Segment:
         self.settings: TrainerSettings | None = None
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
         self.resting = False
+        self.called = False  # after a rest, and the answers were not read yet
         self.rows = RowCache(self.folder, on_disk, self.listen)
         self.received = ReceivedStates(self.folder, self.folder == on_disk, self.current_user, self._require_folders)
         self.outgoing = OutgoingStates(self.folder, self.current_user)
@@ -122,6 +124,7 @@ class Segment:
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs; waits until it has a process."""
         self.start(settings)
+        self.wake()
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
     def start(self, settings: TrainerSettings) -> None:
@@ -131,7 +134,7 @@ class Segment:
         if here is not None and replace(here, engine=settings.engine, silent=settings.silent) != settings:
             self.close_trainers()
             self.rows.clear()  # the driver forgets what a trainer had that is gone
-        self.wake()
+        self._call()
         self.settings = settings
         _ = self.living() or self.running()
 
@@ -162,6 +165,7 @@ class Segment:
 
     def rest(self, order: Rest) -> Done:
         """No order will come until another call: each trainer waits for that long, and then ends and removes files."""
+        self.wake()
         self.outgoing.drop()
         self.received.clear()
         for trainer in self.living():
@@ -169,15 +173,23 @@ class Segment:
             self.resting = True
         return Done()
 
+    def _call(self) -> None:
+        """End the rest of the trainers.  Whether they are still there is known after ``wake``."""
+        if self.resting:
+            self.resting, self.called = False, True
+            self._unless_gone(lambda trainer: trainer.call())
+
     def wake(self) -> None:
         """After a rest: either the trainers are still there, or they are gone, and all files with them."""
-        if not self.resting:
-            return
-        self.resting = False
+        self._call()
+        if self.called:
+            self.called = False
+            self._unless_gone(lambda trainer: trainer.settle())
+
+    def _unless_gone(self, action: Callable[[TrainerProcess], None]) -> None:
         try:
             for trainer in self.trainers.values():
-                if not trainer.is_certain():
-                    trainer.order(Wake())
+                action(trainer)
         except TrainerFailed:
             self.close_trainers()
             self.rows.clear()
@@ -341,13 +353,16 @@ class Segment:
         return self.running().held == order
 
     def begin_prediction(self, order: BeginPrediction) -> Done:
-        self.prediction = SegmentPrediction(
-            self.folder,
-            order,
-            lambda: self.received.filled(order.state),
-            filling.functions_of(Database(self.plpy), order),
-            lambda predict: self.running().predict(predict, order),
-        )
+        first, state = self.running(), self.received.filled(order.state)
+
+        def predict(rows: Predict) -> Predicted:
+            trainer = self.running()
+            if trainer is not first and state.path is None:  # the weights were in the memory of the first one
+                raise TrainerFailed("the trainer ended while the rows were read", hint="Call the function again.")
+            return trainer.predict(rows, order)
+
+        functions = filling.functions_of(Database(self.plpy), order)
+        self.prediction = SegmentPrediction(self.folder, order, state, functions, predict)
         return Done()
 
     def end_prediction(self, order: EndPrediction | None = None) -> Done:

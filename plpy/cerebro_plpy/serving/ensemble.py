@@ -65,7 +65,7 @@ def ensemble(
         raise Unsupported(
             f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
         )
-    measure = None if all_join else joining.measure_of(db, summary)
+    measure = None if all_join else joining.measure_of(db, table, summary, keys[0])
     group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure)
     if group is not None:
         keys = group.keys
@@ -101,7 +101,9 @@ def ensemble(
     about = output.suffixed("_info")
     copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
     copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
-    figures = {} if group is None else {named.validation_loss: group.loss, "objective_value": group.value}
+    figures = {} if group is None else {named.validation_loss: group.loss}
+    if group is not None and measure is not None and measure.of_run:
+        figures["objective_value"] = group.value
     figures = {name: value for name, value in figures.items() if name in relations.columns(db, info)}
     more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
@@ -143,5 +145,9 @@ def ensemble(
 def _judged(group: Joined, measure: Measure) -> str:
     name = measure.objective.name
     if len(group.keys) == 1:
-        return f": no other one makes {name} better ({group.value:.4g})"
-    return f": {name} {group.value:.4g}, and {group.alone:.4g} of configuration {group.keys[0]} alone"
+        return f": no other one makes {name} better ({_shown(group.value)})"
+    return f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.keys[0]} alone"
+
+
+def _shown(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.4g}"

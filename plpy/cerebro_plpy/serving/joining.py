@@ -15,7 +15,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.objective import Objective
 from cerebro_db.core.sql import sql
 
-from ..data import packed
+from ..data import packed, visibility
 from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
@@ -51,18 +51,19 @@ class Measure:
 
     rows: Packed
     objective: Objective
+    of_run: bool  # else the run has another objective, which no validation rows measure
 
 
 @dataclass
 class Joined:
     keys: list[int]
     value: float | None  # of the objective
-    loss: float
+    loss: float | None
     alone: float | None  # the value of the first model alone
 
 
-def measure_of(db: Database, summary: Relation) -> Measure | None:
-    """None, with a notice, if the validation rows of the run are not there."""
+def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> Measure | None:
+    """None, with a notice, if the models cannot be judged on the validation rows of the run."""
     present = relations.columns(db, summary)
     found = None
     if set(COLUMNS) <= set(present):
@@ -72,28 +73,28 @@ def measure_of(db: Database, summary: Relation) -> Measure | None:
         db.notice("the run has no validation rows, so all members join")
         return None
     try:
+        visibility.refuse_transaction(db)
         rows = packed.read(db, found["validation_table"], argument="validation_table")
+        packed.require_same_shapes(read(db, table.name.quoted, best)[0].layout.to_json(), table.text, rows)
     except CerebroError as error:
-        db.notice(f"the validation rows of the run cannot be read, so all members join: {error.message}")
+        db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None
     objective = Objective(found["objective"], found["direction"])
-    if objective.dataset != DataSetName.VALIDATION:
-        objective = Objective(f"val_{LOSS}")
-    return Measure(rows, objective)
+    of_run = objective.dataset == DataSetName.VALIDATION
+    return Measure(rows, objective if of_run else Objective(f"val_{LOSS}"), of_run)
 
 
 def joined(db: Database, table: str, keys: Sequence[int], measure: Measure) -> Joined:
     """The first model, and those after it with which the mean is better than without them."""
     models = {key: read(db, table, key)[0] for key in keys}
     data = measure.rows.dataset
-    packed.require_same_shapes(models[keys[0]].layout.to_json(), table, measure.rows)
     with evaluating(db, measure.rows, False) as (team, parts):
 
-        def judged(chosen: list[int]) -> tuple[float | None, float]:
+        def judged(chosen: list[int]) -> tuple[float | None, float | None]:
             together = Together([models[key] for key in chosen])
             loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, together, data, parts))
             named = measure.objective.metric
-            return loss if named == LOSS else number(metrics.get(named)), loss
+            return number(loss if named == LOSS else metrics.get(named)), number(loss)
 
         value, loss = judged([keys[0]])
         best = Joined([keys[0]], value, loss, value)

@@ -110,10 +110,13 @@ def _asked_mark(db: Database, text: str, tables: list[Relation]) -> str | None:
 
 
 def _rows(place: int, table: Relation) -> Sql:
-    """The places and transactions of the rows of a table."""
+    """The places, transactions and commands of the rows of a table.
+
+    TRUNCATE in the transaction that made a table leaves its file, so its next rows may differ by their command alone.
+    """
     return sql(
-        "(SELECT count(*) AS n, string_agg(concat_ws(' ', s.tableoid, s.ctid, s.xmin), ',') AS mark"
-        " FROM (SELECT tableoid, ctid, xmin FROM {table} LIMIT {most} + 1) s) r{place}",
+        "(SELECT count(*) AS n, string_agg(concat_ws(' ', s.tableoid, s.ctid, s.xmin, s.cmin), ',') AS mark"
+        " FROM (SELECT tableoid, ctid, xmin, cmin FROM {table} LIMIT {most} + 1) s) r{place}",
         table=table.sql,
         most=MOST_ROWS,
         place=place,

@@ -155,7 +155,7 @@ def _query(
     return lambda source: sql(
         "SELECT count(*) AS rows, {gathered}"
         " FROM (SELECT {keys}{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
-        " FROM {rows} AS s ORDER BY turn) r GROUP BY turn",
+        " FROM {rows} AS s ORDER BY turn) r GROUP BY turn ORDER BY turn",
         gathered=gathered,
         keys=named,
         stored=stored,

@@ -96,20 +96,13 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
     """Within it, cerebro._predict works in the caller's session."""
-    name = model.version(db) or token(8)
+    name, start = model.version(db) or token(8), 0
     begin = order.begin(name)
-
-    def send() -> None:
-        start = 0
+    if not mine.holds(begin):
         for piece in model.weights(db):
             mine.receive_state(name, start, piece)
             start += len(piece)
-
-    held = mine.holds(begin)
-    if not held:
-        send()
     mine.obey(begin)
     assert mine.prediction is not None
-    mine.prediction.send_again = send if held else None
     yield mine.prediction
     mine.obey(protocol.EndPrediction())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +14,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from tests.sql.lab import Lab, flower_model, run
+from tests.sql.lab import Lab, flower_model, run, trainer_processes
 
 QUERY = "SELECT 7 AS id, 5.1::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw"
 ASK = f"SELECT class, probability FROM cerebro.predict('model', '{QUERY}', configuration => {{}})"
@@ -170,3 +173,72 @@ def test_a_name_may_mean_another_table_later(place: Lab) -> None:
         assert label in "xyz" and probability == before[0][1]
         run(session, "DROP TABLE pg_temp.model, pg_temp.model_info, pg_temp.model_summary")
         assert run(session, ask) == before
+
+
+def test_a_table_that_takes_the_name_of_another_one_is_read_with_its_own_columns(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as session:
+        run(session, "CREATE TEMPORARY TABLE other (i int)")  # so that there is a temporary schema before
+        run(session, f"CREATE TABLE new_rows AS {QUERY}")
+        ask = "SELECT key_value FROM cerebro.predict('model', 'SELECT * FROM new_rows')"
+        assert [run(session, ask) for _ in range(3)] == [[("7",)]] * 3
+        run(session, f"CREATE TEMPORARY TABLE new_rows AS SELECT 99 AS number, q.* FROM ({QUERY}) q")
+        run(session, "ALTER TABLE pg_temp.new_rows DROP COLUMN id")
+        assert run(session, ask) == [("99",)]
+        run(session, "ALTER TABLE pg_temp.new_rows DROP COLUMN sw")
+        with pytest.raises(psycopg2.Error, match="does not have the input sw"):
+            run(session, ask)
+        run(session, "DROP TABLE pg_temp.new_rows")
+        run(session, "DROP TABLE new_rows")
+
+
+def test_tables_that_are_emptied_in_the_transaction_that_made_them(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as session:
+        ask = f"SELECT class, probability FROM cerebro.predict('made', '{QUERY}', configuration => 1)"
+        run(session, "BEGIN")
+        for ending in ("", "_info", "_summary"):
+            run(session, f"CREATE TABLE made{ending} AS TABLE model{ending}")
+        first = [run(session, ask) for _ in range(3)]
+        assert first == first[:1] * 3
+        run(session, "TRUNCATE made; INSERT INTO made TABLE model")
+        run(session, "UPDATE made SET weights = (SELECT weights FROM model WHERE configuration = 2)")
+        run(session, "TRUNCATE made_summary; INSERT INTO made_summary TABLE model_summary")
+        run(session, "CREATE TEMPORARY TABLE kept AS TABLE made; TRUNCATE made; INSERT INTO made TABLE kept")
+        changed = run(session, ask)
+        run(session, "COMMIT")
+        with contextlib.closing(place.connect()) as another:
+            assert changed == run(another, ask) == run(session, ask) != first[0]
+        run(session, "DROP TABLE made, made_info, made_summary")
+
+
+def test_a_query_may_take_longer_than_a_trainer_rests(place: Lab) -> None:
+    me = place.value("SELECT current_user::text")
+    slow = QUERY.replace("SELECT ", "SELECT pg_sleep({})::text AS slept, ")
+    ask = "SELECT class, probability FROM cerebro.predict('model', '{}', key => 'id', configuration => {})"
+    with contextlib.closing(place.connect()) as session:
+        expected = {which: run(session, ask.format(QUERY, which)) for which in (2, 1)}
+        place("SELECT cerebro.set_limits(%s, max_waiting_seconds => 3)", me)
+        try:
+            for which in (1, 2):  # the model of the last call, and another one
+                run(session, ask.format(QUERY, 1))
+                assert run(session, ask.format(slow.format(4), which)) == expected[which]
+        finally:
+            place("DELETE FROM cerebro.role_limit")
+
+
+def test_a_trainer_that_is_killed_while_rows_are_read_is_told_of(place: Lab) -> None:
+    slow = QUERY.replace("SELECT ", "SELECT pg_sleep(2)::text AS slept, ")
+    ask = f"SELECT class, probability FROM cerebro.predict('model', '{slow}', key => 'id')"
+    with contextlib.closing(place.connect()) as session:
+        before = run(session, ask.replace("pg_sleep(2)", "pg_sleep(0)"))
+
+        def kill() -> None:
+            for pid, parent in trainer_processes(place.home):
+                if parent == session.info.backend_pid:
+                    os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Timer(1, kill)
+        killer.start()
+        with pytest.raises(psycopg2.Error, match="the trainer (ended|was killed)"):
+            run(session, ask)
+        killer.join()
+        assert run(session, ask.replace("pg_sleep(2)", "pg_sleep(0)")) == before
