@@ -98,7 +98,7 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench bench-page lint reference ci
+.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint reference ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -106,6 +106,8 @@ help:
 	@echo 'make env-dev    install what is missing for tests and linters'
 	@echo 'make test       run the linters and all tests on throw-away databases: JOBS=2 PYTEST=tests/core'
 	@echo '                with GPU=1 these four install builds for NVIDIA GPUs (docs/gpus.md)'
+	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
+	@echo 'make matrix-page  write the table of docs/versions.md from RESULTS=build/matrix/….json'
 	@echo 'make lint       run ruff, mypy and import-linter'
 	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
@@ -146,6 +148,12 @@ test: env-dev
 	@$(MAKE) --no-print-directory lint & linters=$$!; \
 	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST); tests=$$?; \
 	  wait $$linters || { echo 'cerebro_db: the linters found something: make lint'; exit 1; }; exit $$tests
+
+test-matrix: env-dev
+	@$(RUN)/python -m tests.matrix run $(SERVERS) $(PYTEST)
+
+matrix-page: env-dev
+	@$(RUN)/python -m tests.matrix page $(RESULTS)
 
 EVENTS ?= 200
 SEED ?= 1

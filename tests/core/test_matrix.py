@@ -1,0 +1,62 @@
+"""What the table of versions is made of: tests/matrix.py."""
+
+from __future__ import annotations
+
+from tests import matrix
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.sql.runs.test_fit" name="test_one" />
+<testcase classname="tests.sql.runs.test_fit" name="test_two"><failure message="assert 1 == 2&#10;more" /></testcase>
+<testcase classname="tests.core.test_sql.TestIt" name="test_three"><skipped message="no GPU here" /></testcase>
+<testcase classname="tests.core.test_sql" name="test_four" />
+<testcase classname="tests.core.test_sql" name="test_four"><error message="at the end" /></testcase>
+</testsuite></testsuites>"""
+
+
+def result(server: str, **more: object) -> matrix.Json:
+    return {
+        "commit": "abcdef0123",
+        "uncommitted": False,
+        "date": "2026-01-02",
+        "server": server,
+        "server_python": "3.11.2",
+        "system": "Debian 12",
+        "trainer": {"Python": "3.11.2", "NumPy": "2.0", "JAX": "0.10"},
+        **matrix.counted(matrix.read(REPORT)),
+        **more,
+    }
+
+
+def test_outcomes_are_counted_by_suite() -> None:
+    counted = matrix.counted(matrix.read(REPORT))
+    assert counted["suites"] == {
+        "sql/runs": {"passed": 1, "failed": 1, "skipped": 0},
+        "core": {"passed": 0, "failed": 1, "skipped": 1},
+    }
+    assert counted["failures"] == {
+        "tests.core.test_sql::test_four": "at the end",
+        "tests.sql.runs.test_fit::test_two": "assert 1 == 2",
+    }
+    assert counted["skips"] == {"no GPU here": 1}
+
+
+def test_a_new_result_replaces_that_of_the_same_server() -> None:
+    old = [result("PostgreSQL 9.6"), result("Greenplum 7.0.0"), result("PostgreSQL 15.20")]
+    again = result("PostgreSQL 15.20", date="2026-02-03")
+    found = matrix.merged(old, [again])
+    assert [one["server"] for one in found] == ["PostgreSQL 9.6", "PostgreSQL 15.20", "Greenplum 7.0.0"]
+    assert found[1]["date"] == "2026-02-03"
+
+
+def test_the_table_says_what_was_skipped_and_what_failed() -> None:
+    page = matrix.written("before\n<!-- matrix -->\nold\n<!-- end -->\nafter\n", [result("PostgreSQL 15.20")])
+    assert page.startswith("before\n<!-- matrix -->\n| server |") and page.endswith("\n<!-- end -->\nafter\n")
+    assert "| 0, 1 failed, 1 skipped | 1, 1 failed | abcdef0, 2026-01-02 |" in page
+    assert "Python 3.11.2, JAX 0.10 |" in page and "NumPy" not in page
+    assert "- no GPU here (PostgreSQL 15.20: 1)" in page
+    assert "- PostgreSQL 15.20: `tests.sql.runs.test_fit::test_two`: assert 1 == 2" in page
+
+
+def test_the_page_is_as_its_results() -> None:
+    page = matrix.PAGE.read_text(encoding="utf-8")
+    assert matrix.written(page, matrix.load()) == page
