@@ -1,7 +1,7 @@
 """Runs the tests on every PostgreSQL of this machine, and writes the table of docs/versions.md.
 
 python -m tests.matrix run [PG_CONFIG …]   all installed servers, or these, or that of CEREBRO_TEST_DSN
-python -m tests.matrix page RESULT.json …  adds results, also of other machines, to docs/versions.json, and writes the page
+python -m tests.matrix page RESULT.json …  adds results, also of other machines, to docs/versions.json; writes the page
 
 COMMIT names the commit of a copy without git.
 A test that fails is repeated alone, as in CI: a fault fails twice, a busy machine seldom does.
