@@ -133,6 +133,11 @@ def test_modules_are_there(page: Path) -> None:
     assert [name for name in sorted(modules(page.read_text()) - examples) if not is_module(name)] == []
 
 
+def test_the_site_has_every_page() -> None:
+    navigation = re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(navigation) == sorted(str(page.relative_to(ROOT)) for page in PAGES)
+
+
 def test_code_names_pages_that_are_there() -> None:
     """Comments, hints and messages name pages by their path."""
     tops = ("sql", "plpy", "cerebro_db", "docker", "tests")
