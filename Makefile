@@ -151,7 +151,7 @@ $(SITE)/.installed: requirements-site.txt
 site: $(SITE)/.installed
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)/migrations
 	@cp -r docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE $(PAGES)/ && cp migrations/README.md $(PAGES)/migrations/
-	@$(SITE)/bin/mkdocs build --strict --quiet
+	@$(SITE)/bin/mkdocs build --strict
 	@echo 'build/site/index.html'
 
 # The linters run beside the first tests, which run even if a linter finds something; both must succeed. Tests mostly

@@ -107,7 +107,7 @@ def hopping() -> str:
     drawing.text(
         20,
         320,
-        "The visit is committed, which is a hop. Then the model goes on at the next segment: the arrows of model A.",
+        "After each visit the model hops to the next segment: the arrows of model A.",
         PALE,
     )
     return drawing.svg()

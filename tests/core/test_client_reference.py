@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
+from collections.abc import Callable
+
 import pytest
 
 from cerebro_db import client
@@ -42,3 +46,12 @@ def test_the_pictures_are_up_to_date(name: str) -> None:
 
 def test_there_are_no_other_pictures() -> None:
     assert {file.name for file in pictures.FOLDER.iterdir()} == set(pictures.PICTURES)
+
+
+@pytest.mark.parametrize("draw", pictures.PICTURES.values(), ids=pictures.PICTURES)
+def test_texts_end_within_their_picture(draw: Callable[[], str]) -> None:
+    """By the width of DejaVu Sans, the widest of the fonts that are named."""
+    svg = draw()
+    width = int(re.search(r'width="(\d+)"', svg)[1])
+    texts = re.findall(r'<text x="([\d.]+)".*?text-anchor="start".*?>(.*?)</text>', svg)
+    assert texts and [text for x, text in texts if float(x) + 7.3 * len(html.unescape(text)) > width] == []
