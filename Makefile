@@ -98,7 +98,7 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint reference ci
+.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint reference site ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -109,7 +109,8 @@ help:
 	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
 	@echo 'make matrix-page  write the table of docs/versions.md from RESULTS=build/matrix/….json'
 	@echo 'make lint       run ruff, mypy and import-linter'
-	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
+	@echo 'make reference  write docs/reference and draw docs/pictures again'
+	@echo 'make site       build the manual as a web site in build/site'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
 	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
 	@echo 'make bench-page write the tables of docs/benchmarks.md from RESULTS=build/bench/….json'
@@ -140,6 +141,20 @@ lint: env-dev
 reference: env-dev
 	@$(RUN)/python -m tests.reference
 	@$(RUN)/python -m cerebro_db.core.protocol >docs/reference/protocol.md
+
+# The pages keep their places in the tree, because they link to each other across docs/. MkDocs stops at a broken link.
+SITE := build/site-env
+PAGES := build/site-pages
+$(SITE)/.installed: requirements-site.txt
+	@python3 -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r requirements-site.txt
+	@touch $@
+
+site: $(SITE)/.installed
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)/migrations
+	@cp -r docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE $(PAGES)/ && cp migrations/README.md $(PAGES)/migrations/
+	@$(SITE)/bin/mkdocs build --strict
+	@echo 'build/site/index.html'
 
 # The linters run beside the first tests, which run even if a linter finds something; both must succeed. Tests mostly
 # wait for trainers to start, so two processes take little more than half the time. Each process has its own server.

@@ -173,9 +173,11 @@ class Cerebro(Steering, Serving):
         return self.objects(select(Run).order_by(Run.run.desc()))
 
     def run(self, run: AnyRun, owner: str | None = None) -> Run:
+        """The row of one run. Raises NoSuchRun if there is none."""
         return self._one(Run, run, owner)
 
     def run_progress(self, run: AnyRun) -> RunProgress:
+        """How far a run is, how fast it trains, and when it will end."""
         found = self._one(RunProgress, run)
         # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
         return self._one(RunProgress, run) if found.status == "interrupted" else found

@@ -20,6 +20,7 @@ class DatabaseClient:
         self.engine = engine_of(target)
 
     def close(self) -> None:
+        """Closes the connections of the client."""
         self.engine.dispose()
 
     def rows(self, statement: Any, values: Any = None) -> list[tuple[Any, ...]]:

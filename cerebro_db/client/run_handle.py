@@ -43,6 +43,7 @@ class RunHandle:
 
     @property
     def done(self) -> bool:
+        """Whether the run has ended."""
         return self.status not in UNDER_WAY
 
     def wait(self, timeout: float | None = None) -> int:
@@ -70,6 +71,7 @@ class RunHandle:
         return self._calls.cancel(self.run)
 
     def progress(self) -> RunProgress:
+        """How far the run is."""
         return self._calls.run_progress(self.run)
 
     def follow(self, every: float = 0.5) -> Iterator[RunProgress]:
@@ -77,6 +79,7 @@ class RunHandle:
         return self._calls.follow(self.run, every)
 
     def leaderboard(self) -> list[LeaderboardEntry]:
+        """The models of the run, the best first."""
         return self._calls.leaderboard(self.run)
 
     def __repr__(self) -> str:

@@ -236,7 +236,7 @@ _TABLE = (
         5 seconds. A query that fails stops nothing; each cause is reported once. cerebro.decisions shows what
         the rule has stopped.""",
         when="""To stop models early by conditions of your own. cerebro.fit takes it as an
-        argument, too, which is easier to write than JSON. docs/steering.md has examples.""",
+        argument, too, which is easier to write than JSON. docs/steer.md has examples.""",
         unset="no rule stops models",
     ),
     Option(

@@ -1,4 +1,4 @@
--- Packing a table as it is: names, dates, gaps and texts become numbers. docs/tables.md describes what becomes what.
+-- Packing a table as it is: names, dates, gaps and texts become numbers. docs/prepare.md describes what becomes what.
 
 CREATE OR REPLACE FUNCTION cerebro.pack(
     source_table text,
@@ -31,7 +31,7 @@ COMMENT ON FUNCTION cerebro.pack(
     text, integer) IS
 'Packs a table or view with columns of nearly any type for training. output_table receives the rows for training,
 OUTPUT_TABLE_validation those for validation. OUTPUT_TABLE_summary and OUTPUT_TABLE_validation_summary describe them.
-Each column becomes an input by its type and its values, which docs/tables.md explains and cerebro.prepared_columns
+Each column becomes an input by its type and its values, which docs/prepare.md explains and cerebro.prepared_columns
 shows. Predictions prepare rows in the same way.
 
 - target: the columns to predict, separated by commas. real, double precision and numeric are numbers to predict, and so
@@ -118,11 +118,11 @@ return api.architecture(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.architecture(text, text, jsonb) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
-cerebro.add_architecture. docs/tables.md says what is in it.
+cerebro.add_architecture. docs/train.md says what is in it.
 
 - kind: mlp, resnet or transformer for every table; lstm and conv1d for windows, texts and arrays of one or two dimensions;
   cnn for images.
-- parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/tables.md lists. A text such as
+- parameters: a JSON object, for instance {"units": 64}. Each kind has its own, which docs/train.md lists. A text such as
   "$units" is left in its place, to be filled in later; layers, blocks, linear and embedding must be numbers.';
 
 -- A function, not a part of the query: PostgreSQL runs no query with a subquery over a row's words on several processors.

@@ -32,7 +32,7 @@ def test_means_ranks_and_the_ratio() -> None:
 
 
 def test_the_figures_below_the_table_of_the_page_follow_from_it() -> None:
-    page = (CLONE / "docs" / "tables.md").read_text()
+    page = (CLONE / "docs" / "accuracy.md").read_text()
     text = page.partition("## Compared with scikit-learn")[2].partition("\n## ")[0]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     means = [[float(cell.split(" ")[0]) for cell in cells] for name, *cells in found if "±" in cells[0]]

@@ -1,4 +1,4 @@
-"""The examples of docs/search.md and docs/steering.md run as printed, on the table iris that the README names."""
+"""The examples of docs/search.md and docs/steer.md run as printed, on the table iris that the README names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_page_about_search(irises: Lab) -> None:
 
 
 def test_the_page_about_steering(server: str, irises: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    fit, steps, views, rule = blocks("docs/steering.md", "sql")
+    fit, steps, views, rule = blocks("docs/steer.md", "sql")
     run = irises.value(*statements(fit))
     eventually(lambda: irises.value("SELECT count(*) FROM hop WHERE run = %s", run) > 16, 60, "it trains")
     for statement in statements(steps):
@@ -60,13 +60,13 @@ def test_the_page_about_steering(server: str, irises: Lab, capsys: pytest.Captur
         assert irises.value(status, request) == "done", statement
     for view in statements(views):
         assert irises(view.replace("12", str(run)))
-    commands, *_ = blocks("docs/steering.md", "sh")
+    commands, *_ = blocks("docs/steer.md", "sh")
     for line in commands.splitlines():
         arguments = shlex.split(line.replace("12", str(run), 1), comments=True)[1:]
         done = CliRunner().invoke(cli.app, arguments, env={"CEREBRO_DSN": server})
         assert done.exit_code == 0 and done.output.startswith("Request "), (line, done.output)
         eventually(lambda: not irises("SELECT 1 FROM requests WHERE run = %s AND status = 'waiting'", run), 60, line)
-    (code,) = blocks("docs/steering.md", "python")
+    (code,) = blocks("docs/steer.md", "python")
     with connect(server) as cerebro:
         exec(code, {"cerebro": cerebro, "run": run})
     asked = [line.split()[0] for line in capsys.readouterr().out.splitlines()]

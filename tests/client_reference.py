@@ -1,0 +1,160 @@
+"""The reference pages of the Python client and of the command line, from signatures, docstrings and help texts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from cerebro_db import client
+from cerebro_db.client import orm, serving
+from cerebro_db.client.arguments import FitArguments, SearchArguments, TrainArguments
+from cerebro_db.client.cli import app
+from tests.markdown import head, paragraph, plain
+
+# Every public method of the client under a heading; tests/core/test_client_reference.py finds what is missing.
+METHODS = {
+    "Train": [
+        "train", "search", "fit", "dry_run", "resume", "cancel", "handle", "status_within", "materialize", "forget",
+    ],
+    "Follow": [
+        "runs", "run", "run_progress", "follow", "leaderboard", "cross_validation", "learning_curve", "metrics",
+        "decisions", "requests", "hop_timeline", "run_time", "segments_now",
+    ],
+    "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
+    "Use models": ["models", "predict", "predict_into", "evaluate", "drop_model", "model"],
+    "Statements of your own": ["rows", "rows_and_notices", "objects", "close"],
+}  # fmt: skip
+ABOUT = {"Train": client.Cerebro, "Steer": client.cerebro.Steering, "Use models": serving.Serving}
+VERBS = {"train": TrainArguments, "search": SearchArguments, "fit": FitArguments}
+
+
+def pages() -> dict[str, str]:
+    return {"python.md": python_page(), "commands.md": commands_page()}
+
+
+# -- Python ------------------------------------------------------------------------------------------------------
+
+
+def public(kind: type) -> dict[str, Any]:
+    """The methods and properties of a class by name."""
+    found = inspect.getmembers(kind, lambda one: inspect.isfunction(one) or isinstance(one, property))
+    return {name: one for name, one in found if not name.startswith("_")}
+
+
+def errors() -> list[type[Exception]]:
+    """The classes of errors, the base class first."""
+    found = [one for name in client.__all__ if inspect.isclass(one := getattr(client, name))]
+    return sorted(
+        (one for one in found if issubclass(one, Exception)), key=lambda one: (len(one.__mro__), one.__name__)
+    )
+
+
+def docstring(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").replace("``", "`")
+
+
+def prose(thing: Any) -> list[str]:
+    """The paragraphs of a docstring as Markdown."""
+    return [line for one in docstring(thing).split("\n\n") for line in ("", paragraph(one))]
+
+
+def cell(thing: Any) -> str:
+    """A docstring in a cell of a table."""
+    return plain(" ".join(docstring(thing).split()))
+
+
+def signature(name: str, function: Callable[..., Any]) -> list[str]:
+    """A call with the types and defaults of its arguments, as a block of code."""
+    told = inspect.signature(function)
+    parts = []
+    for one in told.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        text = f"**{one.name}" if one.kind is one.VAR_KEYWORD else one.name
+        text += f": {one.annotation}" + ("" if one.default is one.empty else f" = {one.default!r}")
+        parts.append(text)
+    call = f"{name}({', '.join(parts)}) -> {told.return_annotation}"
+    if len(call) > 118:
+        call = f"{name}(\n    " + ",\n    ".join(parts) + f",\n) -> {told.return_annotation}"
+    return ["", "```python", call, "```"]
+
+
+def member(name: str, one: Any) -> list[str]:
+    """A method or a property with its docstring."""
+    if isinstance(one, property):
+        return ["", "```python", f"{name}: {inspect.signature(one.fget).return_annotation}", "```", *prose(one)]  # type: ignore[arg-type]
+    return [*signature(name, one), *prose(one)]
+
+
+def python_page() -> str:
+    lines = [
+        *head("The Python client", "cerebro_db/client"),
+        paragraph(
+            "`cerebro` is what `connect` returns. Its methods have the names and arguments of the SQL functions, and"
+            " [functions.md](functions.md) says more about these. [features.md](../features.md#from-python) has an"
+            " example."
+        ),
+        "",
+        "## Connect",
+        *member("cerebro_db.client.connect", client.connect),
+    ]
+    for topic, names in METHODS.items():
+        lines += ["", f"## {topic}", *(prose(ABOUT[topic]) if topic in ABOUT else [])]
+        for name in names:
+            lines += ["", f"### cerebro.{name}", *member(f"cerebro.{name}", getattr(client.Cerebro, name))]
+    lines += ["", "## Optional arguments", "", "An argument that is left out has the default of the SQL function.", ""]
+    lines += ["| argument | type | taken by |", "|---|---|---|"]
+    types = {name: kind.__forward_arg__ for of in VERBS.values() for name, kind in of.__annotations__.items()}
+    for name, kind in types.items():
+        takers = ", ".join(f"`{verb}`" for verb, of in VERBS.items() if name in of.__annotations__)
+        lines.append(f"| `{name}` | {plain(kind)} | {takers} |")
+    lines += ["", "## RunHandle", *prose(client.RunHandle)]
+    for name, one in public(client.RunHandle).items():
+        lines += ["", f"### run.{name}", *member(f"run.{name}", one)]
+    lines += ["", "## Rows", "", paragraph("Rows of views are SQLAlchemy objects with the columns of the view:"), ""]
+    lines += ["| class | rows of | |", "|---|---|---|"]
+    views = [one for one in orm.View.__subclasses__() if one.__module__ == orm.__name__]  # tests have others
+    for view in sorted(views, key=lambda one: one.__name__):
+        link = f"[cerebro.{view.__tablename__}](views.md#cerebro{view.__tablename__})"
+        lines.append(f"| `{view.__name__}` | {link} | {cell(view)} |")
+    lines += ["", *member("row.as_dict", orm.View.as_dict)[1:]]
+    fields = ", ".join(f"`{name}`" for name in serving.Prediction._fields)
+    lines += ["", "### Prediction", *prose(serving.Prediction), "", f"Its fields are {fields}."]
+    lines += ["", "## Errors", "", "| class | |", "|---|---|"]
+    lines += [f"| `{one.__name__}` | {cell(one)} |" for one in errors()]
+    return "\n".join(lines) + "\n"
+
+
+# -- the command line --------------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    command: Any = typer.main.get_command(app)
+    lines = [*head("The command line", "cerebro_db/client"), paragraph(command.epilog)]
+    for name, one in command.commands.items():
+        arguments = [given for given in one.params if given.param_type_name == "argument"]
+        options = [given for given in one.params if given.param_type_name == "option"]
+        usage = " ".join(["cerebro", name, *(["[OPTIONS]"] if options else []), *(argument(one) for one in arguments)])
+        lines += ["", f"## cerebro {name}", "", "```", usage, "```"]
+        lines += [line for part in one.help.split("\n\n") for line in ("", paragraph(plain(part)))]
+        rows = [(argument(given), given.help or "") for given in arguments] + [option(given) for given in options]
+        if rows:
+            lines += ["", "| | |", "|---|---|", *(f"| `{shown}` | {plain(meaning)} |" for shown, meaning in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def argument(given: Any) -> str:
+    return given.metavar or given.name.upper()
+
+
+def option(given: Any) -> tuple[str, str]:
+    """An option as it is written, and its help with its default and its environment variable."""
+    value = "" if given.is_flag else f" {given.metavar or given.name.upper()}"
+    more = [f"default: {given.default}"] if given.show_default and given.default not in (None, False) else []
+    more += [f"environment: {given.envvar}"] if given.envvar else []
+    return ", ".join(given.opts) + value, (given.help or "") + (f" ({'; '.join(more)})" if more else "")
