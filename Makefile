@@ -98,7 +98,7 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench bench-page lint reference ci
+.PHONY: help env env-dev up demo test chaos bench bench-page lint lock reference ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -107,6 +107,7 @@ help:
 	@echo 'make test       run the linters and all tests on throw-away databases: JOBS=2 PYTEST=tests/core'
 	@echo '                with GPU=1 these four install builds for NVIDIA GPUs (docs/gpus.md)'
 	@echo 'make lint       run ruff, mypy and import-linter'
+	@echo 'make lock       pin the packages of pyproject.toml in requirements*.txt: UPGRADE=1 takes the newest versions'
 	@echo 'make reference  write docs/reference: options, views, functions and the protocol'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
 	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
@@ -158,8 +159,14 @@ $(RIVALS)/.installed: requirements-bench.txt
 	@.venv/bin/python -m venv $(RIVALS)
 	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  >"$$($(RIVALS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
-	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r requirements-bench.txt
+	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
+
+# uv solves for all versions of Python at once.
+UV := build/lock/bin/uv
+lock:
+	@test -x $(UV) || { python3 -m venv build/lock && build/lock/bin/pip install --quiet --disable-pip-version-check uv; }
+	@UV='$(UV)' UPGRADE='$(UPGRADE)' docker/lock.sh
 
 REPEATS ?= 3
 bench: env-dev
