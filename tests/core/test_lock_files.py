@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomllib
@@ -41,7 +42,7 @@ def named(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def machines(versions: range) -> list[dict[str, str]]:
+def machines(versions: range) -> list[dict[str, Any]]:
     return [
         {
             **default_environment(),
@@ -55,7 +56,7 @@ def machines(versions: range) -> list[dict[str, str]]:
     ]
 
 
-def applies(requirement: Requirement, machine: dict[str, str]) -> bool:
+def applies(requirement: Requirement, machine: dict[str, Any]) -> bool:
     return requirement.marker is None or requirement.marker.evaluate(machine)
 
 

@@ -90,9 +90,12 @@ def test_a_new_release_keeps_the_settings(tmp_path: Path) -> None:
 
     packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "1"}')
     assert configure().returncode == 0 and json.loads(kept.read_text()) == json.loads(packaged.read_text())
-    kept.write_text('{"trainer_python": "/other/python", "keep_ready": 60, "version": "1"}')
+    kept.write_text(
+        '{"trainer_python": "/other/python", "keep_ready": 60, "version": "1", "setup": "", "keep_redy": 1}'
+    )
     packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "2", "setup": "it"}')
-    assert configure().returncode == 0
+    done = configure()
+    assert done.returncode == 0 and "loses keys that are no settings: keep_redy" in done.stderr
     assert json.loads(kept.read_text()) == {
         "trainer_python": "/other/python", "keep_ready": 60, "version": "2", "setup": "it",
     }  # fmt: skip
