@@ -98,7 +98,7 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint reference site ci
+.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint lock reference site ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -109,6 +109,7 @@ help:
 	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
 	@echo 'make matrix-page  write the table of docs/versions.md from RESULTS=build/matrix/….json'
 	@echo 'make lint       run ruff, mypy and import-linter'
+	@echo 'make lock       pin the packages of pyproject.toml in requirements*.txt: UPGRADE=1 takes the newest versions'
 	@echo 'make reference  write docs/reference and draw docs/pictures again'
 	@echo 'make site       build the manual as a web site in build/site'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
@@ -147,7 +148,7 @@ SITE := build/site-env
 PAGES := build/site-pages
 $(SITE)/.installed: requirements-site.txt
 	@python3 -m venv $(SITE)
-	@$(SITE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r requirements-site.txt
+	@$(SITE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-site.txt
 	@touch $@
 
 site: $(SITE)/.installed
@@ -181,8 +182,14 @@ $(RIVALS)/.installed: requirements-bench.txt
 	@.venv/bin/python -m venv $(RIVALS)
 	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  >"$$($(RIVALS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
-	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r requirements-bench.txt
+	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
+
+# uv solves for all versions of Python at once.
+UV := build/lock/bin/uv
+lock:
+	@test -x $(UV) || { python3 -m venv build/lock && build/lock/bin/pip install --quiet --disable-pip-version-check uv; }
+	@UV='$(UV)' UPGRADE='$(UPGRADE)' docker/lock.sh
 
 REPEATS ?= 3
 bench: env-dev

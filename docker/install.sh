@@ -2,10 +2,12 @@
 # Installs what cerebro_db needs on Debian or Ubuntu: missing system packages and the pinned Python environment.
 # The demo, the tests and the image use it. It is quick when nothing is missing.
 #
-#   docker/install.sh [--dev] [--gpu] [--no-link] [--environment-only]
+#   docker/install.sh [--dev] [--gpu | --jax-only | --tensorflow] [--no-link] [--environment-only]
 #
 # --dev      also installs what the tests and linters need
 # --gpu      installs builds of TensorFlow and JAX for NVIDIA GPUs, now and whenever this environment is brought up to date
+# --jax-only  installs JAX without TensorFlow, now and whenever this environment is brought up to date
+# --tensorflow  installs the usual set again, after --gpu or --jax-only: TensorFlow and JAX for processors
 # --no-link  makes no link .venv in the clone (for an image)
 # --environment-only  makes the Python environment, and installs neither system packages nor this code
 # Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG or GPHOME (a server that is there already),
@@ -19,21 +21,51 @@ die() { say "$*"; exit 1; }
 
 sets=(requirements.txt)
 link=yes
-gpu=no
+build=
 only=no
 for argument; do
   case $argument in
     --dev) sets+=(requirements-dev.txt) ;;
-    --gpu) gpu=yes ;;
+    --gpu | --jax-only | --tensorflow)
+      [[ -z $build || $build == "${argument#--}" ]] || die "--$build and $argument exclude each other"
+      build=${argument#--}
+      ;;
     --no-link) link=no ;;
     --environment-only) only=yes ;;
     *) die "unknown argument $argument" ;;
   esac
 done
 
+if [[ -n ${CEREBRO_HOME:-} ]]; then
+  home=$CEREBRO_HOME
+elif [[ $EUID == 0 ]]; then
+  home=/var/lib/cerebro
+else
+  home=${XDG_DATA_HOME:-$HOME/.local/share}/cerebro
+fi
+mkdir -p "$home" 2>/dev/null && [[ -w $home ]] || die "cannot write to $home; set CEREBRO_HOME to another place"
+home=$(cd "$home" && pwd)
+venv=$home/venv
+
+# Later calls without an argument keep what was chosen. The files are not in $venv, which may be made anew.
+for one in gpu jax-only; do
+  [[ -n $build || ! -e $home/.$one ]] || build=$one
+done
+other=${CEREBRO_TENSORFLOW:-}
+[[ -z $other || -z $build || $build == tensorflow ]] ||
+  die "CEREBRO_TENSORFLOW and --$build exclude each other: unset it, or call docker/install.sh --tensorflow"
+[[ $build != gpu || $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
+
+# The minor versions of Python 3 for which there are wheels of all packages.
+oldest=10
+newest=14
+[[ $build != gpu ]] || oldest=11
+[[ $build != tensorflow && $build != gpu && -z $other ]] || newest=13 # the newest with TensorFlow
+
 # --- packages ------------------------------------------------------------------------------------------
 
 missing=()
+needs_python="this environment${build:+ (--$build)} needs Python 3.$oldest to 3.$newest"
 
 has_server_with_plpython() {
   local config share
@@ -54,22 +86,31 @@ newest_server() {
   done | sort -n | tail -1
 }
 
-# The interpreter of the trainer's environment. All pinned packages have wheels for Python 3.11 to 3.13.
+# Whether an interpreter is of a version up to the given one, and not too old.
+is_up_to() {
+  "$2" -c 'import sys; sys.exit(not int(sys.argv[1]) <= sys.version_info[1] <= int(sys.argv[2]))' "$oldest" "$1" 2>/dev/null
+}
+
+# The interpreter of the trainer's environment, if possible one that TensorFlow has wheels for.
 find_python() {
-  local python
-  for python in ${CEREBRO_PYTHON:+"$CEREBRO_PYTHON"} /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
-    if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-      command -v "$python"
-      return
-    fi
+  local version python candidates=(/usr/bin/python3 python3.13 python3.12 python3.11 python3.10 python3.14 python3)
+  [[ -z ${CEREBRO_PYTHON:-} ]] || candidates=("$CEREBRO_PYTHON")
+  for version in 13 "$newest"; do
+    for python in "${candidates[@]}"; do
+      if is_up_to "$version" "$python"; then
+        command -v "$python"
+        return
+      fi
+    done
   done
 }
 
-# What apt has of those versions, with venv, as X.Y. Nothing where apt has not looked yet.
+# A version up to the given one that apt has, with venv, as X.Y. Nothing if apt has no package lists yet.
 python_of_apt() {
   local version
-  for version in 3.13 3.12 3.11; do
-    if [[ $(apt-cache policy "python$version-venv" 2>/dev/null) == *'Candidate: '[0-9]* ]]; then
+  for version in 3.13 3.12 3.11 3.10 3.14; do
+    if ((${version#3.} >= oldest && ${version#3.} <= $1)) &&
+      [[ $(apt-cache policy "python$version-venv" 2>/dev/null) == *'Candidate: '[0-9]* ]]; then
       echo "$version"
       return
     fi
@@ -81,10 +122,11 @@ look_for_missing() {
   has_server_with_plpython || missing+=("postgresql-plpython3-${server:-NN}")
   # The server's embedded Python is the system's Python. Worker sessions need psycopg2 in it.
   /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
-  python=$(find_python) || python=
+  python=$(find_python)
+  [[ -n $python || -z ${CEREBRO_PYTHON:-} ]] || die "CEREBRO_PYTHON=$CEREBRO_PYTHON cannot be used: $needs_python"
   if [[ -z $python ]]; then
     local version
-    version=$(python_of_apt)
+    version=$(python_of_apt "$newest")
     missing+=("python${version:-3.NN}" "python${version:-3.NN}-venv")
   elif ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
     missing+=("$([[ $python == /usr/bin/python3 ]] && echo python3-venv || echo "$(basename "$python")-venv")")
@@ -115,7 +157,7 @@ install_packages() {
   fi
   look_for_missing
   [[ " ${missing[*]} " != *" python3.NN "* ]] ||
-    die "the trainer needs Python 3.11 to 3.13, and apt has none of them; install one and set CEREBRO_PYTHON to its path"
+    die "$needs_python. apt has none of them: install one, and set CEREBRO_PYTHON to its path"
   say "installing ${missing[*]}"
   local quiet=/etc/postgresql-common/createcluster.d/cerebro_db.conf
   # Otherwise Debian's package would make a cluster and start it on port 5432.
@@ -128,8 +170,8 @@ install_packages() {
 }
 
 if [[ $only == yes ]]; then
-  python=$(find_python) || python=
-  [[ -n $python ]] || die "the trainer needs Python 3.11 to 3.13; install one and set CEREBRO_PYTHON to its path"
+  python=$(find_python)
+  [[ -n $python ]] || die "$needs_python: install one, and set CEREBRO_PYTHON to its path"
   "$python" -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv; on Debian: apt-get install python3-venv"
 else
   server=$(newest_server)
@@ -138,17 +180,6 @@ else
 fi
 
 # --- the pinned environment ------------------------------------------------------------------------------
-
-if [[ -n ${CEREBRO_HOME:-} ]]; then
-  home=$CEREBRO_HOME
-elif [[ $EUID == 0 ]]; then
-  home=/var/lib/cerebro
-else
-  home=${XDG_DATA_HOME:-$HOME/.local/share}/cerebro
-fi
-mkdir -p "$home" 2>/dev/null && [[ -w $home ]] || die "cannot write to $home; set CEREBRO_HOME to another place"
-home=$(cd "$home" && pwd)
-venv=$home/venv
 
 exec 9>"$home/.environment-lock"
 # Two installations at once would break the environment.
@@ -162,36 +193,48 @@ if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python
   printf '%s\n' "$version" >"$venv/.python"
 fi
 
-other=${CEREBRO_TENSORFLOW:-}
-if [[ $gpu == yes || -e $home/.gpu ]]; then # the folder of the environment may be made anew
-  [[ -z $other ]] || die "CEREBRO_TENSORFLOW and the builds for GPUs exclude each other: unset it, or remove $home/.gpu"
-  [[ $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
-  touch "$home/.gpu"
-  other=$(<"$clone/requirements-gpu.txt")
+rm -f "$home/.gpu" "$home/.jax-only"
+[[ $build != gpu && $build != jax-only ]] || touch "$home/.$build"
+pinned=requirements.txt
+if [[ $build == jax-only ]]; then
+  pinned=requirements-jax.txt
+elif ! is_up_to 13 "$python"; then
+  pinned=requirements-jax.txt
+  version=$(python_of_apt 13)
+  how="install Python 3.$oldest to 3.13, and set CEREBRO_PYTHON to its path"
+  [[ -z $version ]] || how="apt-get install python$version python$version-venv"
+  [[ -e $venv/.requirements.txt ]] ||
+    say "there is no TensorFlow for Python 3.14 yet, so this environment gets JAX alone." \
+      "For TensorFlow: $how; then run this again"
+elif [[ $build == gpu ]]; then
+  pinned=requirements-gpu.txt
 elif [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
   say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
 fi
 
 for set in "${sets[@]}"; do
-  wanted=$(<"$clone/$set")
-  if [[ -n $other && $set == requirements.txt ]]; then
-    wanted=$(grep -v '^tensorflow-cpu==' <<<"$wanted"; echo "$other")
+  wanted=$(<"$clone/${set/#requirements.txt/$pinned}")
+  hashes=(--require-hashes)
+  if [[ -n $other && $set == requirements.txt ]]; then # nobody has pinned the hashes of the other build
+    wanted=$(sed -e '/^ /d' -e 's/ \\$//' -e '/^tensorflow-cpu==/d' <<<"$wanted"; echo "$other")
+    hashes=()
   fi
   stamp=$(sha256sum <<<"$wanted" | cut -d' ' -f1)
   [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
-  say "installing the packages of $set (once, some minutes: TensorFlow is large)"
+  say "installing the packages of ${set/#requirements.txt/$pinned} (once; this may take some minutes)"
   rm -f "$venv/.$set"
   if [[ $set == requirements.txt ]]; then
-    # Two builds of TensorFlow have files of the same names, so the one that goes must go first.
-    for build in tensorflow tensorflow_cpu; do
-      ! compgen -G "$venv/lib/python3*/site-packages/$build-*.dist-info" >/dev/null ||
-        grep -q "^${build//_/-}==" <<<"$wanted" ||
-        "$venv/bin/python" -m pip uninstall --quiet --yes "$build" >&2 || die "pip could not remove $build (see above)"
+    # Two builds of TensorFlow have files of the same names, so the old build is removed first.
+    for old in tensorflow tensorflow_cpu; do
+      ! compgen -G "$venv/lib/python3*/site-packages/$old-*.dist-info" >/dev/null ||
+        grep -q "^${old//_/-}==" <<<"$wanted" ||
+        "$venv/bin/python" -m pip uninstall --quiet --yes "$old" >&2 || die "pip could not remove $old (see above)"
     done
   fi
   quiet=(--quiet)
   [[ ! -t 2 ]] || quiet=(--progress-bar on) # a person sees each package
-  "$venv/bin/python" -m pip install "${quiet[@]}" --no-input --disable-pip-version-check -r <(echo "$wanted") >&2 ||
+  "$venv/bin/python" -m pip install "${quiet[@]}" --no-input --disable-pip-version-check "${hashes[@]}" \
+    -r <(echo "$wanted") >&2 ||
     die "pip could not install $set (see above)"
   printf '%s\n' "$stamp" >"$venv/.$set"
 done

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ CLONE = Path(__file__).resolve().parents[1]
 KILLABLE = os.environ.get("CEREBRO_TEST_KILLABLE_DSN")
 GIVEN = KILLABLE or os.environ.get("CEREBRO_TEST_DSN")
 NOT_OURS = "CEREBRO_TEST_DSN names a server that is not ours"
+HAS_TENSORFLOW = find_spec("tensorflow") is not None
+if not HAS_TENSORFLOW:
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # for tests that import Keras themselves
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
 
 
@@ -74,6 +78,7 @@ def has_gpu() -> bool:
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "docker": (has_docker, "no Docker engine answers"),
     "gpu": (has_gpu, "no GPU here"),
+    "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),
     "same_machine": (lambda: _is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "cerebro_db"
+SETTINGS = ("keep_ready", "keep_compiled", "confine")  # of install.json; docs/install.md documents them
 HEADER = '\\echo Use "CREATE EXTENSION {} CASCADE" to load this file. \\quit\n'
 MARK = re.compile(r"^([ \t]*)@cerebro@[ \t]*$", re.MULTILINE)
 API_MARK = re.compile(r"^@api@[ \t]*$", re.MULTILINE)
@@ -207,12 +208,12 @@ def install_code(sources: Sources, to: Path, trainer_python: str, destdir: Path 
 
 
 def _settings(installed: Path) -> dict[str, object]:
-    """The administrator's settings, which a new installation keeps."""
+    """The administrator's settings, which a new installation keeps. It drops all other keys."""
     try:
         written = json.loads((installed / "install.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return written if isinstance(written, dict) else {}
+    return {name: written[name] for name in SETTINGS if name in written} if isinstance(written, dict) else {}
 
 
 def fingerprint(sources: Sources, trainer_python: str) -> str:

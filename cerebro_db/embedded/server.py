@@ -20,7 +20,7 @@ from .prefix import Prefix
 START_ATTEMPTS = 20
 START_PAUSE = 0.5  # seconds between two attempts
 # What the server, and so every function and trainer in it, sees of the caller's environment.
-PASSED_ON = re.compile(r"LANG|LC_.*|TZ|LD_LIBRARY_PATH|CUDA_.*|NVIDIA_.*|XLA_FLAGS|TF_.*")
+PASSED_ON = re.compile(r"TZ|LD_LIBRARY_PATH|CUDA_.*|NVIDIA_.*|XLA_FLAGS|TF_.*")
 
 
 def is_running(files: ClusterFiles) -> bool:
@@ -90,7 +90,13 @@ class Server:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-        return {**kept, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.files.path / "home")}
+        # _reason and ADVICE look for English words.
+        return {
+            **kept,
+            "LANG": "C.UTF-8",
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.files.path / "home"),
+        }
 
     def _write(self, name: str, text: str) -> None:
         self.account.write(self.files.data / name, text)

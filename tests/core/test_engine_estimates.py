@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 def test_optional_packages_have_the_versions_of_pyproject():
     pinned = (PROJECT / "pyproject.toml").read_text()
-    assert f'"{OPTUNA}"' in pinned and f"\n{OPTUNA}\n" in (PROJECT / "requirements.txt").read_text()
+    assert f'"{OPTUNA}"' in pinned and f"\n{OPTUNA} " in (PROJECT / "requirements.txt").read_text()
     assert all(f'{engine} = ["{package}"]' in pinned for engine, package in OPTIONAL_PACKAGES.items())
 
 

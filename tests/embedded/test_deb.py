@@ -90,9 +90,12 @@ def test_a_new_release_keeps_the_settings(tmp_path: Path) -> None:
 
     packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "1"}')
     assert configure().returncode == 0 and json.loads(kept.read_text()) == json.loads(packaged.read_text())
-    kept.write_text('{"trainer_python": "/other/python", "keep_ready": 60, "version": "1"}')
+    kept.write_text(
+        '{"trainer_python": "/other/python", "keep_ready": 60, "version": "1", "setup": "", "keep_redy": 1}'
+    )
     packaged.write_text('{"trainer_python": "/venv/bin/python", "version": "2", "setup": "it"}')
-    assert configure().returncode == 0
+    done = configure()
+    assert done.returncode == 0 and "loses keys that are no settings: keep_redy" in done.stderr
     assert json.loads(kept.read_text()) == {
         "trainer_python": "/other/python", "keep_ready": 60, "version": "2", "setup": "it",
     }  # fmt: skip
@@ -104,7 +107,7 @@ def test_a_new_release_keeps_the_settings(tmp_path: Path) -> None:
 
 def test_the_trainers_package_has_the_pinned_versions(built: Path, tmp_path: Path) -> None:
     root = unpacked(built / f"cerebro-db-trainer_{VERSION}_all.deb", tmp_path / "root")
-    for name in ("requirements.txt", "requirements-gpu.txt", "docker/install.sh"):
+    for name in ("requirements.txt", "requirements-gpu.txt", "requirements-jax.txt", "docker/install.sh"):
         assert (root / "usr/share/cerebro-db-trainer" / name).read_bytes() == (CLONE / name).read_bytes()
     assert os.access(root / "usr/sbin/cerebro-db-trainer-setup", os.X_OK)
 
@@ -125,7 +128,7 @@ def test_wrong_versions_are_refused(tmp_path: Path) -> None:
 def test_the_setup_command_explains_itself() -> None:
     shown = subprocess.run([SETUP, "--help"], capture_output=True, text=True)
     assert (
-        shown.returncode == 0 and "cerebro-db-trainer-setup [--gpu]" in shown.stdout and "set -eu" not in shown.stdout
+        shown.returncode == 0 and "cerebro-db-trainer-setup [--gpu |" in shown.stdout and "set -eu" not in shown.stdout
     )
     refused = subprocess.run([SETUP, "--dev"], capture_output=True, text=True)
     assert refused.returncode == 1 and "unknown argument --dev" in refused.stderr

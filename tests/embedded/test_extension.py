@@ -124,7 +124,7 @@ def test_settings_of_the_administrator_stay(sources: Sources, tmp_path: Path) ->
     to = tmp_path / "installed" / "python"
     extension.install_code(sources, to, "/old/python")
     file = to / "install.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "keep_ready": 60, "version": "0.0.1"}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "keep_ready": 60, "version": "0.0.1", "keep_redy": 1}))
     extension.install_code(sources, to, "/new/python")
     written = {"keep_ready": 60, "trainer_python": "/new/python", "version": sources.version}
     assert json.loads(file.read_text()) == written

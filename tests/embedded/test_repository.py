@@ -11,7 +11,7 @@ import pytest
 import tomllib
 
 import cerebro_db
-from cerebro_db.embedded.extension import EXTENSIONS
+from cerebro_db.embedded.extension import EXTENSIONS, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -37,6 +37,13 @@ def test_the_pgxn_metadata() -> None:
 def test_the_changelog_has_the_current_version() -> None:
     versions = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == cerebro_db.__version__
+
+
+def test_the_settings_that_an_installation_keeps_are_those_that_are_documented() -> None:
+    page = (ROOT / "docs" / "install.md").read_text().partition("\n## Settings\n")[2]
+    assert tuple(re.findall(r'^- `"(\w+)":', page, re.MULTILINE)) == SETTINGS
+    of_packages = (ROOT / "docker" / "packages" / "keep_settings.py").read_text()
+    assert f"KEPT = {(*SETTINGS, 'trainer_python')}".replace("'", '"') in of_packages
 
 
 def test_type_hints_are_packaged() -> None:

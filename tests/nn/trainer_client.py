@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from cerebro_db.core import frames, protocol
+from cerebro_db.core.engines import ENGINES, default_among
 from cerebro_db.core.protocol import (
     Evaluate,
     EvaluatedModel,
@@ -38,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "cerebro_db" / "nn" / "trainer_main.py"
 Json = dict[str, Any]
 A = TypeVar("A")
+USUAL_ENGINE = default_among([engine for engine, package in ENGINES.items() if find_spec(package)])
 
 
 class OrderFailed(Exception):
@@ -87,6 +91,9 @@ class Trainer:
     def __init__(
         self, folder: Path, *, confined: bool = False, first: Order[Any] | None = None, **settings: Any
     ) -> None:
+        engine = settings.get("engine", USUAL_ENGINE)
+        if engine in ENGINES and find_spec(ENGINES[engine]) is None:
+            pytest.skip(f"the engine {engine} is not installed")
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-I", str(MAIN), *([str(folder.parent), str(folder)] if confined else [])]
@@ -97,7 +104,7 @@ class Trainer:
         self.decoder = frames.Decoder()
         self.waiting: list[Json] = []
         self.progress: list[Progress] = []
-        usual = {"engine": "tensorflow", "threads": 1, "deterministic": True}
+        usual = {"engine": USUAL_ENGINE, "threads": 1, "deterministic": True}
         self._first = first or StartEngine(TrainerSettings(**{**usual, **settings}))
         self.send(self._first)  # the answer is read later, so that two trainers can start at once
         self._started: Any = None

@@ -129,7 +129,9 @@ def machine(jax: Any) -> list[Any]:
 
     devices = jax.devices()[:1]
     try:
-        kind = xla_client.get_topology_for_devices(devices).fingerprint()
+        topology = xla_client.get_topology_for_devices(devices)
+        # JAX for Python 3.10 has no fingerprint.
+        kind = topology.fingerprint() if hasattr(topology, "fingerprint") else topology.serialize().hex()
     except (jax.errors.JaxRuntimeError, NotImplementedError):  # a device's plug-in need not offer a topology
         kind = devices[0].device_kind
     # On GPUs the client's version names CUDA's, which can change without jaxlib's.

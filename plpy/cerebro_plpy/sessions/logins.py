@@ -27,7 +27,6 @@ import hmac
 import os
 import re
 import secrets
-import socket
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.entry import INTERNAL, entry
 from ..platform.base import FEWEST, StatementLimit
+from .refusals import ACCEPTED, refusal
 from .session import Session
 from .statement_slots import StatementSlots
 
@@ -51,7 +51,6 @@ ENROL = "cerebro_enrol"
 GROUP = "cerebro_worker"
 WORKER = "cerebro_w_"  # and the OID of the user, and random digits
 SCRAM_ROUNDS = 4096
-PROBE_WITHIN = 2.0  # seconds
 # Settings on which the values of views and casts depend: worker sessions have those of the caller's session.
 SAME = ("TimeZone", "DateStyle", "lc_monetary", "lc_numeric", "lc_time", "xmlbinary", "xmloption", "array_nulls",
         "default_text_search_config", "transform_null_equals")  # fmt: skip
@@ -131,7 +130,7 @@ def addresses() -> list[dict[str, Any]]:
         lines = (data_folder() / "postmaster.pid").read_text().splitlines()
         port, socket_folder, listen = int(lines[3]), lines[4].strip(), lines[5].strip()
     except (OSError, ValueError, IndexError) as error:  # the server removes the file when it ends
-        raise cannot_log_in([f"its postmaster.pid cannot be read ({error})"], answers=False) from error
+        raise cannot_log_in(ENROL, [f"its postmaster.pid cannot be read ({error})"], []) from error
     found: list[dict[str, Any]] = []
     if socket_folder:
         found.append({"host": os.path.abspath(socket_folder), "port": port})
@@ -192,7 +191,7 @@ def connect(
             )
         except psycopg2.OperationalError as error:
             problems.append(str(error).strip().splitlines()[-1])
-    raise cannot_log_in(problems, answers=any(map(is_answered, addresses())))
+    raise cannot_log_in(role, problems, [refusal(address, role, password, database) for address in addresses()])
 
 
 def _option(name: str, value: str) -> str:
@@ -202,43 +201,33 @@ def _option(name: str, value: str) -> str:
     return re.sub(r"([\s\\])", r"\\\1", value)
 
 
-def is_answered(address: dict[str, Any]) -> bool:
-    """Whether something accepts connections at an address."""
-    host, port = str(address["host"]), int(address["port"])
-    local = host.startswith("/")
-    with socket.socket(socket.AF_UNIX if local else socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.settimeout(PROBE_WITHIN)
-        try:
-            probe.connect(f"{host}/.s.PGSQL.{port}" if local else (host, port))
-        except OSError:
-            return False
-    return True
+ENDING = {"57P01", "57P02", "57P03"}  # it shuts down, has crashed, or is starting
+FULL, WRONG_PASSWORD = "53300", "28P01"
 
 
-# What libpq and the server say in English when it is not pg_hba.conf that keeps a session out.
-ENDING = re.compile(
-    r"shutting down|starting up|recovery mode|closed the connection|terminat|Connection refused|no answer"
-)
-FULL = re.compile(r"too many (clients|connections)|connection slots")
-
-
-def cannot_log_in(problems: Sequence[str], *, answers: bool) -> CannotConnect:
-    """The error for a server to which no address leads; ``answers``: whether it accepts connections at one of them."""
-    told = "; ".join(problems)
-    if not answers or ENDING.search(told):
+def cannot_log_in(role: str, problems: Sequence[str], refusals: Sequence[str | None]) -> CannotConnect:
+    """The error for a login that failed; ``refusals``: the SQLSTATE at each address, None where nothing answers."""
+    told, states = "; ".join(problems), {state for state in refusals if state is not None}
+    if not states or states & ENDING:
         return CannotConnect(
             "the server cannot open a worker session to itself: it has ended, or is ending or starting",
             detail=told,
             hint="When the server is back, SELECT cerebro.resume(run) continues a run. The server's log says why it"
             " ended.",
         )
-    if FULL.search(told):
+    if ACCEPTED in states:
+        return CannotConnect(
+            "the server could not open a worker session to itself for a moment",
+            detail=told,
+            hint="Repeat the call; SELECT cerebro.resume(run) continues a run.",
+        )
+    if FULL in states:
         return CannotConnect(
             "the server cannot open a worker session to itself: it has no connection left",
             detail=told,
             hint="End other sessions, train in fewer segments, or raise max_connections.",
         )
-    if f'password authentication failed for user "{ENROL}"' in told:
+    if role == ENROL and WRONG_PASSWORD in states:
         return CannotConnect(
             "the server cannot open a worker session to itself: the secret in its data folder is not the one that its"
             " roles know",
