@@ -2,10 +2,12 @@
 # Installs what cerebro_db needs on Debian or Ubuntu: missing system packages and the pinned Python environment.
 # The demo, the tests and the image use it. It is quick when nothing is missing.
 #
-#   docker/install.sh [--dev] [--gpu] [--no-link] [--environment-only]
+#   docker/install.sh [--dev] [--gpu | --jax-only | --tensorflow] [--no-link] [--environment-only]
 #
 # --dev      also installs what the tests and linters need
 # --gpu      installs builds of TensorFlow and JAX for NVIDIA GPUs, now and whenever this environment is brought up to date
+# --jax-only  installs JAX without TensorFlow, now and whenever this environment is brought up to date
+# --tensorflow  installs the usual set again, after --gpu or --jax-only: TensorFlow and JAX for processors
 # --no-link  makes no link .venv in the clone (for an image)
 # --environment-only  makes the Python environment, and installs neither system packages nor this code
 # Environment: CEREBRO_HOME (the folder of the environment), PG_CONFIG or GPHOME (a server that is there already),
@@ -19,12 +21,15 @@ die() { say "$*"; exit 1; }
 
 sets=(requirements.txt)
 link=yes
-gpu=no
+build=
 only=no
 for argument; do
   case $argument in
     --dev) sets+=(requirements-dev.txt) ;;
-    --gpu) gpu=yes ;;
+    --gpu | --jax-only | --tensorflow)
+      [[ -z $build || $build == "${argument#--}" ]] || die "--$build and $argument exclude each other"
+      build=${argument#--}
+      ;;
     --no-link) link=no ;;
     --environment-only) only=yes ;;
     *) die "unknown argument $argument" ;;
@@ -162,31 +167,42 @@ if [[ $(cat "$venv/.python" 2>/dev/null) != "$version" ]] || ! "$venv/bin/python
   printf '%s\n' "$version" >"$venv/.python"
 fi
 
+# Later calls without an argument keep what was chosen. The files are not in $venv, which may be made anew.
+if [[ -z $build ]]; then
+  for build in gpu jax-only tensorflow; do
+    [[ ! -e $home/.$build ]] || break
+  done
+fi
 other=${CEREBRO_TENSORFLOW:-}
-if [[ $gpu == yes || -e $home/.gpu ]]; then # the folder of the environment may be made anew
-  [[ -z $other ]] || die "CEREBRO_TENSORFLOW and the builds for GPUs exclude each other: unset it, or remove $home/.gpu"
-  [[ $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
-  touch "$home/.gpu"
+[[ -z $other || $build == tensorflow ]] ||
+  die "CEREBRO_TENSORFLOW and --$build exclude each other: unset it, or call docker/install.sh --tensorflow"
+[[ $build != gpu || $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
+rm -f "$home/.gpu" "$home/.jax-only"
+[[ $build == tensorflow ]] || touch "$home/.$build"
+pinned=requirements.txt
+if [[ $build == jax-only ]]; then
+  pinned=requirements-jax.txt
+elif [[ $build == gpu ]]; then
   other=$(<"$clone/requirements-gpu.txt")
 elif [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
   say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
 fi
 
 for set in "${sets[@]}"; do
-  wanted=$(<"$clone/$set")
+  wanted=$(<"$clone/${set/#requirements.txt/$pinned}")
   if [[ -n $other && $set == requirements.txt ]]; then
     wanted=$(grep -v '^tensorflow-cpu==' <<<"$wanted"; echo "$other")
   fi
   stamp=$(sha256sum <<<"$wanted" | cut -d' ' -f1)
   [[ $(cat "$venv/.$set" 2>/dev/null) == "$stamp" ]] && continue
-  say "installing the packages of $set (once, some minutes: TensorFlow is large)"
+  say "installing the packages of ${set/#requirements.txt/$pinned} (once; this may take some minutes)"
   rm -f "$venv/.$set"
   if [[ $set == requirements.txt ]]; then
-    # Two builds of TensorFlow have files of the same names, so the one that goes must go first.
-    for build in tensorflow tensorflow_cpu; do
-      ! compgen -G "$venv/lib/python3*/site-packages/$build-*.dist-info" >/dev/null ||
-        grep -q "^${build//_/-}==" <<<"$wanted" ||
-        "$venv/bin/python" -m pip uninstall --quiet --yes "$build" >&2 || die "pip could not remove $build (see above)"
+    # Two builds of TensorFlow have files of the same names, so the old build is removed first.
+    for old in tensorflow tensorflow_cpu; do
+      ! compgen -G "$venv/lib/python3*/site-packages/$old-*.dist-info" >/dev/null ||
+        grep -q "^${old//_/-}==" <<<"$wanted" ||
+        "$venv/bin/python" -m pip uninstall --quiet --yes "$old" >&2 || die "pip could not remove $old (see above)"
     done
   fi
   quiet=(--quiet)

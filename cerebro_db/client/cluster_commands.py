@@ -12,12 +12,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..core.engines import ENGINES
 from ..embedded.cluster import Cluster, UpResult
 from ..embedded.errors import ClusterError
 from ..embedded.files import option_of
 from .terminal import Terminal, confirm
 
-TRAINS_WITH = ("numpy", "keras", "tensorflow", "jax")  # the trainers of the cluster run in this environment
+TRAINS_WITH = ("numpy", "keras")  # and an engine: the trainers of the cluster run in this environment
 Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
 
 
@@ -62,7 +63,10 @@ def up(
 
     PG_CONFIG chooses the PostgreSQL installation; its default is the newest one with PL/Python.
     """
-    if missing := [package for package in TRAINS_WITH if not find_spec(package)]:
+    missing = [package for package in TRAINS_WITH if not find_spec(package)]
+    if not any(map(find_spec, ENGINES.values())):
+        missing.append("an engine (TensorFlow or JAX)")
+    if missing:
         raise ClusterError(
             f"This environment has the client only. Its models could not be trained without {', '.join(missing)}:"
             " pip install 'cerebro_db[trainer]'. To use the server of a database that is there, set CEREBRO_DSN or"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import model_columns
@@ -94,6 +96,8 @@ def _escaped(table: Name) -> str:
 
 
 def _keras() -> Any:
+    if "KERAS_BACKEND" not in os.environ and not find_spec("tensorflow") and find_spec("jax"):
+        os.environ["KERAS_BACKEND"] = "jax"  # Keras would only look for TensorFlow
     try:
         import keras
     except ImportError as error:

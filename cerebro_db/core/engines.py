@@ -12,7 +12,7 @@ from typing import Any
 
 ENGINES = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}  # engine -> its Python package
 DISPLAY_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
-DEFAULT = "tensorflow"
+DEFAULT = "tensorflow"  # of runs; where it is not installed, the first of ENGINES that is
 
 # The engines that docker/install.sh does not install, with the versions that pyproject.toml pins: PyTorch with CUDA is
 # larger than all other packages together.
@@ -38,6 +38,11 @@ MOST_THREADS = 256
 # second engine takes a segment 3 to 4 s, and the wrong engine takes at least twice as long as the right engine.  So a
 # trial cannot pay below 8 s.  From 15 s on, it saves more after a wrong first choice than it costs after a right one.
 SECOND_TRIAL_SECONDS = 15.0
+
+
+def default_among(installed: Sequence[str]) -> str | None:
+    """The engine of a call that names none, given the engines that are installed; None if no engine is installed."""
+    return next((engine for engine in ENGINES if engine in installed), None)
 
 
 def known_faster(architecture: Any, gpus: bool) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .architecture.precision import PRECISIONS
 from .documents import shown
-from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, MOST_THREADS
+from .engines import AUTO, AUTO_ENGINES, ENGINES, MOST_THREADS
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
@@ -104,11 +104,11 @@ _TABLE = (
         type=str,
         what="""The framework that trains: TensorFlow, JAX or PyTorch, all through Keras. auto picks, for each
         architecture, the engine that it expects to be faster, tensorflow or jax; if there is much to train, it
-        tries both and measures. With deterministic, auto is tensorflow. The column engine of
+        tries both and measures. With deterministic, auto is the default engine. The column engine of
         cerebro.leaderboard shows the choice.""",
         when="""jax is often faster for dense layers, tensorflow for convolutions on processors. auto, if you do not
         know. torch must be installed in the trainer's environment.""",
-        default=DEFAULT,
+        unset="tensorflow; jax, if only JAX is installed",
         choices=(*ENGINES, AUTO),
     ),
     Option(

@@ -90,7 +90,7 @@ unset number
 package=cerebro-db-trainer
 stage=$stages/$package
 install -D -m 755 "$clone/docker/install.sh" "$stage/usr/share/$package/docker/install.sh"
-install -m 644 "$clone"/requirements.txt "$clone"/requirements-gpu.txt "$stage/usr/share/$package/"
+install -m 644 "$clone"/requirements{,-gpu,-jax}.txt "$stage/usr/share/$package/"
 install -D -m 755 "$here/debian/cerebro-db-trainer-setup" "$stage/usr/sbin/cerebro-db-trainer-setup"
 mkdir -p "$stage/usr/share/man/man8"
 gzip -9nc "$here/debian/cerebro-db-trainer-setup.8" >"$stage/usr/share/man/man8/cerebro-db-trainer-setup.8.gz"

@@ -10,7 +10,7 @@ COMMENT ON FUNCTION cerebro.warm_up(text) IS
 once. Packing a table does the same, and so does a call that trains, on PostgreSQL. Frameworks that nobody uses are
 dropped after half an hour, or after the seconds that keep_ready in install.json says.
 
-- engine: tensorflow, jax or torch. NULL: tensorflow.';
+- engine: tensorflow, jax or torch. NULL: the default engine, which is tensorflow if it is installed, and else jax.';
 
 CREATE OR REPLACE FUNCTION cerebro.doctor(segments integer DEFAULT NULL)
 RETURNS TABLE (component text, check_name text, status text, found text, advice text)

@@ -53,10 +53,11 @@ class Home:
         log.unlink(missing_ok=True)
         return lines
 
-    def has(self, build: str) -> None:
+    def has(self, build: str | None) -> None:
         for other in self.packages.glob("tensorflow*"):
             other.rmdir()
-        (self.packages / f"{build}-2.21.0.dist-info").mkdir()
+        if build is not None:
+            (self.packages / f"{build}-2.21.0.dist-info").mkdir()
 
 
 @pytest.fixture
@@ -86,9 +87,26 @@ def test_builds_for_gpus_take_the_place_of_the_usual_one_and_stay(home: Home) ->
     assert home.install().returncode == 0
     assert builds(home.asked()) == ["jax-cuda12-pjrt", "jax-cuda12-plugin", "tensorflow"]
 
-    (home.folder / ".gpu").unlink()
-    assert home.install().returncode == 0
+    assert home.install("--tensorflow").returncode == 0
     assert builds(home.asked()) == ["uninstall tensorflow", "tensorflow-cpu"]
+    home.has("tensorflow_cpu")
+    assert home.install().returncode == 0 and home.asked() == [], "later calls need no --tensorflow"
+
+
+def test_jax_alone_stays_until_tensorflow_is_wanted_again(home: Home) -> None:
+    home.has("tensorflow_cpu")
+    done = home.install("--jax-only")
+    assert done.returncode == 0, done.stderr
+    asked = home.asked()
+    assert builds(asked) == ["uninstall tensorflow_cpu"] and "jax==0.10.2" in asked and "keras==3.15.1" in asked
+    home.has(None)
+    assert home.install().returncode == 0 and home.asked() == [], "later calls need no --jax-only"
+    done = home.install(CEREBRO_TENSORFLOW="tensorflow==2.21.0")
+    assert done.returncode == 1 and "exclude each other" in done.stderr
+    assert home.install("--tensorflow").returncode == 0
+    assert builds(home.asked()) == ["tensorflow-cpu"]
+    done = home.install("--jax-only", "--gpu")
+    assert done.returncode == 1 and "--jax-only and --gpu exclude each other" in done.stderr
 
 
 def test_another_build_of_tensorflow(home: Home) -> None:

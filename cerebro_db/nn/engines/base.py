@@ -190,8 +190,8 @@ def open_engine(name: str, *, threads: int | None, deterministic: bool, compiled
 def without_tensorflow() -> Iterator[None]:
     """Turns Keras' error about a missing TensorFlow into one that a user can act on.
 
-    Some of Keras' layers (RandomFlip, IntegerLookup) need TensorFlow with any engine. TensorFlow is installed, only not
-    imported, so Keras' advice to install it would mislead.
+    Some of Keras' layers (RandomFlip, IntegerLookup) need TensorFlow with any engine. TensorFlow may be installed,
+    only not imported, so Keras' advice to install it would mislead.
     """
     try:
         yield

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cerebro_db import __version__
-from cerebro_db.core.engines import DEFAULT, DISPLAY_NAMES
+from cerebro_db.core.engines import DISPLAY_NAMES, default_among
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -82,13 +82,18 @@ def engines(examined: Examined) -> Iterator[Row]:
     found = f"{counted(report.trainers, 'trainer')}; engines imported: {templates or 'none at present'}"
     yield Row("installation", "nursery", OK, found)
     names = ", ".join(DISPLAY_NAMES[engine] for engine in report.engines)
-    if DEFAULT not in report.engines:
+    default = default_among(report.engines)
+    if default is None:
         usual = "docker/install.sh makes the trainer's environment; make install TRAINER_PYTHON=… names another."
         advice = _setup(examined.here.installed) or usual
-        installed = f"{DISPLAY_NAMES[DEFAULT]} is not installed; installed: {names or 'none'}"
-        yield Row("installation", "engines", PROBLEM, installed, advice)
+        yield Row("installation", "engines", PROBLEM, "no engine is installed", advice)
     else:
-        yield Row("installation", "engines", OK, f"{names}: the option engine of a run chooses one")
+        yield Row(
+            "installation",
+            "engines",
+            OK,
+            f"{names}: the option engine of a run chooses one, default {DISPLAY_NAMES[default]}",
+        )
 
 
 def _setup(written: object) -> str | None:

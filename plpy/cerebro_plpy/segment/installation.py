@@ -25,6 +25,11 @@ def installation() -> dict[str, Any]:
         ) from error
 
 
+def installer() -> str:
+    """The command that makes the trainer's environment.  Packages of the system have their own."""
+    return installation().get("setup", "docker/install.sh")
+
+
 def cannot_start(python: str, error: Exception) -> TrainerFailed:
     return TrainerFailed(
         f"the trainer's Python cannot be started: {python}",

@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cerebro_db.core.errors import CerebroError, TrainerFailed
+from cerebro_db.core.engines import default_among
+from cerebro_db.core.errors import CerebroError, TrainerFailed, Unsupported
 from cerebro_db.core.nursery import (
     Ask,
     Ended,
@@ -33,7 +34,7 @@ from cerebro_db.core.nursery import (
 from ..database import listening
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
-from .installation import INSTALLATION, cannot_start, installation, last_lines
+from .installation import INSTALLATION, cannot_start, installation, installer, last_lines
 from .scratch import data_folder, has_ended, process_start
 
 ANSWERS_WITHIN = 2.0  # seconds; a nursery that takes longer hangs, and gets a successor
@@ -159,8 +160,8 @@ class Child:
                 self._status, self._over = message.status, True
 
 
-def prepare(engine: str, listen: Listen) -> None:
-    """Have the nursery import an engine, for a trainer that will be wanted soon.
+def prepare(engine: str | None, listen: Listen) -> None:
+    """Have the nursery import an engine (None: the default engine), for a trainer that will be wanted soon.
 
     Returns without waiting for the import, and reports no error: the call that starts the trainer reports it.
     """
@@ -175,7 +176,7 @@ def prepare(engine: str, listen: Listen) -> None:
         contextlib.suppress(CerebroError, Gone, OSError, KeyError, TypeError, AttributeError),
         contextlib.closing(connected(hurry)) as connection,
     ):
-        send(connection, Prepare(engine))
+        send(connection, Prepare(engine or default_engine(hurry)))
 
 
 def report(listen: Listen) -> Report:
@@ -190,6 +191,23 @@ def report(listen: Listen) -> Report:
                 raise TrainerFailed("the process that starts trainers does not answer", detail=str(error)) from error
     assert isinstance(message, Report)
     return message
+
+
+_defaults: dict[str, str] = {}  # version of the environment -> its default engine
+
+
+def default_engine(listen: Listen) -> str:
+    """The engine of a call that names none.  Asks the nursery once per session, and again after an upgrade."""
+    environment = version()
+    if environment not in _defaults:
+        engine = default_among(report(listen).engines)
+        if engine is None:
+            raise Unsupported(
+                "no engine is installed where the trainers are.",
+                hint=f"{installer()} makes the trainer's environment; make install TRAINER_PYTHON=… names another.",
+            )
+        _defaults[environment] = engine
+    return _defaults[environment]
 
 
 # -- the connection ------------------------------------------------------------------------------------------

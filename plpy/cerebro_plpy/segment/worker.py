@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError, DiskFull, InvalidArgument, TrainerFailed, WrongState
 from cerebro_db.core.protocol import (
     Average,
@@ -50,7 +49,7 @@ from ..database import listening
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
-from . import compiled, filling, inspection, memory
+from . import compiled, filling, inspection, memory, nursery
 from .prediction import SegmentPrediction
 from .row_cache import RowCache
 from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
@@ -142,7 +141,7 @@ class Segment:
         """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
         self.wake()
         self._require_folders()
-        settings = self.settings or TrainerSettings(DEFAULT)
+        settings = self.settings or TrainerSettings(nursery.default_engine(self.listen))
         engine = engine or settings.engine
         filling.require_engine(engine)
         trainer = self.trainers.get(engine)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef
@@ -18,8 +17,9 @@ from cerebro_db.core.records import dataclass
 
 from .. import platform
 from ..database.access import Database
+from ..database.cancellation import listener
 from ..platform.machine import cores
-from ..segment import current
+from ..segment import current, nursery
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine
@@ -35,7 +35,8 @@ PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing be
 def options(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> TrainerOptions:
     """What trainers are started with."""
     gpus = platform.require_gpus(db, use_gpus, keys)
-    return TrainerOptions((DEFAULT,), threads=max(1, cores() // len(keys)), gpus=tuple(gpus))
+    engine = nursery.default_engine(listener(db.plpy))
+    return TrainerOptions((engine,), threads=max(1, cores() // len(keys)), gpus=tuple(gpus))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import DEFAULT
 from cerebro_db.core.sql import sql
 
 from .. import platform
@@ -15,13 +14,14 @@ from ..segment.filling import require_engine
 
 @entry
 def warm_up(db: Database, engine: str | None) -> None:
-    everywhere(db, engine or DEFAULT)
+    everywhere(db, engine)
 
 
 @entry(called=INTERNAL)
-def warm_up_here(db: Database, engine: str) -> None:
+def warm_up_here(db: Database, engine: str | None) -> None:
     """On the server of a segment."""
-    require_engine(engine)
+    if engine is not None:
+        require_engine(engine)
     nursery.prepare(engine, listener(db.plpy))
 
 
@@ -35,12 +35,14 @@ def ahead(db: Database, engine: str) -> None:
         nursery.prepare(engine, listener(db.plpy))
 
 
-def everywhere(db: Database, engine: str = DEFAULT) -> None:
+def everywhere(db: Database, engine: str | None = None) -> None:
     """Have every server of segments import an engine, for trainers that will be wanted soon.  Nobody waits for it.
 
-    So does this server where it has no segments: cerebro.predict computes in its caller's session.
+    So does this server where it has no segments: cerebro.predict computes in its caller's session.  None is the default
+    engine of each server.
     """
-    require_engine(engine)
+    if engine is not None:
+        require_engine(engine)
     if platform.of(db).on_every_server:
         nursery.prepare(engine, listener(db.plpy))
     db.rows(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core.engines import DEFAULT, ENGINES
+from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.protocol import Suggest, Suggested, TrainerSettings
 from cerebro_db.core.search.space import Point
 from cerebro_db.core.search.tpe import Trial
 
 from ...database.access import Database
-from ...segment import current
+from ...database.cancellation import listener
+from ...segment import current, nursery
 
 
 class Suggestions:
@@ -22,7 +23,8 @@ class Suggestions:
         """``shares``: the models train in this session, too, by the same trainer."""
         self._db, self._shares = db, shares
         # The template of the run's engine is there already, so its fork takes the least memory.
-        self._settings = TrainerSettings(engine=engine if engine in ENGINES else DEFAULT, threads=1)
+        mine = engine if engine in ENGINES else nursery.default_engine(listener(db.plpy))
+        self._settings = TrainerSettings(engine=mine, threads=1)
         self._started = False
 
     def __call__(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core import documents, options
-from cerebro_db.core.engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, OPTIONAL_PACKAGES
+from cerebro_db.core.engines import AUTO, AUTO_ENGINES, ENGINES, OPTIONAL_PACKAGES
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
@@ -49,7 +49,7 @@ def choose_options(
         given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys)
     deterministic = given.get("deterministic", False)
-    engine, among = choose_engine(given.get("engine", DEFAULT), deterministic, listener(db.plpy))
+    engine, among = choose_engine(given.get("engine"), deterministic, listener(db.plpy))
     if engine != AUTO:
         warm_up.ahead(db, engine)  # the rest of what is done before training takes 0.2 s
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
@@ -103,22 +103,23 @@ def commit_option(db: Database, waits: bool | None) -> bool | None:
     return waits
 
 
-def choose_engine(engine: str, deterministic: bool, listen: Listen) -> tuple[str, tuple[str, ...]]:
+def choose_engine(engine: str | None, deterministic: bool, listen: Listen) -> tuple[str, tuple[str, ...]]:
     """The engine, or those among which a trial is to choose; all of them installed."""
-    if engine == DEFAULT or (engine == AUTO and deterministic):  # a trial would depend on the load
-        return DEFAULT, ()
+    if engine is None or (engine == AUTO and deterministic):  # a trial would depend on the load
+        return nursery.default_engine(listen), ()
     installed = nursery.report(listen).engines
     if engine == AUTO:
         among = tuple(one for one in AUTO_ENGINES if one in installed)
-        return (AUTO, among) if len(among) > 1 else ((*among, *installed)[0], ())
+        return (AUTO, among) if len(among) > 1 else (nursery.default_engine(listen), ())
     if engine not in installed:
         package, python = ENGINES[engine], installation.installation()["trainer_python"]
         pinned = OPTIONAL_PACKAGES.get(engine)
-        how = f"{python} -m pip install {pinned}, on every host" if pinned else "docker/install.sh does"
+        with_tensorflow = f"{installation.installer()}{' --tensorflow' if engine == 'tensorflow' else ''}"
+        how = f"{python} -m pip install {pinned}" if pinned else with_tensorflow
         raise Unsupported(
             f"the engine '{engine}' is not installed where the trainers are.",
-            hint=f"Use one of: {', '.join(installed)}; or have the package {package} installed into the"
-            f" trainer's environment ({how}).",
+            hint=f"Installed: {', '.join(installed) or 'none'}. Leave the option engine out, or install the package"
+            f" {package} into the trainer's environment on every host: {how}",
         )
     return engine, ()
 
