@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The image's entry point, with the variables of the image postgres (docs/containers.md). It makes the data folder at the
-# first start, updates the extension after an upgrade of the image, and then becomes PostgreSQL.
+# The image's entry point, with the variables of the image postgres (docs/containers.md). It makes the data folder at
+# the first start, updates the extension after an upgrade of the image, and then becomes PostgreSQL.
 # Arguments go to postgres: docker run … cerebro_db -c shared_buffers=4GB
 set -euo pipefail
 
@@ -31,17 +31,18 @@ fi
 
 export POSTGRES_USER=${POSTGRES_USER:-postgres} POSTGRES_DB=${POSTGRES_DB:-cerebro}
 method=${POSTGRES_HOST_AUTH_METHOD:-scram-sha-256}
-unfinished=$PGDATA/cerebro_db.unfinished # there until the first start is complete
-known=$PGDATA/cerebro_db.version         # the version of the extension that the databases have been updated to
+unfinished=$PGDATA/cerebro_unfinished # there until the first start is complete
+known=$PGDATA/cerebro_version         # the version of the extension that the databases have been updated to
 version=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" "$(pg_config --sharedir)/extension/cerebro_db.control")
 
 run_psql() { psql --quiet --no-psqlrc --no-password --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" "$@"; }
 
-# Starts a server that only this script can reach: it has no network address, and asks nobody but workers for a password.
+# Starts a server without a network address. It asks nobody but worker sessions for a password.
 start_server() {
   rules=$(mktemp)
   printf 'local  all  %s\n' '+cerebro_worker  scram-sha-256' 'all  trust' >"$rules"
-  pg_ctl --silent --wait --timeout=86400 --options="$(printf '%q ' "$@" -c listen_addresses= -c hba_file="$rules")" start
+  set -- "$@" -c listen_addresses= -c hba_file="$rules"
+  pg_ctl --silent --wait --timeout=86400 --options="$(printf '%q ' "$@")" start
 }
 
 stop_server() {
@@ -114,7 +115,7 @@ run_users_scripts() {
 first_start() {
   [[ -n ${POSTGRES_PASSWORD:-} || $method == trust ]] ||
     die "set POSTGRES_PASSWORD (or POSTGRES_PASSWORD_FILE) to the password that the user $POSTGRES_USER gets"
-  [[ $method != trust ]] || say 'POSTGRES_HOST_AUTH_METHOD=trust lets everybody who reaches the server log in as anybody'
+  [[ $method != trust ]] || say 'POSTGRES_HOST_AUTH_METHOD=trust: whoever reaches the server can log in as any user'
   mkdir -p "$PGDATA"
   trap undo_first_start EXIT
   trap 'exit 1' INT TERM
