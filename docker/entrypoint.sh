@@ -25,7 +25,7 @@ if [[ $EUID == 0 ]]; then
   chmod 700 "$PGDATA"
   # /var/run may be a new tmpfs, and the volume may come from an image with another number of the account.
   install -d -m 3777 -o postgres -g postgres /var/run/postgresql
-  find "$PGDATA" ! -user postgres -exec chown postgres:postgres {} +
+  find "$PGDATA" ! -user postgres -exec chown --no-dereference postgres:postgres {} +
   exec setpriv --reuid=postgres --regid=postgres --init-groups "$0" "$@"
 fi
 
@@ -132,9 +132,16 @@ first_start() {
 
 # In each database that has the extension. A database in which this fails keeps its version, and the log names it.
 update_extension() {
-  local database failed=no
+  local database databases failed=no
   start_server "$@"
-  while read -r database; do
+  mapfile -t databases < <(run_psql --dbname=postgres --tuples-only --no-align \
+    --command='SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname')
+  if [[ ${#databases[@]} == 0 ]]; then
+    failed=yes
+    say "the databases keep their version of the extension (see above). Set POSTGRES_USER to a superuser, or in each" \
+      "database: ALTER EXTENSION cerebro_db UPDATE"
+  fi
+  for database in "${databases[@]}"; do
     run_psql --dbname="$database" <<'SQL' || {
 SELECT format('ALTER EXTENSION %I UPDATE', name) FROM pg_available_extensions
  WHERE name IN ('cerebro_db', 'cerebro_db_madlib') AND installed_version <> default_version ORDER BY name \gexec
@@ -143,8 +150,7 @@ SQL
       say "the database $database keeps its version of the extension (see above)." \
         "As a superuser in it: ALTER EXTENSION cerebro_db UPDATE"
     }
-  done < <(run_psql --dbname=postgres --tuples-only --no-align \
-    --command='SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname')
+  done
   stop_server fast
   [[ $failed == yes ]] || echo "$version" >"$known"
 }
