@@ -160,22 +160,28 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
     except ClusterError as error:
         if not has_docker():
             pytest.fail(f"no server to test on: {error} Or set CEREBRO_TEST_DSN.", pytrace=False)
-        yield from _container()
+        yield from _container(request.getfixturevalue("image"))
         return
     yield request.getfixturevalue("cluster").dsn()
 
 
-def _container() -> Iterator[str]:
-    from testcontainers.core.container import DockerContainer
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The image of this clone. It stays, so that the next session builds only what has changed since."""
     from testcontainers.core.image import DockerImage
+
+    made = DockerImage(path=str(CLONE), dockerfile_path="docker/Dockerfile", tag="cerebro_db:test", clean_up=False)
+    return str(made.build())
+
+
+def _container(image: str) -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
     from testcontainers.core.waiting_utils import wait_for_logs
 
     password = secrets.token_hex(8)
-    with (
-        DockerImage(path=str(CLONE), dockerfile_path="docker/Dockerfile", tag="cerebro_db:test") as image,
-        DockerContainer(str(image)).with_env("POSTGRES_PASSWORD", password).with_exposed_ports(5432) as container,
-    ):
-        wait_for_logs(container, "ready to accept connections", timeout=120)
+    with DockerContainer(image).with_env("POSTGRES_PASSWORD", password).with_exposed_ports(5432) as container:
+        # The first server that is ready is that of the first start, which has no network address.
+        wait_for_logs(container, "(?s)ready to accept.*ready to accept", timeout=120)
         where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
         yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import psycopg2
 import pytest
 
@@ -110,3 +113,14 @@ def test_trainers_share_the_memory_of_the_framework() -> None:
     assert machine.memory_of_trainers(7) == pytest.approx(alone + 6 * each)
     more = machine.memory_of_trainers(2, state_bytes=1000, rows_bytes=500)
     assert more - machine.memory_of_trainers(2) == 2 * (3 * 1000 + 500), "states and rows are each trainer's own"
+
+
+def test_a_container_may_have_fewer_processors_than_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    assert machine.cores() == 8
+    for limit, processors in {"max 100000": 8, "150000 100000": 2, "50000 100000": 1, "1600000 100000": 8}.items():
+        (tmp_path / "cpu.max").write_text(f"{limit}\n")
+        assert machine.cores() == processors, limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from pathlib import Path
@@ -105,4 +106,9 @@ def gpus_here(db: Database) -> int:
 
 
 def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The processors of the machine, or as many as the container may keep busy if these are fewer."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # "max 100000": no limit
+        found = min(found, math.ceil(quota / period))
+    return found
