@@ -180,8 +180,8 @@ def _container(image: str) -> Iterator[str]:
 
     password = secrets.token_hex(8)
     with DockerContainer(image).with_env("POSTGRES_PASSWORD", password).with_exposed_ports(5432) as container:
-        # The first server that is ready is that of the first start, which has no network address.
-        wait_for_logs(container, "(?s)ready to accept.*ready to accept", timeout=120)
+        # The server of the first start is ready before that, and has no network address.
+        wait_for_logs(container, "(?s)the first start is complete.*ready to accept connections", timeout=120)
         where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
         yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
 
