@@ -108,6 +108,7 @@ def changed(model: keras.Model, shape: tuple[int, ...], programs: Programs, fold
     ]
 
 
+@pytest.mark.tensorflow
 def test_every_variable_of_every_layer_is_as_it_was(tmp_path: Path) -> None:
     programs = Programs(open_engine("tensorflow", threads=None, deterministic=False))
     found = layers_by_shape()
