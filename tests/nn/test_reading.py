@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from cerebro_db.core.architecture import allowlist, reading
 from cerebro_db.core.protocol import ModelState, Origin, Predict, StateRef
