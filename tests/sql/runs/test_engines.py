@@ -363,6 +363,16 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
     with pytest.raises(Unsupported, match="'torch' is not installed") as caught:
         options.choose_engine("torch", False, listen)
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
+    with pytest.raises(Unsupported, match="no engine is installed"):
+        options.choose_engine(None, False, listen)
+    monkeypatch.setattr(nursery, "_defaults", {})
+    monkeypatch.setattr(nursery, "report", lambda listen: Report(["jax"], 0))
+    assert options.choose_engine(None, False, listen) == ("jax", ())
+    for deterministic in (False, True):
+        assert options.choose_engine("auto", deterministic, listen) == ("jax", ())
+    with pytest.raises(Unsupported, match="'tensorflow' is not installed") as caught:
+        options.choose_engine("tensorflow", False, listen)
+    assert caught.value.hint.startswith("Installed: jax.") and "install.sh --tensorflow" in caught.value.hint
     monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
     assert options.choose_engine("auto", False, listen) == ("auto", ("tensorflow", "jax"))
     assert options.choose_engine("torch", True, listen) == ("torch", ())
