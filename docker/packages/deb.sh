@@ -94,7 +94,7 @@ install -m 644 "$clone"/requirements{,-gpu,-jax}.txt "$stage/usr/share/$package/
 install -D -m 755 "$here/debian/cerebro-db-trainer-setup" "$stage/usr/sbin/cerebro-db-trainer-setup"
 mkdir -p "$stage/usr/share/man/man8"
 gzip -9nc "$here/debian/cerebro-db-trainer-setup.8" >"$stage/usr/share/man/man8/cerebro-db-trainer-setup.8.gz"
-write_package trainer 'Depends: python3 (>= 3.11), python3-venv' 'Recommends: ca-certificates' \
+write_package trainer 'Depends: python3 (>= 3.10), python3-venv' 'Recommends: ca-certificates' \
   'Description: environment of the processes that train for cerebro_db' \
   ' cerebro_db trains in processes that have TensorFlow, JAX and Optuna. Debian has' \
   ' no packages of these. This package has the command cerebro-db-trainer-setup,' \

@@ -138,6 +138,7 @@ def test_a_rehearsal_says_what_each_way_costs(trainer: Trainer) -> None:
     assert 0 < found.alone < 1 and 0 < found.fused < 1
 
 
+@pytest.mark.tensorflow
 def test_tensorflow_trains_one_at_a_time(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path)
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))

@@ -16,6 +16,7 @@ from cerebro_db.core.protocol import CustomFunction, Describe, StartEngine, Trai
 from tests.nn import configurations as c
 from tests.nn.trainer_client import Trainer, full
 
+pytestmark = pytest.mark.tensorflow
 CROSS = "categorical_crossentropy"
 CONFIGURATIONS = {
     "dropout and moving statistics": (c.noisy_mlp(), c.DIGITS, c.configuration(c.noisy_mlp(), CROSS)),

@@ -65,6 +65,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.tensorflow
 def test_a_recipe_gives_what_is_built(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from cerebro_db.nn.models import build
 
@@ -78,6 +79,7 @@ def test_a_recipe_gives_what_is_built(name: str, monkeypatch: pytest.MonkeyPatch
         assert same(one.get_all(), expected[seed]), seed
 
 
+@pytest.mark.tensorflow
 def test_a_recipe_that_is_wrong_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another version of Keras drew in another way."""
     from cerebro_db.nn.models import initial
@@ -92,6 +94,7 @@ def test_a_recipe_that_is_wrong_is_not_followed(monkeypatch: pytest.MonkeyPatch)
     assert one._recipe is None
 
 
+@pytest.mark.tensorflow
 def test_without_a_learning_rate_the_model_is_built() -> None:
     expected = program("dropout", 3).get_all()
     one = program("dropout", 1, learning_rate=0.01)

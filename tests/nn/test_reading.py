@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from cerebro_db.core.architecture import allowlist, reading
 from cerebro_db.core.protocol import ModelState, Origin, Predict, StateRef
@@ -108,6 +109,7 @@ def changed(model: keras.Model, shape: tuple[int, ...], programs: Programs, fold
     ]
 
 
+@pytest.mark.tensorflow
 def test_every_variable_of_every_layer_is_as_it_was(tmp_path: Path) -> None:
     programs = Programs(open_engine("tensorflow", threads=None, deterministic=False))
     found = layers_by_shape()

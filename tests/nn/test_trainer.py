@@ -137,6 +137,7 @@ def test_load_and_drop_rows(trainer: Trainer) -> None:
     failure("BadData", trainer, LoadRows(handle="x", layout=c.DIGITS, rows=8, files=files))
 
 
+@pytest.mark.tensorflow
 def test_describe_is_exact(trainer: Trainer) -> None:
     configuration = c.configuration(c.noisy_mlp(), CATEGORICAL)
     answer = trainer(Describe(configuration, c.DIGITS))

@@ -114,6 +114,7 @@ def automatic(flowers: Lab) -> int:
     return flowers.fit("train", "by_trial", "mst", 1, options={"engine": "auto", "seed": 5})
 
 
+@pytest.mark.tensorflow
 def test_a_short_run_tries_the_likelier_engine_only_and_says_so(flowers: Lab, automatic: int) -> None:
     told = flowers(BUILT, automatic)
     assert [key for key, _ in told] == [1, 2, 3, 4]
@@ -128,6 +129,7 @@ def test_a_short_run_tries_the_likelier_engine_only_and_says_so(flowers: Lab, au
     assert flowers.value("SELECT options ->> 'engine' FROM run WHERE run = %s", automatic) == "auto"
 
 
+@pytest.mark.tensorflow
 def test_convolutions_are_trained_with_tensorflow(flowers: Lab) -> None:
     """Without a trial.  In a run with a convolution, other configurations are tried with TensorFlow first."""
     convolving = flowers.architecture(
@@ -159,6 +161,7 @@ def built_of_a_long_run(lab: Lab, output: str, selection: str) -> list[tuple[int
     return lab(BUILT, run)
 
 
+@pytest.mark.tensorflow
 def test_where_there_is_much_to_do_both_are_tried(flowers: Lab) -> None:
     model = flowers.architecture(flower_model(9))
     flowers.selection("nine", [(model, f"optimizer='Adam(lr={rate})', {CROSS}", FIT) for rate in (0.1, 0.01)])
@@ -172,6 +175,7 @@ def test_where_there_is_much_to_do_both_are_tried(flowers: Lab) -> None:
         assert set(detail["trial"]) == {"tensorflow", "jax"} and "of_run" in detail and "tried" not in detail
 
 
+@pytest.mark.tensorflow
 def test_of_what_is_on_record_only_the_missing_engine_is_tried(flowers: Lab) -> None:
     model = flowers.architecture(flower_model(10))
     flowers.selection("ten", [(model, f"optimizer='Adam(lr=0.1)', {CROSS}", FIT)])
@@ -202,6 +206,7 @@ def test_a_replay_takes_the_engines_of_the_run(flowers: Lab, automatic: int) -> 
     assert losses(flowers, again) == losses(flowers, automatic)[:4]
 
 
+@pytest.mark.tensorflow
 def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) -> None:
     """A run with other learning rates and iterations reuses the trials.  Only the estimates are computed again."""
     rates = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.02, 0.03)]
@@ -216,6 +221,7 @@ def test_what_was_tried_once_is_not_tried_again(flowers: Lab, automatic: int) ->
     assert engines(flowers, again) == [detail["engine"] for _, detail in told]
 
 
+@pytest.mark.tensorflow
 def test_what_is_compiled_once_is_weighed_once(flowers: Lab) -> None:
     """Configurations with different penalties share one compiled program, so its compilation counts once."""
 
@@ -233,6 +239,7 @@ def test_what_is_compiled_once_is_weighed_once(flowers: Lab) -> None:
     assert [detail["trial"] for _, detail in second] == [detail["trial"] for _, detail in first]
 
 
+@pytest.mark.tensorflow
 def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) -> None:
     """A trial with another optimizer, architecture or input is not reused."""
     model = flowers.value("SELECT min(model_id) FROM mst")
@@ -242,6 +249,7 @@ def test_a_trial_of_something_else_says_nothing(flowers: Lab, automatic: int) ->
     assert set(detail["tried"]) == {"jax"} and "of_run" not in detail
 
 
+@pytest.mark.tensorflow
 def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -> None:
     (form,) = {detail["form"] for _, detail in flowers(BUILT, automatic) if detail["parameters"] < 100}
     model = flowers.value("SELECT min(model_id) FROM mst")
@@ -261,12 +269,14 @@ def test_events_that_a_user_made_up_harm_nothing(flowers: Lab, automatic: int) -
         flowers("DROP TABLE made_up, made_up_info, made_up_summary")
 
 
+@pytest.mark.tensorflow
 def test_a_deterministic_run_is_not_left_to_a_trial(flowers: Lab) -> None:
     found = flowers.fit("train", "pinned", "mst", 1, options={"engine": "auto", "deterministic": True})
     assert engines(flowers, found) == ["tensorflow"] * 4
     assert not any("trial" in detail for _, detail in flowers(BUILT, found))
 
 
+@pytest.mark.tensorflow
 def test_what_one_engine_cannot_build_the_other_may(flowers: Lab) -> None:
     """If a trial fails with one engine, the configuration trains with the other.  It fails only if all trials fail."""
     picky = flowers.architecture(NEEDS_TENSORFLOW)
@@ -353,6 +363,16 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
     with pytest.raises(Unsupported, match="'torch' is not installed") as caught:
         options.choose_engine("torch", False, listen)
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
+    with pytest.raises(Unsupported, match="no engine is installed"):
+        options.choose_engine(None, False, listen)
+    monkeypatch.setattr(nursery, "_defaults", {})
+    monkeypatch.setattr(nursery, "report", lambda listen: Report(["jax"], 0))
+    assert options.choose_engine(None, False, listen) == ("jax", ())
+    for deterministic in (False, True):
+        assert options.choose_engine("auto", deterministic, listen) == ("jax", ())
+    with pytest.raises(Unsupported, match="'tensorflow' is not installed") as caught:
+        options.choose_engine("tensorflow", False, listen)
+    assert caught.value.hint.startswith("Installed: jax.") and "install.sh --tensorflow" in caught.value.hint
     monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
     assert options.choose_engine("auto", False, listen) == ("auto", ("tensorflow", "jax"))
     assert options.choose_engine("torch", True, listen) == ("torch", ())
@@ -388,6 +408,7 @@ def test_building_counts_as_well() -> None:
     assert next(iter(estimated_seconds(trials, [32, 64, 128, 256, 512, 1024], 10_000))) == "tensorflow"
 
 
+@pytest.mark.tensorflow
 def test_a_model_that_its_engine_cannot_train_goes_on_with_another(flowers: Lab) -> None:
     """The run's engine is JAX by a trial of the first model; the next one has a layer that needs TensorFlow."""
     found = flowers.value(

@@ -255,6 +255,7 @@ def test_more_models_train_at_once_where_visits_are_short_and_all_models_will_tr
     assert at_once("at_once_larger_tpe", method="tpe", source_table="meadow_packed") == 4
 
 
+@pytest.mark.tensorflow  # JAX's loss stays finite
 def test_one_bad_point_fails_alone(flowers: Lab) -> None:
     """A point that nobody can know to be bad before it trains: the loss of its rate is not finite."""
     space = {"architecture": FLAT, "loss": "mse", "optimizer": "sgd", "learning_rate": {"choice": [0.01, 1e38]}}
@@ -329,7 +330,7 @@ def test_a_fit_refuses_what_only_a_search_can_do(flowers: Lab, option: Any, more
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "auto"])
+@pytest.mark.parametrize("engine", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "auto"])
 def test_a_budget_that_is_spent_before_the_first_proposal(flowers: Lab, engine: str) -> None:
     spent = {"budget": {"seconds": 0.000001}, "engine": engine}
     with pytest.raises(psycopg2.Error, match="the search proposed no configuration"):
