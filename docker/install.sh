@@ -59,7 +59,7 @@ other=${CEREBRO_TENSORFLOW:-}
 # The minor versions of Python 3 for which there are wheels of all packages.
 oldest=10
 newest=14
-[[ $build != gpu ]] || oldest=11
+[[ $build != gpu && ${#sets[@]} == 1 ]] || oldest=11 # with the tests' packages, too
 [[ $build != tensorflow && $build != gpu && -z $other ]] || newest=13 # the newest with TensorFlow
 
 # --- packages ------------------------------------------------------------------------------------------

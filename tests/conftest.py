@@ -81,12 +81,12 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),
-    "same_machine": (lambda: _is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),
+    "same_machine": (lambda: is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),
     "greenplum": (lambda: _is_greenplum(GIVEN), "CEREBRO_TEST_DSN names no Greenplum"),
 }
 
 
-def _is_here(dsn: str | None) -> bool:
+def is_here(dsn: str | None) -> bool:
     host = parse_dsn(dsn).get("host", "/") if dsn else "/"
     return host.startswith("/") or host in ("localhost", "127.0.0.1", "::1")
 
@@ -192,7 +192,7 @@ def data_folder(server: str) -> Path:
     with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_catalog.current_setting('data_directory')")
         folder = Path(cursor.fetchone()[0])
-    if not _is_here(server) or not os.access(folder, os.R_OK):
+    if not is_here(server) or not os.access(folder, os.R_OK):
         pytest.skip("the server's files cannot be looked at from here")
     return folder
 

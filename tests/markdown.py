@@ -16,4 +16,6 @@ def plain(text: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 118)
+    return textwrap.fill(
+        " ".join(text.split()), 118, break_on_hyphens=False, break_long_words=False
+    )  # a link stays whole

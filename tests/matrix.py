@@ -27,7 +27,7 @@ from typing import Any
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.installation import PACKAGED, Installation
 from tests.bench.results import packages
-from tests.conftest import CLONE, GIVEN, TRAINER, connect
+from tests.conftest import CLONE, GIVEN, TRAINER, connect, is_here
 
 Json = dict[str, Any]
 FOLDER = CLONE / "build" / "matrix"
@@ -37,6 +37,7 @@ BLOCK = re.compile(r"(<!-- matrix -->\n).*?(\n<!-- end -->)", re.DOTALL)
 PYTHON = """CREATE FUNCTION pg_temp.v() RETURNS text LANGUAGE plpython3u AS
 'import platform; return platform.python_version()'"""
 FORKS = re.compile(r"\((Greenplum|Apache Cloudberry)(?: Database)? ([\d.]+)")
+ENGINES = {"TensorFlow", "JAX", "PyTorch"}
 EXCEPT_RESULTS = "docs/versions.*"  # writing the table changes nothing that is tested
 
 
@@ -80,16 +81,17 @@ def described(dsn: str) -> Json:
     return {
         "server": name,
         "server_python": python,
-        "system": platform.freedesktop_os_release()["PRETTY_NAME"] if sys.version_info >= (3, 10) else "",
+        "system": platform.freedesktop_os_release()["PRETTY_NAME"] if is_here(dsn) else "another machine",
         "trainer": {"Python": platform.python_version(), **packages()},
     }
 
 
 def run_one(server: Json, environment: dict[str, str], tests: Sequence[str]) -> Path:
     name = re.sub(r"\W+", "-", f"{server['server']} {server['system']}").strip("-").lower()
-    report = FOLDER / f"{name}.xml"
     jobs = "0" if GIVEN else os.environ.get("JOBS", "2")
     several = ["--numprocesses", jobs, "--dist", "loadfile", "--no-loadscope-reorder"]
+    name += "-part" if tests else ""
+    report = FOLDER / f"{name}.xml"
     cases = pytest(environment, report, *several, *tests)
     if failed := [case for case, (outcome, _) in cases.items() if outcome == "failed"]:
         again = pytest(environment, report, "--last-failed", "--last-failed-no-failures", "none", *tests)
@@ -98,6 +100,7 @@ def run_one(server: Json, environment: dict[str, str], tests: Sequence[str]) -> 
         "commit": git("log", "-1", "--format=%H", "--", ".", f":!{EXCEPT_RESULTS}") or os.environ.get("COMMIT", ""),
         "uncommitted": bool(git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{EXCEPT_RESULTS}")),
         "date": time.strftime("%Y-%m-%d"),
+        "tests": list(tests),
         **server,
         **counted(cases),
     }
@@ -158,8 +161,11 @@ def git(*arguments: str) -> str:
 
 
 def merged(old: Sequence[Json], new: Sequence[Json]) -> list[Json]:
-    """A new result takes the place of an old one of the same server, system and Python."""
-    by_server = {(one["server"], one["system"], one["server_python"]): one for one in [*old, *new]}
+    """A new result takes the place of an old one of the same server, system, Python and engines."""
+    by_server = {
+        (one["server"], one["system"], one["server_python"], *sorted(ENGINES & set(one["trainer"]))): one
+        for one in [*old, *new]
+    }
     return sorted(
         by_server.values(), key=lambda one: (one["server"].split()[0] != "PostgreSQL", natural(one["server"]))
     )
@@ -179,7 +185,7 @@ def table(results: Sequence[Json]) -> str:
     ]
     for one in results:
         trainer = ", ".join(
-            f"{name} {version}" for name, version in one["trainer"].items() if name in ("Python", "TensorFlow", "JAX")
+            f"{name} {version}" for name, version in one["trainer"].items() if name == "Python" or name in ENGINES
         )
         cells = [shown(one["suites"][name]) if name in one["suites"] else "–" for name in suites]
         lines.append(
@@ -214,9 +220,14 @@ def load() -> list[Json]:
 def main(arguments: Sequence[str]) -> None:
     what, *rest = arguments
     if what == "run":
-        run([one for one in rest if one.endswith("pg_config")], [one for one in rest if not one.endswith("pg_config")])
-        return
-    results = merged(load(), [json.loads(Path(name).read_text(encoding="utf-8")) for name in rest])
+        files = run(
+            [one for one in rest if one.endswith("pg_config")], [one for one in rest if not one.endswith("pg_config")]
+        )
+        sys.exit(any(json.loads(file.read_text(encoding="utf-8"))["failures"] for file in files))
+    new = [json.loads(Path(name).read_text(encoding="utf-8")) for name in rest]
+    if partial := [one["server"] for one in new if one["tests"]]:
+        sys.exit(f"not all tests ran: {', '.join(partial)}")
+    results = merged(load(), new)
     RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """Plans ``cerebro.train``: the architectures, the space, and the numbers of configurations and epochs.
 
 The plan depends on the packed columns, the number of rows and the budget.  The numbers were chosen by the measurements
-in docs/train.md.
+in docs/accuracy.md.
 """
 
 from __future__ import annotations

@@ -123,6 +123,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @every_page
+def test_no_link_is_broken_in_two(page: Path) -> None:
+    assert re.findall(r"\]\([^)\s]*\s[^)]*\)", page.read_text()) == []
+
+
+@every_page
 def test_files_and_folders_are_there(page: Path) -> None:
     assert [path for path in sorted(paths(page.read_text()) - EXAMPLES) if not is_there(path)] == []
 

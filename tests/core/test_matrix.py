@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from tests import matrix
 
 REPORT = """<testsuites><testsuite>
@@ -18,6 +23,7 @@ def result(server: str, **more: object) -> matrix.Json:
         "commit": "abcdef0123",
         "uncommitted": False,
         "date": "2026-01-02",
+        "tests": [],
         "server": server,
         "server_python": "3.11.2",
         "system": "Debian 12",
@@ -46,6 +52,17 @@ def test_a_new_result_replaces_that_of_the_same_server() -> None:
     found = matrix.merged(old, [again])
     assert [one["server"] for one in found] == ["PostgreSQL 9.6", "PostgreSQL 15.20", "Greenplum 7.0.0"]
     assert found[1]["date"] == "2026-02-03"
+    without = result("PostgreSQL 15.20", trainer={"Python": "3.14.0", "JAX": "0.10"})
+    assert len(matrix.merged(found, [without])) == 3
+    with_tensorflow = result("PostgreSQL 15.20", trainer={"TensorFlow": "2.21.0", "JAX": "0.10"})
+    assert len(matrix.merged(found, [with_tensorflow])) == 4
+
+
+def test_a_part_of_the_tests_is_not_for_the_page(tmp_path: Path) -> None:
+    part = tmp_path / "part.json"
+    part.write_text(json.dumps(result("PostgreSQL 15.20", tests=["tests/core"])))
+    with pytest.raises(SystemExit, match="not all tests ran: PostgreSQL 15.20"):
+        matrix.main(["page", str(part)])
 
 
 def test_the_table_says_what_was_skipped_and_what_failed() -> None:
@@ -59,4 +76,5 @@ def test_the_table_says_what_was_skipped_and_what_failed() -> None:
 
 def test_the_page_is_as_its_results() -> None:
     page = matrix.PAGE.read_text(encoding="utf-8")
+    assert matrix.load(), "no server has results"
     assert matrix.written(page, matrix.load()) == page

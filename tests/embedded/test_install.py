@@ -185,6 +185,12 @@ def test_python_3_14_where_apt_has_no_other(home: Home) -> None:
     assert "install Python 3.10 to 3.13, and set CEREBRO_PYTHON to its path; then run this again" in done.stderr
 
 
+def test_python_3_10_runs_no_tests(home: Home) -> None:
+    done = home.install("--dev", CEREBRO_PYTHON=other_python(home, 10))
+    assert done.returncode == 1 and "needs Python 3.11 to 3.14" in done.stderr and home.asked() == []
+    assert home.install(CEREBRO_PYTHON=other_python(home, 10)).returncode == 0
+
+
 @pytest.mark.parametrize("minor", [9, 15])
 def test_a_python_that_is_too_old_or_too_new(home: Home, minor: int) -> None:
     done = home.install(CEREBRO_PYTHON=other_python(home, minor))

@@ -105,8 +105,11 @@ class TrainerProcess:
 
     def settle(self) -> None:
         """Read an answer that nobody has waited for.  TrainerFailed: the trainer is gone."""
-        if isinstance(self._current, (Rest, Wake)):
-            self.result(None)
+        if not isinstance(self._current, (Rest, Wake)):
+            return
+        if self._child.orders < 0:
+            raise TrainerFailed("the trainer was ended")
+        self.result(None)
 
     def predict(self, order: Predict, prediction: BeginPrediction) -> Predicted:
         """As ``order``, for some rows of a prediction."""

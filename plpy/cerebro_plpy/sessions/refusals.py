@@ -1,7 +1,7 @@
 """Why this server refuses a login, as an SQLSTATE.
 
 psycopg2 has only the server's message, in the language of lc_messages.  So a refused login is repeated here, with the
-few messages of PostgreSQL's protocol that a login consists of.
+few messages of PostgreSQL's protocol that a login with SCRAM consists of.  The password itself is never sent.
 """
 
 from __future__ import annotations
@@ -17,19 +17,29 @@ from typing import Any
 
 ANSWERS_WITHIN = 2.0  # seconds
 PROTOCOL = 3 << 16  # version 3.0
-OK, CLEARTEXT, SASL, SASL_CONTINUE, SASL_FINAL = 0, 3, 10, 11, 12  # requests of an Authentication message
+OK, SASL, SASL_CONTINUE, SASL_FINAL = 0, 10, 11, 12  # requests of an Authentication message
 LARGEST = 1 << 16  # bytes of a message
+MOST_ROUNDS = 100_000  # of SCRAM; no cancel is heard meanwhile
 ACCEPTED = "00000"
 UNKNOWN = ""
 
 
 def refusal(address: dict[str, Any], user: str, password: str, database: str) -> str | None:
-    """The SQLSTATE of the server's refusal.  None: nothing answers; ACCEPTED: the login succeeds now."""
+    """The SQLSTATE of the server's refusal.
+
+    None: nothing accepts a connection; ACCEPTED: the login succeeds now; UNKNOWN: what answers does not tell.
+    """
     try:
-        with contextlib.closing(connected(address)) as connection:
-            return _Login(connection, user, password).begin(database)
-    except (OSError, ValueError, struct.error):
+        connection = connected(address)
+    except socket.timeout:
+        return UNKNOWN
+    except OSError:
         return None
+    with contextlib.closing(connection):
+        try:
+            return _Login(connection, user, password).begin(database)
+        except (OSError, ValueError, KeyError, struct.error):
+            return UNKNOWN
 
 
 def connected(address: dict[str, Any]) -> socket.socket:
@@ -65,20 +75,22 @@ class _Login:
 
     def _authenticated(self, request: int, content: bytes) -> bool:
         """Answer a request; False for those of methods that no login of ours has."""
-        if request == CLEARTEXT:
-            self._send(b"p", self._password + b"\0")
-        elif request == SASL:
-            self._first = b"n=,r=" + base64.b64encode(secrets.token_bytes(18))
+        if request == SASL:
+            self._nonce = base64.b64encode(secrets.token_bytes(18))
+            self._first = b"n=,r=" + self._nonce
             message = b"n,," + self._first
             self._send(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(message)) + message)
         elif request == SASL_CONTINUE:
             self._send(b"p", self._proof(content))
-        return request in (OK, CLEARTEXT, SASL, SASL_CONTINUE, SASL_FINAL)
+        return request in (OK, SASL, SASL_CONTINUE, SASL_FINAL)
 
     def _proof(self, challenge: bytes) -> bytes:
         """The last message of SCRAM-SHA-256 (RFC 5802)."""
         given = dict((part[:1], part[2:]) for part in challenge.split(b","))
-        salted = hashlib.pbkdf2_hmac("sha256", self._password, base64.b64decode(given[b"s"]), int(given[b"i"]))
+        rounds = int(given[b"i"])
+        if not given[b"r"].startswith(self._nonce) or not 1 <= rounds <= MOST_ROUNDS:
+            raise ValueError("not an answer to this login")
+        salted = hashlib.pbkdf2_hmac("sha256", self._password, base64.b64decode(given[b"s"]), rounds)
         key = hmac.digest(salted, b"Client Key", "sha256")
         last = b"c=biws,r=" + given[b"r"]
         signed = hmac.digest(hashlib.sha256(key).digest(), b",".join([self._first, challenge, last]), "sha256")

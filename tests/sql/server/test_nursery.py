@@ -28,7 +28,7 @@ from cerebro_db.core import frames, protocol, shared_memory
 from cerebro_db.core import nursery as messages
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.nursery import Started, StartTrainer, send
-from cerebro_db.core.protocol import Describe, StartEngine, TrainerSettings
+from cerebro_db.core.protocol import Describe, Rest, StartEngine, TrainerSettings
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster
@@ -354,6 +354,16 @@ def test_a_nursery_that_is_stopped_with_an_order_is_replaced(
     eventually(lambda: not born(first), 30, "the first nursery has nothing to do")
     assert trainers_in(scratch(server)) == [one.pid]
     assert one.order(Describe(linear(), c.HOUSES)).parameters == 5
+
+
+def test_a_trainer_that_is_ended_while_it_rests(server: Path, to_be_ended: list[TrainerProcess]) -> None:
+    one = TrainerProcess([scratch(server)], JAX, no_cancel)
+    to_be_ended.append(one)
+    one.rest(Rest(60))
+    one.kill()
+    for ask in (one.settle, one.call):
+        with pytest.raises(TrainerFailed, match="the trainer was ended"):
+            ask()
 
 
 def test_a_new_nursery_removes_what_servers_that_are_gone_left_in_shared_memory(server: Path) -> None:
