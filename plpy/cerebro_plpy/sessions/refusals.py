@@ -27,19 +27,15 @@ UNKNOWN = ""
 def refusal(address: dict[str, Any], user: str, password: str, database: str) -> str | None:
     """The SQLSTATE of the server's refusal.
 
-    None: nothing accepts a connection; ACCEPTED: the login succeeds now; UNKNOWN: what answers does not tell.
+    None: no server answers; ACCEPTED: the login succeeds now; UNKNOWN: what answers does not tell.
     """
     try:
-        connection = connected(address)
-    except socket.timeout:
-        return UNKNOWN
-    except OSError:
-        return None
-    with contextlib.closing(connection):
-        try:
+        with contextlib.closing(connected(address)) as connection:
             return _Login(connection, user, password).begin(database)
-        except (OSError, ValueError, KeyError, struct.error):
-            return UNKNOWN
+    except (OSError, EOFError):
+        return None
+    except (ValueError, KeyError):
+        return UNKNOWN
 
 
 def connected(address: dict[str, Any]) -> socket.socket:
@@ -70,7 +66,7 @@ class _Login:
                 return fields.get(b"C", UNKNOWN)
             if kind == b"Z":  # ready for a query
                 return ACCEPTED
-            if kind == b"R" and not self._authenticated(struct.unpack("!i", body[:4])[0], body[4:]):
+            if kind == b"R" and not self._authenticated(int.from_bytes(body[:4], "big"), body[4:]):
                 return UNKNOWN
 
     def _authenticated(self, request: int, content: bytes) -> bool:
@@ -100,7 +96,13 @@ class _Login:
         self._connection.sendall(kind + struct.pack("!i", len(body) + 4) + body)
 
     def _receive(self) -> tuple[bytes, bytes]:
-        kind, size = struct.unpack("!ci", self._stream.read(5))
+        kind, size = struct.unpack("!ci", self._read(5))
         if not 4 <= size <= LARGEST:
             raise ValueError("not a message of PostgreSQL's")
-        return kind, self._stream.read(size - 4)
+        return kind, self._read(size - 4)
+
+    def _read(self, size: int) -> bytes:
+        content = self._stream.read(size)
+        if len(content) < size:
+            raise EOFError("the server closed the connection")
+        return content
