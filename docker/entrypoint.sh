@@ -52,7 +52,7 @@ method=${POSTGRES_HOST_AUTH_METHOD:-scram-sha-256}
 port=${PGPORT:-5432}
 version=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" "$(pg_config --sharedir)/extension/cerebro_db.control")
 
-# psql in the database $1. PGDATABASE and not --dbname, which takes a database called "host=…" for a connection string.
+# psql in the database $1. PGDATABASE, because --dbname takes a database called "host=…" for a connection string.
 run_psql() {
   PGDATABASE=$1 psql --quiet --no-psqlrc --no-password --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" "${@:2}"
 }

@@ -156,7 +156,7 @@ def test_the_check_of_health(plain: Container) -> None:
     """Run by this test, because not every engine runs it."""
     check = plain.it.get_wrapped_container().attrs["Config"]["Healthcheck"]["Test"]
     assert check[0] == "CMD" and plain.runs(*check[1:])[0] == 0
-    assert plain.runs(*check[1:], "-p", "5433")[0] != 0
+    assert plain.runs("env", "PGDATA=/nowhere", *check[1:])[0] != 0
 
 
 def test_variables_and_scripts(image: str, tmp_path: Path) -> None:
@@ -242,6 +242,10 @@ def test_another_account_that_can_write_only_to_its_folders(image: str, user: st
         container.ready().fit("unprivileged")
         assert container.predictions("unprivileged") == 150
         assert container.runs("stat", "-c", "%u", "/proc/1")[1].strip() == number
+        asked = ["psql", "-U", "postgres", "-w", "-Atc", "SELECT current_user"]  # by the socket
+        words = {"PGPASSWORD": "secret"}
+        done = container.it.get_wrapped_container().exec_run(asked, user=user, environment=words)
+        assert done.output.decode() == "postgres\n"
 
 
 def test_rules_of_cloudnative_pg(image: str, tmp_path: Path) -> None:
