@@ -33,7 +33,7 @@ Json = dict[str, Any]
 FOLDER = CLONE / "build" / "matrix"
 RESULTS = CLONE / "docs" / "versions.json"
 PAGE = CLONE / "docs" / "versions.md"
-BLOCK = re.compile(r"(<!-- matrix -->\n).*?(\n<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- matrix -->\n).*?(\n<!-- matrix end -->)", re.DOTALL)
 PYTHON = """CREATE FUNCTION pg_temp.v() RETURNS text LANGUAGE plpython3u AS
 'import platform; return platform.python_version()'"""
 FORKS = re.compile(r"\((Greenplum|Apache Cloudberry)(?: Database)? ([\d.]+)")

@@ -66,8 +66,8 @@ def test_a_part_of_the_tests_is_not_for_the_page(tmp_path: Path) -> None:
 
 
 def test_the_table_says_what_was_skipped_and_what_failed() -> None:
-    page = matrix.written("before\n<!-- matrix -->\nold\n<!-- end -->\nafter\n", [result("PostgreSQL 15.20")])
-    assert page.startswith("before\n<!-- matrix -->\n| server |") and page.endswith("\n<!-- end -->\nafter\n")
+    page = matrix.written("before\n<!-- matrix -->\nold\n<!-- matrix end -->\nafter\n", [result("PostgreSQL 15.20")])
+    assert page.startswith("before\n<!-- matrix -->\n| server |") and page.endswith("\n<!-- matrix end -->\nafter\n")
     assert "| 0, 1 failed, 1 skipped | 1, 1 failed | abcdef0, 2026-01-02 |" in page
     assert "Python 3.11.2, JAX 0.10 |" in page and "NumPy" not in page
     assert "- no GPU here (PostgreSQL 15.20: 1)" in page
