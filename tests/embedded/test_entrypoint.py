@@ -1,4 +1,4 @@
-"""The image's entry point without Docker: as a plain account, with this machine's PostgreSQL and this clone's extension."""
+"""The image's entry point, without Docker: as a plain account, with a private PostgreSQL that has the extension."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.embedded.account import Account
+from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.extension import Sources
 from cerebro_db.embedded.installation import Installation
 from cerebro_db.embedded.prefix import Prefix
@@ -134,9 +135,13 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
+    try:
+        installation = Installation.choose()
+    except ClusterError as error:
+        pytest.skip(str(error))
     top = Path(tempfile.mkdtemp(prefix="cerebro-entry-", dir="/tmp"))
     top.chmod(0o755)
-    prefix = Prefix(top / "prefix", Installation.choose())
+    prefix = Prefix(top / "prefix", installation)
     prefix.make()
     prefix.install_extension(Sources.find(), TRAINER)
     made = Machine(top, Account.get(), prefix)
