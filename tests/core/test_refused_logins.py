@@ -38,7 +38,7 @@ def challenge(
     return answer
 
 
-REFUSED = message(b"E", b"SFATAL\0C28P01\0Mfalsches Passwort\0\0")
+REFUSED = message(b"E", "SSCHWERWIEGEND\0C28P01\0Mungültiges Passwort\0\0".encode("latin-1"))
 SASL = asks(10, b"SCRAM-SHA-256\0\0")
 
 
@@ -77,6 +77,7 @@ def told(tmp_path: Path) -> Iterator[Callable[[Answers], tuple[str | None, bytes
         ([SASL, lambda heard: REFUSED], "28P01"),
         ([SASL, challenge(), lambda heard: REFUSED], "28P01"),
         ([SASL, challenge(), lambda heard: message(b"Z", b"I")], refusals.ACCEPTED),
+        ([challenge()], refusals.UNKNOWN),  # without having asked for a login
         ([asks(3)], refusals.UNKNOWN),  # the password as it is
         ([asks(5, b"salt")], refusals.UNKNOWN),  # MD5
         ([SASL, challenge(nonce=b"of another login")], refusals.UNKNOWN),

@@ -55,6 +55,8 @@ class _Login:
     def __init__(self, connection: socket.socket, user: str, password: str) -> None:
         self._connection, self._stream = connection, connection.makefile("rb")
         self._user, self._password = user, password.encode()
+        self._nonce = base64.b64encode(secrets.token_bytes(18))
+        self._first = b"n=,r=" + self._nonce
 
     def begin(self, database: str) -> str:
         names = ["user", self._user, "database", database]
@@ -62,8 +64,8 @@ class _Login:
         while True:
             kind, body = self._receive()
             if kind == b"E":
-                fields = dict((field[:1], field[1:].decode()) for field in body.split(b"\0") if field)
-                return fields.get(b"C", UNKNOWN)
+                # The texts beside it may be in any encoding.
+                return next((field[1:].decode() for field in body.split(b"\0") if field[:1] == b"C"), UNKNOWN)
             if kind == b"Z":  # ready for a query
                 return ACCEPTED
             if kind == b"R" and not self._authenticated(int.from_bytes(body[:4], "big"), body[4:]):
@@ -72,8 +74,6 @@ class _Login:
     def _authenticated(self, request: int, content: bytes) -> bool:
         """Answer a request; False for those of methods that no login of ours has."""
         if request == SASL:
-            self._nonce = base64.b64encode(secrets.token_bytes(18))
-            self._first = b"n=,r=" + self._nonce
             message = b"n,," + self._first
             self._send(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(message)) + message)
         elif request == SASL_CONTINUE:
