@@ -1,17 +1,28 @@
-"""Freezes the scripts of a release in migrations/; the README there describes how.  Run it once per release.
+"""Freezes a release: its scripts in migrations/, and a dump of a database with its runs; migrations/README.md says more.
 
-python -m tests.freeze
+python -m tests.freeze         once per release
+python -m tests.freeze dump    the dump alone, again: at the commit of the release
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
+import sys
+import tempfile
 from pathlib import Path
 
-from cerebro_db.embedded import extension
+from cerebro_db.embedded import extension, throw_away
+from tests.conftest import TRAINER
+from tests.sql.moving import tool, trained
 
 MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
 RELEASED = MIGRATIONS / "released.sha256"
+DUMPS = Path(__file__).resolve().parent / "fixtures" / "released"
+OWNER = "alice"  # of the runs in the dumps
+PREDICTIONS = """SELECT key_value, class, probability
+  FROM predict('calm', 'SELECT * FROM garden', top => 3) ORDER BY 1, 2"""
 
 
 def released(list_: Path = RELEASED) -> dict[str, str]:
@@ -61,5 +72,28 @@ def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
     return new
 
 
+def dump(version: str) -> Path:
+    """Writes a dump of a database with a finished run, an interrupted one and models, as this release makes them, and
+    what the models predict."""
+    DUMPS.mkdir(parents=True, exist_ok=True)
+    file = DUMPS / f"{version}.sql.gz"
+    cluster = throw_away.create(TRAINER)
+    try:
+        with trained(cluster, OWNER) as made, tempfile.TemporaryDirectory() as folder:
+            text = Path(folder, "dump.sql")
+            tool("pg_dump", made.dsn, "--format=plain", "-f", str(text))
+            lines = text.read_bytes().splitlines(keepends=True)
+            # Programs of older minor releases do not know these two commands.
+            kept = [line for line in lines if not line.startswith((b"\\restrict ", b"\\unrestrict "))]
+            file.write_bytes(gzip.compress(b"".join(kept), mtime=0))
+            (DUMPS / f"{version}.json").write_text(json.dumps(made.lab(PREDICTIONS)) + "\n", encoding="utf-8")
+    finally:
+        throw_away.remove(cluster)
+    return file
+
+
 if __name__ == "__main__":
-    print("\n".join(freeze(extension.Sources.find(), MIGRATIONS, RELEASED)))
+    here = extension.Sources.find()
+    if sys.argv[1:] != ["dump"]:
+        print("\n".join(freeze(here, MIGRATIONS, RELEASED)))
+    print(dump(here.version))
