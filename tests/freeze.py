@@ -1,4 +1,4 @@
-"""Freezes a release: its scripts in migrations/, and a dump of a database with its runs; migrations/README.md says more.
+"""Freezes a release: its scripts in migrations/, and a dump of a database with its runs (migrations/README.md).
 
 python -m tests.freeze         once per release
 python -m tests.freeze dump    the dump alone, again: at the commit of the release

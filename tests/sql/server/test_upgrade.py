@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +15,12 @@ import pytest
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded import database, extension, throw_away
 from cerebro_db.embedded.extension import NAME, Sources
+from cerebro_db.embedded.files import DATABASE
 from tests import freeze
 from tests.conftest import TRAINER, connect
 from tests.sql.lab import Lab, eventually, flower_model
 from tests.sql.memory import compiled
+from tests.sql.moving import as_user, tool
 
 OPTIONS = {"deterministic": True, "seed": 8}
 EPOCHS = 24
@@ -127,8 +131,20 @@ def steps(top: Path) -> Iterator[tuple[Sources, Sources]]:
             continue
         version = name[len(NAME) + 2 : -len(".sql")]
         if "--" not in version and version != here.version:
-            whole = {"00_whole.sql": (freeze.MIGRATIONS / name).read_text()}
-            yield sources(top / version, version, whole), here
+            yield released(top, version), here
+
+
+def released(top: Path, version: str) -> Sources:
+    """A frozen release's SQL with this clone's code."""
+    scripts = {
+        "00_whole.sql": f"{NAME}--{version}.sql",
+        "madlib/00_whole.sql": f"{extension.MADLIB.name}--{version}.sql",
+    }
+    return sources(
+        top / version,
+        version,
+        {piece: (freeze.MIGRATIONS / name).read_text() for piece, name in scripts.items()},
+    )
 
 
 def inventory(dsn: str) -> dict[str, str]:
@@ -193,13 +209,13 @@ def test_an_updated_database_has_the_objects_of_a_new_one(tmp_path: Path) -> Non
         throw_away.remove(cluster)
 
 
-def require_as_new(cluster: clusters.Cluster, new: Sources) -> None:
+def require_as_new(cluster: clusters.Cluster, new: Sources, updated: str = DATABASE) -> None:
     """Every object of the updated database is that of a new one, which is made here and named fresh."""
     with contextlib.closing(connect(cluster.dsn("postgres"))) as db, db.cursor() as cursor:
         cursor.execute("CREATE DATABASE fresh")
     with contextlib.closing(connect(cluster.dsn("fresh"))) as db:
         database.equip(db, new.version)
-    assert inventory(cluster.dsn()) == inventory(cluster.dsn("fresh"))
+    assert inventory(cluster.dsn(updated)) == inventory(cluster.dsn("fresh"))
 
 
 @pytest.mark.slow
@@ -250,6 +266,62 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     lab.close()
 
 
+@pytest.mark.slow
+@pytest.mark.throw_away
+@pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("*.sql.gz")])
+def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
+    """Its own code made them, on another machine. They are updated, and restored into a new database."""
+    tmp_path.chmod(0o755)
+    dump = tmp_path / "dump.sql"
+    dump.write_bytes(gzip.decompress((freeze.DUMPS / f"{version}.sql.gz").read_bytes()))
+    cluster = throw_away.create(TRAINER, sources=released(tmp_path, version))
+    try:
+        with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
+            cursor.execute(f"CREATE ROLE {freeze.OWNER} LOGIN PASSWORD 'known'; GRANT cerebro_user TO {freeze.OWNER}")
+        restore(cluster, "updated", dump)
+        cluster.up(trainer_python=TRAINER, sources=Sources.find())
+        with contextlib.closing(connect(cluster.dsn("updated"))) as db, db.cursor() as cursor:
+            cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (NAME,))
+            assert cursor.fetchone() == (version,)
+            cursor.execute(f"ALTER EXTENSION {NAME} UPDATE; ALTER EXTENSION {extension.MADLIB.name} UPDATE")
+        require_as_new(cluster, Sources.find(), "updated")
+        goes_on(cluster, "updated", version)
+        restore(cluster, "restored", dump)
+        goes_on(cluster, "restored", version)
+    finally:
+        throw_away.remove(cluster)
+
+
+def restore(cluster: clusters.Cluster, name: str, dump: Path) -> None:
+    with contextlib.closing(connect(cluster.dsn("postgres"))) as db, db.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    tool("psql", cluster.dsn(name), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump))
+
+
+def goes_on(cluster: clusters.Cluster, name: str, version: str) -> None:
+    """The models predict what they did, and the interrupted run ends as the finished one did."""
+    lab = Lab(as_user(cluster.dsn(name), freeze.OWNER, "known"), "work", cluster.home)
+    (calm,) = lab("SELECT run FROM runs WHERE status = 'finished'")
+    hops = "SELECT count(*) FROM hop WHERE run = %s"
+    ((broken,),) = lab("SELECT run FROM runs WHERE run <> %s", *calm)
+    assert 5 <= lab.value(hops, broken) < lab.value(hops, *calm)
+    known = json.loads((freeze.DUMPS / f"{version}.json").read_text())
+    found = lab(freeze.PREDICTIONS)
+    assert [row[:2] for row in found] == [tuple(row[:2]) for row in known]
+    assert [row[2] for row in found] == pytest.approx([row[2] for row in known], abs=1e-5)
+    assert lab.value("SELECT resume(%s)", broken) == broken
+    assert lab.status(broken) == "finished"
+    for column in ("training_loss", "validation_loss"):
+        first, second = (
+            [value for (value,) in lab(f"SELECT {column} FROM leaderboard WHERE run = %s ORDER BY configuration", run)]
+            for run in (*calm, broken)
+        )
+        assert None not in first and second == pytest.approx(first, rel=1e-3)
+    assert lab("SELECT * FROM predict('broken', 'SELECT * FROM garden')")
+    assert lab.fit("train", "later", "mst", 1, options=OPTIONS) > broken
+    lab.close()
+
+
 # -- what is released --------------------------------------------------------------------------------------
 
 
@@ -260,8 +332,9 @@ def test_released_scripts_do_not_change() -> None:
 def test_a_change_would_be_seen(tmp_path: Path) -> None:
     now, after = fake(tmp_path)
     folder, released = tmp_path / "next" / "migrations", tmp_path / "released"
-    (after.root / extension.MADLIB.control).unlink()  # one extension is enough here
-    (folder / f"{extension.MADLIB.name}--{now.version}--{after.version}.sql").unlink()
+    (after.root / extension.MADLIB.control).unlink()  # one extension and one step are enough here
+    for script in set(folder.glob("*.sql")) - {folder / f"{NAME}--{now.version}--{after.version}.sql"}:
+        script.unlink()
     released.write_text("# comment\n")
     assert freeze.changed(folder, released, after.version) == []  # being written
     (step,) = freeze.changed(folder, released, after.version + ".1")
