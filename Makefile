@@ -59,6 +59,7 @@ install-code: known-server
 
 uninstall-code: known-server
 	rm -rf '$(DESTDIR)$(CEREBRO_DIR)'
+	@rmdir '$(DESTDIR)$(SHAREDIR)/$(EXTENSION)' 2>/dev/null || true  # the trainer's environment may be in it
 
 known-server:
 	@test -n '$(CEREBRO_DIR)' && test -n '$(SHAREDIR)' || \

@@ -143,7 +143,7 @@ def test_the_fingerprint_sees_every_change(sources: Sources) -> None:
     assert len(seen) == 4
 
 
-def test_make_install_puts_the_same_files_in_place(tmp_path: Path) -> None:
+def test_make_install_puts_the_same_files_in_place_and_make_uninstall_removes_all(tmp_path: Path) -> None:
     clone = Path(__file__).resolve().parents[2]
     if not shutil.which("make") or not (clone / "Makefile").exists():
         pytest.skip("no make, or no clone")
@@ -168,3 +168,6 @@ def test_make_install_puts_the_same_files_in_place(tmp_path: Path) -> None:
     compiled = list((share / "cerebro_db" / "python").rglob("*.pyc"))
     assert compiled and not any(str(tmp_path).encode() in file.read_bytes() for file in compiled)
     assert json.loads((share / "cerebro_db/python/install.json").read_text())["version"] == cerebro_db.__version__
+    command[command.index("install")] = "uninstall"
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    assert list(share.iterdir()) == [share / "extension"] and not any((share / "extension").iterdir())
