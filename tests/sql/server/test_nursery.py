@@ -303,8 +303,11 @@ def trainers_in(folder: Path) -> list[int]:
 def test_a_start_that_somebody_kills_is_repeated(
     server: Path, monkeypatch: Any, to_be_ended: list[TrainerProcess], victim: str, kills: int
 ) -> None:
-    # Without templates, starting takes long enough to be met.
-    told = {"trainer_python": sys.executable, "keep_ready": 0}
+    # Without templates, and with an interpreter that is slow to come, a start takes long enough to be met.
+    slow = server / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    told = {"trainer_python": str(slow), "keep_ready": 0}
     for module in (nursery, nursery_process, installation, trainer):
         monkeypatch.setattr(module, "installation", lambda: told)
     killed: set[int] = set()
