@@ -17,6 +17,7 @@ from .errors import BadData, CerebroError, InvalidArgument, InvalidName
 MOST_BYTES = 64 << 20  # of a text
 MOST_DIGITS = 400  # of a number: PostgreSQL writes a float as up to 309 digits
 MOST_ITEMS = 1_000_000  # of a list
+DEEPEST = 200  # levels of lists and objects
 LARGEST_WHOLE = 2**62
 LARGEST_NUMBER = 1e300  # sums and products of a few such parameters are finite
 SHOWN = 60  # characters of a wrong value in an error
@@ -32,11 +33,30 @@ def decoded(
     if len(text) > most:
         raise error(f"{where} has {len(text)} characters; at most {most} are allowed.", hint=hint)
     try:
-        return json.loads(text, parse_constant=_refused, parse_int=whole_number, parse_float=_real)
+        return json_value(text, parse_constant=_refused, parse_float=_real)
     except RecursionError:
         raise error(f"{where} is nested too deeply.", hint=hint) from None
     except ValueError as wrong:
         raise error(f"{where} is not valid JSON: {wrong}.", hint=hint) from None
+
+
+def json_value(text: str, **hooks: Any) -> Any:
+    """As ``json.loads``, but what is nested too deeply is a RecursionError, whatever the version of Python.
+
+    Python's own limit is higher for its JSON reader than for functions that call themselves, which read the value.
+    """
+    value = json.loads(text, parse_int=whole_number, **hooks)
+    level = [value] if text.count("[") + text.count("{") > DEEPEST else []
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for one in level
+            for item in (one.values() if isinstance(one, dict) else one)
+            if isinstance(item, (dict, list))
+        ]
+    if level:
+        raise RecursionError("lists and objects are nested too deeply")
+    return value
 
 
 def argument(text: str | None, name: str, hint: str | None = None, *, default: Any = None) -> Any:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ..documents import whole_number
+from ..documents import json_value
 from ..errors import InvalidArgument, InvalidSyntax
 from . import allowlist, keras2, placeholders
 from .limits import MOST_BYTES, check_limits, too_deep
@@ -130,7 +130,7 @@ def _parse(text: str) -> Any:
             f"the model architecture has {len(text)} characters; at most {MOST_BYTES >> 20} MB are allowed"
         )
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_int=whole_number)
+        return json_value(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidSyntax(
             f"the model architecture is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",

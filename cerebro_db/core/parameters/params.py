@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from ..documents import whole_number
+from ..documents import json_value
 from ..errors import InvalidArgument, InvalidSyntax, UnsafeModel, Unsupported
 from . import custom, grammar
 from .custom import Known
@@ -113,7 +113,7 @@ def read(text: str | None, argument: str) -> dict[str, Any]:
     if len(text) > grammar.LONGEST:
         raise InvalidSyntax(f"{argument} has {len(text)} characters; the limit is {grammar.LONGEST}")
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_int=whole_number)
+        return json_value(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidSyntax(
             f"{argument} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",

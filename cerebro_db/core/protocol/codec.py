@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, Union
 
-from cerebro_db.core.documents import whole_number
+from cerebro_db.core.documents import json_value
 from cerebro_db.core.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def to_json(document: dict[str, Any]) -> str:
 
 def from_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_int=whole_number)
+        return json_value(text)
     except (ValueError, TypeError) as error:
         raise InvalidArgument(f"not a JSON document: {error}") from error
     except RecursionError as error:
