@@ -214,7 +214,7 @@ fi
 
 for set in "${sets[@]}"; do
   wanted=$(<"$clone/${set/#requirements.txt/$pinned}")
-  hashes=(--require-hashes --no-deps) # they are complete, and the solver of pip 22.0 stops at their markers
+  hashes=(--no-deps --require-hashes) # they are complete, and the solver of pip 22.0 stops at their markers
   if [[ -n $other && $set == requirements.txt ]]; then # nobody has pinned the hashes of the other build
     wanted=$(sed -e '/^ /d' -e 's/ \\$//' -e '/^tensorflow-cpu==/d' <<<"$wanted"; echo "$other")
     hashes=()
