@@ -1,4 +1,4 @@
-"""Split conformal intervals, temperatures and weights of classes: against definitions, brute force and other libraries."""
+"""Split conformal intervals, temperatures and weights of classes: against definitions and brute force."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Sample:
         self.predicted: list[Any] = []
         self.actual: list[Any] = []
         self.rows = self.left_out = 0
-        self.most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
+        self._most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
         self._random = random.Random(0)
 
     def known(self, text: str | None) -> Known:
@@ -171,9 +171,9 @@ class Sample:
             if known is None:
                 self.left_out += 1
                 continue
-            place = self.rows if self.rows < self.most else self._random.randrange(self.rows + 1)
+            place = self.rows if self.rows < self._most else self._random.randrange(self.rows + 1)
             self.rows += 1
-            if place >= self.most:
+            if place >= self._most:
                 continue
             values: Values = numbers[row] if self.labels is None else numbers[row * width : (row + 1) * width]
             if place == len(self.actual):
@@ -235,7 +235,6 @@ def _validation_table(db: Database, model: TrainedModel) -> str:
 def _read_packed_table(
     db: Database, model: TrainedModel, table: str, chosen: list[Variable], samples: list[Sample]
 ) -> None:
-    """Buffer by buffer, until there are enough rows: packing has put them into a random order."""
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
@@ -256,7 +255,7 @@ def _read_packed_table(
         cursor = db.cursor(
             sql("SELECT {listed} FROM {table} ORDER BY buffer_id", listed=listed, table=test.relation.sql)
         )
-        while any(sample.rows < sample.most for sample in samples) and (batch := cursor.fetch(1)):
+        while batch := cursor.fetch(1):
             values = [batch[0][f"v{i}"] for i in range(len(columns))]
             rows = len(values[0]) // (layout.inputs[0].elements * ITEM_BYTES[layout.inputs[0].dtype])
             if not rows:

@@ -116,6 +116,12 @@ def _of_query(
     source, present, variable, windows = judged_of(db, model_table, query, target, configuration)
     layout = read_model(db, model_table or "", configuration).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable)
+    exchanged = dict.fromkeys(name for one in layout.inputs for name in one.columns)
+    if variable.columns[0] in exchanged:
+        raise Unsupported(
+            f"the target '{variable.name}' is an input, too, and the query would exchange both.",
+            hint="Name a packed table: cerebro.importance('models', 'models_packed_validation').",
+        )
     if windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
 
@@ -125,7 +131,7 @@ def _of_query(
 
     before = loss(source.rows)
     losses = {}
-    for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
+    for name in exchanged:
         losses[name] = sum(loss(_exchanged(source, present, name, SEED + i)) for i in range(repeats)) / repeats
     return before, losses
 
