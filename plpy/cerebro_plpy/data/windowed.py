@@ -49,12 +49,14 @@ def of(
     key_of_most: bool = False,
     group: Sql | None = None,
     needs_target: bool = True,
+    reaches_back: bool = False,
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
 
     With a horizon, the target and the key of a window are those of a later row of its subject. A window is left out if
     there is no such row, or if a condition leaves this row out.  Without ``needs_target``, the later row does not
-    matter, and the key is that of the window's last row.
+    matter, and the key is that of the window's last row.  If a window ``reaches_back``, the condition is that of the later
+    row alone: a forecast may know all rows before.
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive. A
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
@@ -110,13 +112,14 @@ def of(
     query = sql(
         "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s WINDOW o AS ({partition}ORDER BY {order})) r"
         " CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {overlap}) / {step}), r.n / {step}) AS w (place)"
-        " GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen) AND bool_and(r.known) {at_the_end}"
+        " GROUP BY {groups} HAVING count(*) = {length}{chosen} AND bool_and(r.known) {at_the_end}"
         "{alike}",
         gathered=joined(", ", gathered),
         columns=joined(", ", columns),
         partition=partition,
         order=order,
         at_the_end=at_the_end,
+        chosen=sql("") if reaches_back else sql(" AND bool_and(r.chosen)"),
         rows=replace(source, condition=None).rows,
         overlap=length - step,
         step=step,
@@ -142,12 +145,16 @@ def gathered(
     *,
     weight: Column | None = None,
     group: Sql | None = None,
+    reaches_back: bool = False,
 ) -> tuple[Relation, list[SourceVariable], int]:
-    """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
+    """The windows to pack, their inputs, and how many there are; an error if they cannot be made.
+
+    ``reaches_back``: only the row with a window's target has to fulfil the condition of the source.
+    """
     require_target(windows, outputs)
-    require_usable(db, source, windows, inputs, windows.length + windows.horizon)
+    require_usable(db, source, windows, inputs, 1 if reaches_back else windows.length + windows.horizon)
     targets = [column for one in outputs for column in one.columns]
-    found = of(source, windows, inputs, targets, weight=weight, group=group)
+    found = of(source, windows, inputs, targets, weight=weight, group=group, reaches_back=reaches_back)
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs)
     if not rows:

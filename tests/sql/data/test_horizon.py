@@ -60,16 +60,22 @@ def test_the_target_is_the_value_of_a_later_row(sales: Lab) -> None:
     assert any("1 of 6 subjects (shop) has fewer than 21 rows" in line for line in said)
 
 
-def test_no_target_of_training_is_in_a_window_for_validation(sales: Lab) -> None:
+def test_no_target_of_training_is_on_the_side_of_validation(sales: Lab) -> None:
     packed(sales, "sides_packed", "sold", "sales", sequence=json.dumps(SEQUENCE), inputs="n",
            prepare={"n": "standard"}, validation=0.2, seed=1)  # fmt: skip
     parameters = columns_of(sales, "sides_packed")["n"]["parameters"]
     training, validation = (windows_of(sales, name, parameters) for name in ("sides_packed", "sides_packed_validation"))
-    sold = {(n, np.float32(value)) for rows in by_shop(sales).values() for n, value in rows}
-    assert all((last + HORIZON, np.float32(target)) in sold for _, last, target in training + validation)
-    moment = max(last + HORIZON for _, last, _ in training)
-    assert moment < min(first for first, *_ in validation), "the latest rows are for validation by default"
-    assert moment == sales.value("SELECT percentile_disc(0.8) WITHIN GROUP (ORDER BY n) FROM sales")
+    moment = sales.value("SELECT percentile_disc(0.8) WITHIN GROUP (ORDER BY n) FROM sales")
+    assert max(last + HORIZON for _, last, _ in training) == moment, "the latest rows are for validation by default"
+    assert min(last + HORIZON for _, last, _ in validation) == moment + 1, "windows may begin before, as forecasts do"
+    assert len(training) == 5 * (moment + 1 - LENGTH - HORIZON + 1) and len(validation) == 5 * (299 - moment)
+    # With a table of its own for validation, each window lies within this table.
+    sales("CREATE VIEW before AS SELECT * FROM sales WHERE n <= 200")
+    sales("CREATE VIEW after AS SELECT * FROM sales WHERE n > 200")
+    packed(sales, "apart_packed", "sold", "before", sequence=json.dumps(SEQUENCE), inputs="n",
+           prepare={"n": "standard"}, validation_table="after", seed=1)  # fmt: skip
+    apart = windows_of(sales, "apart_packed_validation", columns_of(sales, "apart_packed")["n"]["parameters"])
+    assert min(first for first, *_ in apart) == 201
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,7 @@ def test_the_newest_window_of_each_shop_is_predicted(trained: Lab) -> None:
     assert "1, 2024-10-26" in places
     trained("CREATE VIEW newest AS " + newest)
     assert trained.value("SELECT cerebro.predict_into('forecasts', 'newest', 'newest_predicted', 'id')") == 10
-    assert trained("SELECT key_value, value FROM newest_predicted ORDER BY 1") == pytest.approx(found)
+    assert dict(trained("SELECT key_value, value FROM newest_predicted")) == pytest.approx(dict(found))
 
 
 def test_forecasts_are_judged_at_the_later_row_and_beat_the_last_week(trained: Lab) -> None:
