@@ -123,7 +123,7 @@ def python_page() -> str:
         link = f"[cerebro.{view.__tablename__}](views.md#cerebro{view.__tablename__})"
         lines.append(f"| `{view.__name__}` | {link} | {cell(view)} |")
     lines += ["", *member("row.as_dict", orm.View.as_dict)[1:]]
-    for kind in (serving.Prediction, serving.Calibrated):
+    for kind in (serving.Prediction, serving.CalibrationMeasure):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]

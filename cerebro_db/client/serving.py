@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     upper: float | None = None
 
 
-class Calibrated(NamedTuple):
+class CalibrationMeasure(NamedTuple):
     """A row of ``cerebro.calibrate``: a measure of the rows before and after."""
 
     target: str
@@ -91,12 +91,12 @@ class Serving(DatabaseClient):
         target: str | None = None,
         configuration: int | None = None,
         thresholds: str | None = "f1",
-    ) -> list[Calibrated]:
+    ) -> list[CalibrationMeasure]:
         """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
         validation. The comment of cerebro.calibrate describes the arguments."""
         given = (model_table, query, target, configuration, thresholds)
         rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
-        return [Calibrated(*row) for row in rows]
+        return [CalibrationMeasure(*row) for row in rows]
 
     def evaluate(
         self,

@@ -55,8 +55,8 @@ def of(
 
     With a horizon, the target and the key of a window are those of a later row of its subject. A window is left out if
     there is no such row, or if a condition leaves this row out.  Without ``needs_target``, the later row does not
-    matter, and the key is that of the window's last row.  If a window ``reaches_back``, the condition is that of the later
-    row alone: a forecast may know all rows before.
+    matter, and the key is that of the window's last row.  ``reaches_back``: the condition is that of the later row
+    alone, because a forecast may know all rows before.
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive. A
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its

@@ -22,7 +22,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing import ITEM_BYTES
 from cerebro_db.core.protocol import PredictionInput
-from cerebro_db.core.sql import Part, identifier, joined, shown, sql
+from cerebro_db.core.sql import identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
 from .. import platform
@@ -123,16 +123,22 @@ def _keep(db: Database, model: TrainedModel, info: Relation, found: Calibration)
             )  # fmt: skip
         )
     text = json.dumps(calibration.to_json(found))
-    parts: dict[str, Part] = {
-        "info": info.sql,
-        "column": identifier(calibrations.COLUMN),
-        "number": identifier(model.named.configuration),
-        "key": model.key,
-    }
-    db.patiently(
-        sql("UPDATE {info} SET {column} = ($1::text[])[1]::pg_catalog.jsonb WHERE {number} = {key}", **parts), [text]
+    column, number, key = identifier(calibrations.COLUMN), identifier(model.named.configuration), model.key
+    update = sql(
+        "UPDATE {info} SET {column} = ($1::text[])[1]::pg_catalog.jsonb WHERE {number} = {key}",
+        info=info.sql,
+        column=column,
+        number=number,
+        key=key,
     )
-    same = sql("SELECT {column}::pg_catalog.jsonb = $1::pg_catalog.jsonb FROM {info} WHERE {number} = {key}", **parts)
+    db.patiently(update, [text])
+    same = sql(
+        "SELECT {column}::pg_catalog.jsonb = $1::pg_catalog.jsonb FROM {info} WHERE {number} = {key}",
+        info=info.sql,
+        column=column,
+        number=number,
+        key=key,
+    )
     if not db.value(same, ("text",), text):
         raise NotPermitted(
             f"the row of configuration {model.key} in '{info.text}' could not be changed.",

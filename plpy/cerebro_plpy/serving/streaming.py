@@ -39,7 +39,7 @@ NUMBER = ""  # the name of a key that is the number of the row
 
 
 @dataclass(frozen=True)
-class PredictArguments:
+class PredictRowsArguments:
     """The arguments of ``cerebro.predict``, in the order of the SQL function."""
 
     model_table: str | None
@@ -55,7 +55,7 @@ class PredictArguments:
 @entry_of_rows("cerebro.predict")
 def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers."""
-    given = PredictArguments(*arguments)
+    given = PredictRowsArguments(*arguments)
     query, key = given.query, given.key
     ranks = natural.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
