@@ -71,14 +71,14 @@ def calibrate(
     dsn: Dsn = None,
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
     configuration: Configuration = None,
-    thresholds: Annotated[str, typer.Option(help="f1, balanced_accuracy, or costs of classes as JSON.")] = "f1",
+    decide_by: Annotated[str, typer.Option(help="f1, balanced_accuracy, or costs of classes as JSON.")] = "f1",
 ) -> None:
     """Keep with a model how far its predictions can be trusted: intervals, probabilities, thresholds."""
     with at(dsn) as cerebro:
         table = boards.plain_table()
         for name in ("target", "measure", "before", "after"):
             table.add_column(name, justify="right" if name in ("before", "after") else "left")
-        for one in cerebro.calibrate(model_table, query, target, configuration, thresholds):
+        for one in cerebro.calibrate(model_table, query, target, configuration, decide_by):
             after = (
                 _count(int(one.after)) if one.measure == "rows" and one.after is not None else drawing.number(one.after)
             )

@@ -90,11 +90,11 @@ class Serving(DatabaseClient):
         query: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
-        thresholds: str | None = "f1",
+        decide_by: str | None = "f1",
     ) -> list[CalibrationMeasure]:
         """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
         validation. The comment of cerebro.calibrate describes the arguments."""
-        given = (model_table, query, target, configuration, thresholds)
+        given = (model_table, query, target, configuration, decide_by)
         rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
         return [CalibrationMeasure(*row) for row in rows]
 

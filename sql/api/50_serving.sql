@@ -168,7 +168,7 @@ CREATE OR REPLACE FUNCTION cerebro.calibrate(
     query         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    thresholds    text    DEFAULT 'f1'
+    decide_by     text    DEFAULT 'f1'
 ) RETURNS TABLE (target text, measure text, before double precision, after double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -190,7 +190,7 @@ call replaces what the first one has kept of a target. Only the owner of the mod
   took for validation. They have chosen the best model and the best epoch, so its errors on them are slightly too small.
 - target: the column to calibrate for. NULL: all targets.
 - configuration: as in cerebro.predict.
-- thresholds: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the
+- decide_by: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the
   mean of the recall). Or a JSON object that says what it costs to miss a row of a class, for instance {"bad": 10}; 1 for the
   others. NULL: none.';
 

@@ -58,7 +58,7 @@ def calibrate(
     query: str | None,
     target: str | None,
     configuration: int | None,
-    thresholds: str | None,
+    decide_by: str | None,
 ) -> list[dict[str, Any]]:
     """What was found: a row for each target and measure."""
     platform.of(db).require_own_session(db)
@@ -68,7 +68,7 @@ def calibrate(
     for variable in chosen:
         if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
             raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be calibrated.")
-    measure = _measure(thresholds, chosen)
+    measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
     for variable, sample in _samples(db, model, query, chosen):
@@ -307,16 +307,16 @@ def _actual(output: Variable, rows: int, packed_values: bytes) -> list[Known]:
 # -- what is learned -----------------------------------------------------------------------------------------
 
 
-def _measure(thresholds: str | None, chosen: list[Variable]) -> Any:
+def _measure(decide_by: str | None, chosen: list[Variable]) -> Any:
     """The measure of thresholds, or the costs of classes as JSON; None: none are sought."""
-    if thresholds is None or thresholds.strip() in calibration.MEASURES:
-        return None if thresholds is None else thresholds.strip()
-    found = documents.argument(thresholds, "thresholds") if thresholds.lstrip().startswith("{") else thresholds
+    if decide_by is None or decide_by.strip() in calibration.MEASURES:
+        return None if decide_by is None else decide_by.strip()
+    found = documents.argument(decide_by, "decide_by") if decide_by.lstrip().startswith("{") else decide_by
     labelled = [one for one in chosen if one.target != "real"]
     if len(labelled) != 1 and isinstance(found, dict):
-        raise InvalidArgument("thresholds: costs need one target of classes.", hint="target => '…' names it.")
+        raise InvalidArgument("decide_by: costs need one target of classes.", hint="target => '…' names it.")
     for variable in labelled:
-        calibration.costs(found, class_labels(variable), "thresholds")
+        calibration.costs(found, class_labels(variable), "decide_by")
     return found
 
 
@@ -348,12 +348,12 @@ def _weigh(db: Database, variable: Variable, sample: Sample, measure: Any) -> ca
     if measure is None:
         return None
     if isinstance(measure, dict):
-        return lambda probabilities, actual: calibration.costs(measure, labels, "thresholds")
+        return lambda probabilities, actual: calibration.costs(measure, labels, "decide_by")
     if len(labels) > calibration.MOST_CLASSES:
         db.notice(
             f"no thresholds are sought for the {len(labels)} classes of '{variable.name}'; at most"
             f" {calibration.MOST_CLASSES} can have them",
-            """thresholds => '{"class": 10}' gives costs instead.""",
+            """decide_by => '{"class": 10}' gives costs instead.""",
         )
         return None
     return lambda probabilities, actual: calibration.weights_of(probabilities, actual, len(labels), measure)

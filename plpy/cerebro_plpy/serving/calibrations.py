@@ -88,7 +88,7 @@ def applied(db: Database, model: TrainedModel, wanted: Wanted) -> Applied | None
         if wanted.thresholds and one.weights is None:
             raise WrongState(
                 f"no thresholds of '{name}' are kept: it has too many classes.",
-                hint="""cerebro.calibrate(…, thresholds => '{"class": 10}') keeps those that follow from costs.""",
+                hint="""cerebro.calibrate(…, decide_by => '{"class": 10}') keeps those that follow from costs.""",
             )
         found.classes[name] = Calibrated(
             one.temperature, list(one.weights) if wanted.thresholds and one.weights is not None else None

@@ -65,7 +65,8 @@ def test_columns_become_what_the_page_says(shown: dict[str, list[tuple[Any, ...]
 
 
 def test_predictions(shown: dict[str, list[tuple[Any, ...]]]) -> None:
-    for rows in of(shown, "FROM cerebro.predict(") + of(shown, "JOIN cerebro.predict("):
+    of_people = {statement: rows for statement, rows in shown.items() if "sales_models" not in statement}
+    for rows in of(of_people, "FROM cerebro.predict(") + of(of_people, "JOIN cerebro.predict("):
         assert len(rows) == 100
     assert of(shown, "cerebro.predict_into(") == [[(100,)]]
     ((rows, least, mean, most),) = of(shown, "FROM people_predicted")[0]

@@ -142,7 +142,7 @@ def test_a_rare_class_is_found_with_thresholds(made: Lab) -> None:
 
 @pytest.mark.parametrize("measure", ["f1", "balanced_accuracy"])
 def test_thresholds_raise_what_is_asked_for(made: Lab, measure: str) -> None:
-    told = found(made, "grades", TEST, thresholds=measure)
+    told = found(made, "grades", TEST, decide_by=measure)
     name = {"f1": "mean f1"}.get(measure, measure)
     assert told[name][1] > told[name][0] + 0.01
     after = figures(made, "grades", ", thresholds => true")
@@ -150,10 +150,10 @@ def test_thresholds_raise_what_is_asked_for(made: Lab, measure: str) -> None:
 
 
 def test_costs_say_what_is_decided(made: Lab) -> None:
-    told = found(made, "states", thresholds='{"bad": 9}')
+    told = found(made, "states", decide_by='{"bad": 9}')
     assert told["threshold of bad"][1] == pytest.approx(0.1)
-    assert found(made, "states", thresholds='{"bad": 9, "good": 9}')["threshold of bad"][1] == pytest.approx(0.5)
-    without = found(made, "states", thresholds=None)
+    assert found(made, "states", decide_by='{"bad": 9, "good": 9}')["threshold of bad"][1] == pytest.approx(0.5)
+    without = found(made, "states", decide_by=None)
     assert "threshold of bad" not in without
     with pytest.raises(psycopg2.Error, match="no thresholds of 'state' are kept"):
         made("SELECT * FROM cerebro.predict('states', %s, thresholds => true)", TEST)
@@ -212,9 +212,9 @@ def test_each_configuration_has_its_own(made: Lab) -> None:
         ("calibrate('states', 'amounts_packed_validation')", "'amounts_packed_validation' were prepared differently"),
         ("calibrate('states', 'nothing')", "nothing"),
         ("calibrate('states', target => 'amount')", "target must be one of the targets"),
-        ("calibrate('states', thresholds => 'best')", "thresholds must be f1 or balanced_accuracy"),
-        ("calibrate('states', thresholds => '{\"ugly\": 2}')", "thresholds: there is no class 'ugly'"),
-        ("calibrate('states', thresholds => '{\"bad\": -1}')", "the cost of 'bad' must be a number"),
+        ("calibrate('states', decide_by => 'best')", "decide_by must be f1 or balanced_accuracy"),
+        ("calibrate('states', decide_by => '{\"ugly\": 2}')", "decide_by: there is no class 'ugly'"),
+        ("calibrate('states', decide_by => '{\"bad\": -1}')", "the cost of 'bad' must be a number"),
         ("calibrate('loans')", "'loans' is not a table of trained models"),
     ],
 )
