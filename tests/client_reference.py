@@ -24,7 +24,7 @@ METHODS = {
         "decisions", "requests", "hop_timeline", "run_time", "segments_now",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "drop_model", "model"],
+    "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model"],
     "Statements of your own": ["rows", "rows_and_notices", "objects", "close"],
 }  # fmt: skip
 ABOUT = {"Train": client.Cerebro, "Steer": client.cerebro.Steering, "Use models": serving.Serving}
@@ -123,8 +123,9 @@ def python_page() -> str:
         link = f"[cerebro.{view.__tablename__}](views.md#cerebro{view.__tablename__})"
         lines.append(f"| `{view.__name__}` | {link} | {cell(view)} |")
     lines += ["", *member("row.as_dict", orm.View.as_dict)[1:]]
-    fields = ", ".join(f"`{name}`" for name in serving.Prediction._fields)
-    lines += ["", "### Prediction", *prose(serving.Prediction), "", f"Its fields are {fields}."]
+    for kind in (serving.Prediction, serving.CalibrationMeasure):
+        fields = ", ".join(f"`{name}`" for name in kind._fields)
+        lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]
     lines += [f"| `{one.__name__}` | {cell(one)} |" for one in errors()]
     return "\n".join(lines) + "\n"

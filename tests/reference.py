@@ -76,7 +76,9 @@ FUNCTIONS = {
         "drop_model",
     ],
     "Judging a model": [
+        "calibrate",
         "evaluate",
+        "class_metrics",
         "confusion_matrix",
         "roc_curve",
         "precision_recall",

@@ -1,8 +1,8 @@
-"""The commands about trained models: ``cerebro models``, ``evaluate``, ``predict``."""
+"""The commands about trained models: ``cerebro models``, ``calibrate``, ``evaluate``, ``predict``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,15 @@ Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of 
 Configuration = Annotated[
     int | None, typer.Option(help="The number of the configuration; default: the best one.", show_default=False)
 ]
+Coverage = Annotated[
+    float | None, typer.Option(help="Intervals that hold this part of all values.", show_default=False)
+]
+Probabilities = Annotated[bool, typer.Option("--calibrated", help="Calibrated probabilities.")]
+Thresholds = Annotated[bool, typer.Option("--thresholds", help="Decide classes by the thresholds that are kept.")]
 
 
 def register(app: typer.Typer) -> None:
-    for command in (models, evaluate, predict):
+    for command in (models, calibrate, evaluate, predict):
         app.command()(command)
 
 
@@ -52,21 +57,56 @@ def models(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How 
             console.print(f"… and {len(known) - limit} more: cerebro models --limit {len(known)}", style="dim")
 
 
+def calibrate(
+    model_table: Table,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[QUERY]",
+            help="Returns rows with the inputs and the target; default: the rows for validation.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    dsn: Dsn = None,
+    target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
+    configuration: Configuration = None,
+    decide_by: Annotated[str, typer.Option(help="f1, balanced_accuracy, or costs of classes as JSON.")] = "f1",
+) -> None:
+    """Keep with a model how far its predictions can be trusted: intervals, probabilities, thresholds."""
+    with at(dsn) as cerebro:
+        table = boards.plain_table()
+        for name in ("target", "measure", "before", "after"):
+            table.add_column(name, justify="right" if name in ("before", "after") else "left")
+        for one in cerebro.calibrate(model_table, query, target, configuration, decide_by):
+            after = (
+                _count(int(one.after)) if one.measure == "rows" and one.after is not None else drawing.number(one.after)
+            )
+            before = "" if one.before is None else drawing.number(one.before)
+            table.add_row(named(one.target), named(one.measure), before, after)
+        Terminal().print(table)
+
+
 def evaluate(
     model_table: Table,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="Returns rows with the inputs and the target.", show_default=False)
     ],
+    *,
     dsn: Dsn = None,
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
     configuration: Configuration = None,
+    coverage: Coverage = None,
+    calibrated: Probabilities = False,
+    thresholds: Thresholds = False,
 ) -> None:
     """Show how good a model is on the rows of a query."""
+    wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
     with at(dsn) as cerebro:
         table = boards.plain_table()
         table.add_column("metric")
         table.add_column("value", justify="right")
-        for metric, value in cerebro.evaluate(model_table, query, target, configuration).items():
+        for metric, value in cerebro.evaluate(model_table, query, target, configuration, **wanted).items():
             table.add_row(metric, f"{value:.0f}" if metric == "rows" else drawing.number(value))
         Terminal().print(table)
 
@@ -87,24 +127,31 @@ def predict(
     ] = None,
     configuration: Configuration = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes of each row.")] = 1,
+    coverage: Coverage = None,
+    calibrated: Probabilities = False,
+    thresholds: Thresholds = False,
 ) -> None:
     """Predict the rows of a query, or with --into a whole table into a new one."""
+    wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
     console = Terminal()
     with at(dsn) as cerebro:
         if into is not None:
-            count = cerebro.predict_into(model_table, rows, into, key, configuration, top)
+            count = cerebro.predict_into(model_table, rows, into, key, configuration, top, **wanted)
             console.print(f"{count} rows predicted into {named(into)}.")
             return
-        found = cerebro.predict(model_table, rows, key, configuration, top)
+        found = cerebro.predict(model_table, rows, key, configuration, top, **wanted)
         table = boards.plain_table()
         classes = any(one.label is not None for one in found)
-        for name in ("key", "target", "prediction", *(("probability",) if classes else ())):
-            table.add_column(name, justify="right" if name == "probability" else "left", overflow="fold")
+        more = (*(("probability",) if classes else ()), *(("lower", "upper") if coverage is not None else ()))
+        for name in ("key", "target", "prediction", *more):
+            table.add_column(name, justify="right" if name in more else "left", overflow="fold")
         places = {one.key_value: place for place, one in reversed(list(enumerate(found)))}  # the order of the rows
         for one in sorted(found, key=lambda one: (places[one.key_value], one.target, one.rank or 0)):
             said = named(one.label) if one.value is None else drawing.number(one.value)
             likely = "" if one.probability is None else f"{one.probability:.4f}"
-            table.add_row(named(one.key_value), named(one.target), said, *((likely,) if classes else ()))
+            ends = ["" if end is None else drawing.number(end) for end in (one.lower, one.upper)]
+            cells = (*((likely,) if classes else ()), *(ends if coverage is not None else ()))
+            table.add_row(named(one.key_value), named(one.target), said, *cells)
         console.print(table)
 
 

@@ -11,7 +11,10 @@ from .orm import ModelTable
 
 
 class Prediction(NamedTuple):
-    """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank."""
+    """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank.
+
+    ``lower`` and ``upper`` are the ends of the interval of a number, if a coverage was given.
+    """
 
     key_value: str
     target: str
@@ -19,10 +22,24 @@ class Prediction(NamedTuple):
     label: str | None
     probability: float | None
     rank: int | None
+    lower: float | None = None
+    upper: float | None = None
+
+
+class CalibrationMeasure(NamedTuple):
+    """A row of ``cerebro.calibrate``: a measure of the rows before and after."""
+
+    target: str
+    measure: str
+    before: float | None
+    after: float | None
 
 
 class Serving(DatabaseClient):
-    """``configuration`` chooses a model of the table. Without it, the best one by the run's objective."""
+    """``configuration`` chooses a model of the table. Without it, the best one by the run's objective.
+
+    ``coverage``, ``calibrated`` and ``thresholds`` need what ``calibrate`` has kept with the model.
+    """
 
     def models(self) -> list[ModelTable]:
         """The tables of trained models that you may read, the latest first."""
@@ -31,12 +48,22 @@ class Serving(DatabaseClient):
         )
 
     def predict(
-        self, model_table: str, query: str, key: str | None = None, configuration: int | None = None, top: int = 1
+        self,
+        model_table: str,
+        query: str,
+        key: str | None = None,
+        configuration: int | None = None,
+        top: int = 1,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
     ) -> list[Prediction]:
         """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
         rows = self.rows(
-            "SELECT key_value, target, value, class, probability, rank FROM cerebro.predict(%s, %s, %s, %s, %s)",
-            (model_table, query, key, configuration, top),
+            "SELECT key_value, target, value, class, probability, rank, lower, upper"
+            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s)",
+            (model_table, query, key, configuration, top, coverage, calibrated, thresholds),
         )
         return [Prediction(*row) for row in rows]
 
@@ -48,17 +75,43 @@ class Serving(DatabaseClient):
         key: str | None = None,
         configuration: int | None = None,
         top: int = 1,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
     ) -> int:
         """Predicts a table or view on all segments into a new table. Returns the number of rows."""
-        given = (model_table, source_table, output_table, key, configuration, top)
-        return self.rows("SELECT cerebro.predict_into(%s, %s, %s, %s, %s, %s)", given)[0][0]
+        given = (model_table, source_table, output_table, key, configuration, top, coverage, calibrated, thresholds)
+        return self.rows("SELECT cerebro.predict_into(%s, %s, %s, %s, %s, %s, %s, %s, %s)", given)[0][0]
+
+    def calibrate(
+        self,
+        model_table: str,
+        query: str | None = None,
+        target: str | None = None,
+        configuration: int | None = None,
+        decide_by: str | None = "f1",
+    ) -> list[CalibrationMeasure]:
+        """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
+        validation. The comment of cerebro.calibrate describes the arguments."""
+        given = (model_table, query, target, configuration, decide_by)
+        rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
+        return [CalibrationMeasure(*row) for row in rows]
 
     def evaluate(
-        self, model_table: str, query: str, target: str | None = None, configuration: int | None = None
+        self,
+        model_table: str,
+        query: str,
+        target: str | None = None,
+        configuration: int | None = None,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
     ) -> dict[str, float | None]:
         """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
-        given = (model_table, query, target, configuration)
-        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s)", given))
+        given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
+        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)", given))
 
     def drop_model(self, model_table: str) -> None:
         """Drops a table of trained models and the tables beside it. The run stays."""

@@ -14,6 +14,7 @@ Value = Union[float, list[Any], None]
 Means = Mapping[str, Sequence[float]]  # of metrics that are means over rows: total and count, by name
 
 LOSS = "loss"
+LEAST_PROBABILITY = 1e-7  # smaller ones count as this one in a cross-entropy, as in Keras
 MIN, MAX = "min", "max"  # whether small or large values of a metric are better
 # All metrics of a configuration may count in this many numbers, which travel with every visit and stay in the log: a
 # confusion matrix of 512 classes, or the thresholds of 300 AUCs.

@@ -26,6 +26,7 @@ OF_MODELS: Types = {
     "weights": ("bytea",),
     "architecture": DOCUMENTS,
     "parameters": DOCUMENTS,
+    "calibration": DOCUMENTS,
     "loss_name": TEXTS,
     "metric_names": LISTS,
     **dict.fromkeys(("validation_loss", "training_loss"), REALS),

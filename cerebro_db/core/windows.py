@@ -26,9 +26,13 @@ class Windows:
     length: int
     step: int  # rows from the beginning of a window to that of the next
     target: str  # whose: that of the last row, or the most frequent class
+    horizon: int = 0  # rows from the last row of a window to the row whose target it has
 
     def to_json(self) -> Json:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        if not self.horizon:
+            del found["horizon"]
+        return found
 
     @classmethod
     def from_json(cls, document: Any, where: str) -> Windows:
@@ -47,7 +51,7 @@ def wanted(document: Any, where: str) -> Windows:
     """The windows that a user's JSON asks for.  by and order are a column or a list of columns."""
     if not isinstance(document, dict):
         raise InvalidArgument(f"{where} must be a JSON object.", hint=EXAMPLE)
-    known = ("by", "order", "length", "step", "target")
+    known = ("by", "order", "length", "step", "target", "horizon")
     for name in document:
         if name not in known:
             raise InvalidArgument(f"{where} has no entry {shown(name)}.", hint=f"It has {', '.join(known)}.")
@@ -58,13 +62,22 @@ def wanted(document: Any, where: str) -> Windows:
     order = _names(document.get("order"), "order", where)
     if not order:
         raise InvalidArgument(f"{where} does not say the order of the rows.", hint=EXAMPLE)
-    step = document.get("step")
+    step, horizon = document.get("step"), document.get("horizon")
+    horizon = 0 if horizon is None else _count(horizon, "horizon", 0, where)
+    if horizon and target != TARGETS[0]:
+        raise InvalidArgument(
+            f"{where}: target cannot be {shown(target)} with a horizon.",
+            hint="The target is that of one row, so many rows after the window. Leave target out.",
+        )
+    if step is None:
+        step = 1 if horizon else length  # the newest window has to end at the newest row
     return Windows(
         by=_names(document.get("by"), "by", where),
         order=order,
         length=length,
-        step=length if step is None else _count(step, "step", 1, where),
+        step=_count(step, "step", 1, where),
         target=target,
+        horizon=horizon,
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cerebro_db.core.protocol import Predict, Predicted, PredictedOutput
+from cerebro_db.core.metrics import LEAST_PROBABILITY
+from cerebro_db.core.protocol import Calibrated, Predict, Predicted, PredictedOutput
 from cerebro_db.nn.programs import Programs
 from cerebro_db.nn.rows.data import Dataset, slabs
 
@@ -38,7 +39,10 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
         path, best = f"{order.out}.{number}", order.best
         labels = best.labels[number] if best else None
         ranked_by = best.ranks if best else None
-        outputs.append(write(path, values) if labels is None else write_best(path, values, labels, ranked_by))
+        calibrated = best.calibrated[number] if best and best.calibrated else None
+        outputs.append(
+            write(path, values) if labels is None else write_best(path, values, labels, ranked_by, calibrated)
+        )
     return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
 
 
@@ -48,7 +52,9 @@ def write(path: str, values: np.ndarray) -> PredictedOutput:
     return PredictedOutput(shape=list(values.shape[1:]))
 
 
-def write_best(path: str, values: np.ndarray, labels: int, most: int | None) -> PredictedOutput:
+def write_best(
+    path: str, values: np.ndarray, labels: int, most: int | None, calibrated: Calibrated | None = None
+) -> PredictedOutput:
     """First the best class of each row, then the second best class of each row and so on; then their probabilities.
 
     One unit for two classes gives the probability of the second class.
@@ -56,10 +62,24 @@ def write_best(path: str, values: np.ndarray, labels: int, most: int | None) -> 
     probabilities = values.reshape(len(values), -1)
     if labels == 2 and probabilities.shape[1] == 1:
         probabilities = np.hstack([1 - probabilities, probabilities])
-    classes = ranked(probabilities, most)
+    scores = probabilities
+    if calibrated is not None:
+        scores = probabilities = tempered(probabilities, calibrated.temperature)
+        if calibrated.weights is not None:
+            scores = probabilities * np.array(calibrated.weights)
+    classes = ranked(scores, most)
     chosen = np.take_along_axis(probabilities, classes, 1)
     np.stack([classes.T, chosen.T]).astype("<f4").tofile(path)
     return PredictedOutput(ranks=classes.shape[1])
+
+
+def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    """The probabilities with this temperature, as core/calibration.py has them."""
+    if temperature == 1.0:
+        return probabilities
+    logarithms = np.log(np.maximum(probabilities, LEAST_PROBABILITY, dtype="f8")) / temperature
+    powers = np.exp(logarithms - logarithms.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
 
 
 def ranked(values: np.ndarray, most: int | None) -> np.ndarray:

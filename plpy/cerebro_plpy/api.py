@@ -47,6 +47,7 @@ FUNCTIONS = {
     "runs.tables.model_tables": ("materialize_run",),
     "runs.verbs": ("fit", "search_space", "train"),
     "segment.functions": ("data_in", "predict_chunk", "state_in", "state_out", "work", "worker_close", "worker_open"),
+    "serving.calibrate": ("calibrate",),
     "serving.ensemble": ("ensemble",),
     "serving.importance": ("importance",),
     "serving.into": ("predict_into",),

@@ -48,7 +48,8 @@ shows. Predictions prepare rows in the same way.
 - buffer_size, segments, distribution_rules, seed: as in cerebro.pack_plain.
 - sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
   No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
-  "target": "majority". Without split_by and split_at, all windows of a subject are on the same side.
+  "target": "majority". With "horizon": 7 it is that of the row seven rows after its last row. Without split_by and split_at,
+  all windows of a subject are on the same side; with a horizon, the latest rows are for validation.
 - weights: a column with the weight of each row in training.
 - class_weight: balanced gives all classes the same weight in training.
 - folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one

@@ -52,14 +52,15 @@ COMMENT ON FUNCTION cerebro._smallints(bytea) IS
 
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
 CREATE OR REPLACE FUNCTION cerebro._predict_rows(
-    model_table text, query text, key text, configuration integer, top integer
+    model_table text, query text, key text, configuration integer, top integer, coverage double precision,
+    calibrated boolean, thresholds boolean
 )
 RETURNS TABLE (ids text[], outputs jsonb, answers cerebro._prediction[])
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.predict_rows(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro._predict_rows(text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro._predict_rows(text, text, text, integer, integer, double precision, boolean, boolean) IS
 'The predictions for the rows of a query: a row for each chunk of them.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
@@ -67,21 +68,27 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     query         text,
     key           text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    top           integer DEFAULT 1
+    top           integer DEFAULT 1,
+    coverage      double precision DEFAULT NULL,
+    calibrated    boolean DEFAULT false,
+    thresholds    boolean DEFAULT false
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
-                 rank integer)
+                 rank integer, lower double precision, upper double precision)
 LANGUAGE sql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
 SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
-       CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank
-  FROM cerebro._predict_rows($1, $2, $3, $4, $5) s
+       CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank,
+       p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)],
+       p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)]
+  FROM cerebro._predict_rows($1, $2, $3, $4, $5, $6, $7, $8) s
  CROSS JOIN LATERAL unnest(s.answers) AS a
- CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[])
+ CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[],
+                                                        edges double precision[], halves double precision[])
  CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro._reals(a.classes)), unnest(cerebro._reals(a.numbers)))
        AS p (id, class, number)
  WHERE o.output = a.output
 $sql$;
-COMMENT ON FUNCTION cerebro.predict(text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean) IS
 'Returns the predictions of a trained model for the rows of a query, in the caller''s session. It writes no table: it
 works in read-only transactions, and sees rows that the caller has not committed. The inputs are the columns of the
 query with the names of the training columns; they are prepared as in training.
@@ -93,8 +100,13 @@ query with the names of the training columns; they are prepared as in training.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one.
 - top: how many classes of each row, the most probable first.
+- coverage: the part of all values that lie from lower to upper, for instance 0.9. NULL: no intervals.
+- calibrated: true returns calibrated probabilities.
+- thresholds: true decides the class by the thresholds that are kept with the model: class and rank can differ from those by
+  probability alone. The probabilities are calibrated.
 
-A number to predict is in value. A class is in class, with its probability.';
+coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value. A
+class is in class, with its probability.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
@@ -102,14 +114,17 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
     output_table  text,
     key           text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    top           integer DEFAULT 1
+    top           integer DEFAULT 1,
+    coverage      double precision DEFAULT NULL,
+    calibrated    boolean DEFAULT false,
+    thresholds    boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.predict_into(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, integer, double precision, boolean, boolean) IS
 'Predicts all rows of a table or view, and writes the predictions into a new table with the columns that cerebro.predict
 returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
 columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
@@ -118,19 +133,20 @@ see is predicted in your own session.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.
-- output_table: the table to be made, with key_value, target, value, class, probability and rank.
+- output_table: the table to be made, with key_value, target, value, class, probability, rank, lower and upper.
 - key: the column that key_value contains, as text. NULL: the columns of the primary key or of another unique index; else
   a column that the model does not use, whose values differ in the first 1,000 rows.
-- configuration, top: as in cerebro.predict.';
+- configuration, top, coverage, calibrated, thresholds: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
-    model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false
+    model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false,
+    thresholds boolean DEFAULT false
 ) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.create_predictor(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer, boolean, boolean) IS
 'Creates a SQL function that predicts one row: its arguments are the input columns of a trained model, its result is the
 number or the class. Returns how to call it. Each call predicts on its own; for many rows use cerebro.predict.
 
@@ -144,7 +160,39 @@ While a transaction replaces the model table, the function waits for it. Afterwa
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one. The function
   chooses it in each call.
-- replace: true replaces a function of that name that cerebro.create_predictor has made.';
+- replace: true replaces a function of that name that cerebro.create_predictor has made.
+- thresholds: true decides the class by the thresholds that cerebro.calibrate has kept.';
+
+CREATE OR REPLACE FUNCTION cerebro.calibrate(
+    model_table   text,
+    query         text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    decide_by     text    DEFAULT 'f1'
+) RETURNS TABLE (target text, measure text, before double precision, after double precision)
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
+@cerebro@
+return api.calibrate(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.calibrate(text, text, text, integer, text) IS
+'Learns from rows that did not train a model how far its predictions can be trusted, and keeps that with the model, in the
+column calibration of the table model_table_info. Then cerebro.predict gives intervals, calibrated probabilities and classes
+by thresholds on request. Returns what it has found: for each measure the value on these rows before and after. A second
+call replaces what the first one has kept of a target. Only the owner of the model table can call it.
+
+- A number: quantiles of the errors (split conformal prediction). Half of 400 or more rows say how large the errors are for
+  small and for large predictions. interval_width: the mean width of the intervals of a level.
+- A class: one temperature for all probabilities, which leaves their order as it is, and thresholds of the classes.
+  log_loss, ece (the expected calibration error), mean f1 and balanced_accuracy say what they change.
+- model_table: the table of trained models.
+- query: a query that returns rows with the inputs and the target, or the name of a packed table. NULL: the rows that the run
+  took for validation. They have chosen the best model and the best epoch, so its errors on them are slightly too small.
+- target: the column to calibrate for. NULL: all targets.
+- configuration: as in cerebro.predict.
+- decide_by: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the
+  mean of the recall). Or a JSON object that says what it costs to miss a row of a class, for instance {"bad": 10}; 1 for the
+  others. NULL: none.';
 
 CREATE OR REPLACE FUNCTION cerebro._require_window(length integer, given integer[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

@@ -19,7 +19,10 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     model_table   text,
     query         text,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    coverage      double precision DEFAULT NULL,
+    calibrated    boolean DEFAULT false,
+    thresholds    boolean DEFAULT false
 ) RETURNS TABLE (metric text, value double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -33,14 +36,18 @@ BEGIN
         SELECT m.metric, m.value
           FROM (SELECT count(*) AS n, avg(a.error ^ 2) AS mse, avg(abs(a.error)) AS mae,
                        avg(abs(a.error / nullif(a.actual, 0))) AS mape,
-                       1 - sum(a.error ^ 2) / nullif(var_pop(a.actual) * count(*), 0) AS r2
-                  FROM (SELECT p.actual, p.actual - p.value AS error
-                          FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value
-                                  FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4) p
+                       1 - sum(a.error ^ 2) / nullif(var_pop(a.actual) * count(*), 0) AS r2,
+                       avg((a.actual BETWEEN a.lower AND a.upper)::integer) AS covered, avg(a.upper - a.lower) AS width
+                  FROM (SELECT p.actual, p.actual - p.value AS error, p.lower, p.upper
+                          FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value, p.lower, p.upper
+                                  FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, coverage => $5,
+                                                       calibrated => $6, thresholds => $7) p
                                  WHERE p.target = judged.of_target) p
                          WHERE p.actual IS NOT NULL) a) f
          CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),
-                                    (5, 'r2', f.r2), (6, 'rows', f.n)) AS m (place, metric, value)
+                                    (5, 'r2', f.r2), (6, 'coverage', f.covered), (7, 'interval_width', f.width),
+                                    (8, 'rows', f.n)) AS m (place, metric, value)
+         WHERE $5 IS NOT NULL OR m.metric NOT IN ('coverage', 'interval_width')
          ORDER BY m.place;
         RETURN;
     END IF;
@@ -49,13 +56,17 @@ BEGIN
     SELECT m.metric, m.value
       FROM (SELECT max(c.n) AS n, max(c.hits) AS hits, max(c.known) AS known, max(c.logarithms) AS logarithms,
                    avg(c.f1) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS f1,
-                   avg(c.auc) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS auc
+                   avg(c.auc) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS auc,
+                   avg(c.recall) AS recall, max(c.gaps) AS gaps
               FROM (SELECT v.class,
                            max(l.n) FILTER (WHERE l.kind = 'all') AS n, max(l.hits) FILTER (WHERE l.kind = 'all') AS hits,
                            max(l.known) FILTER (WHERE l.kind = 'all') AS known,
                            max(l.logarithms) FILTER (WHERE l.kind = 'all') AS logarithms,
                            2 * sum(v.hits) FILTER (WHERE l.kind = 'pair')
                              / sum(l.n) FILTER (WHERE l.kind = 'pair')::double precision AS f1,
+                           sum(v.hits) FILTER (WHERE l.kind = 'pair')
+                             / sum(l.n) FILTER (WHERE l.kind = 'pair' AND v.for_actual)::double precision AS recall,
+                           sum(abs(l.sure - l.hits)) FILTER (WHERE l.kind = 'bin') AS gaps,
                            -- the share of the pairs of a row with the class and a row without it whose order is right
                            sum(l.known * (l.below + (l.answers - l.known) / 2.0)) FILTER (WHERE l.kind = 'probability')
                              / nullif(sum(l.known) FILTER (WHERE l.kind = 'probability')
@@ -63,24 +74,28 @@ BEGIN
                       FROM (SELECT k.*, COALESCE(sum(k.answers - k.known)
                                                  OVER (PARTITION BY k.kind, k.class ORDER BY k.probability
                                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS below
-                              FROM (SELECT CASE grouping(a.actual, a.class, a.probability)
-                                                WHEN 7 THEN 'all' WHEN 1 THEN 'pair' ELSE 'probability' END AS kind,
+                              FROM (SELECT CASE grouping(a.actual, a.class, a.probability, a.bin)
+                                                WHEN 15 THEN 'all' WHEN 3 THEN 'pair' WHEN 14 THEN 'bin'
+                                                ELSE 'probability' END AS kind,
                                            a.actual, a.class, a.probability, count(*) AS answers,
                                            count(*) FILTER (WHERE a.rank = 1) AS n,
                                            count(*) FILTER (WHERE a.rank = 1 AND a.is_right) AS hits,
                                            count(*) FILTER (WHERE a.is_right) AS known,
+                                           sum(a.probability) FILTER (WHERE a.rank = 1) AS sure,
                                            -- A class that training did not have has the probability 0. The least one
                                            -- is that of Keras.
                                            sum(ln(GREATEST(a.probability, 1e-7))) FILTER (WHERE a.is_right) AS logarithms
                                       FROM (-- a row for each row of the query and each class
                                             SELECT p.actual, p.class, p.probability, p.rank,
+                                                   CASE WHEN p.rank = 1 THEN LEAST(floor(p.probability * 10), 9) END AS bin,
                                                    p.actual IS NOT DISTINCT FROM p.class AS is_right
                                               FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability,
                                                            p.rank
-                                                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, 1000000) p
+                                                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, 1000000,
+                                                                           $5, $6, $7) p
                                                      WHERE p.target = judged.of_target) p
                                              WHERE p.actual IS NOT NULL OR judged.null_is_class) a
-                                     GROUP BY GROUPING SETS ((), (a.actual, a.class), (a.class, a.probability))) k) l
+                                     GROUP BY GROUPING SETS ((), (a.actual, a.class), (a.class, a.probability), (a.bin))) k) l
                      -- A pair counts for its actual and for its predicted class.
                      CROSS JOIN LATERAL (VALUES (true, l.actual, l.hits), (false, l.class, 0)) AS v (for_actual, class, hits)
                      WHERE CASE l.kind WHEN 'pair' THEN l.n > 0 ELSE NOT v.for_actual END
@@ -90,19 +105,25 @@ BEGIN
          (2, 'log_loss', -(COALESCE(t.logarithms, 0) + (t.n - t.known) * ln(1e-7::double precision)) / nullif(t.n, 0)),
          (3, 'f1', t.f1),
          (4, 'auc', t.auc::double precision),
-         (5, 'rows', t.n)) AS m (place, metric, value)
+         (5, 'balanced_accuracy', t.recall),
+         (6, 'ece', t.gaps / nullif(t.n, 0)),
+         (7, 'rows', t.n)) AS m (place, metric, value)
      ORDER BY m.place;
 END
 $$;
-COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer, double precision, boolean, boolean) IS
 'Returns how good a trained model is on the rows of a query, a row for each metric. It writes no table.
 
-- Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1 and auc. With two classes, f1 and auc are
-  those of the second class; with more, the means over the classes that occur (each class against all others).
-- Of a number: rmse, mse, mae, mape (as a part of 1, over the rows whose target is not 0) and r2.
+- Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1, auc, balanced_accuracy (the mean of the
+  recall over the actual classes) and ece. With two classes, f1 and auc are those of the second class; with more, the means
+  over the classes that occur (each class against all others). ece, the expected calibration error, is the mean distance
+  between the probability of the predicted class and how often it is right, in ten bins of this probability.
+- Of a number: rmse, mse, mae, mape (as a part of 1, over the rows whose target is not 0) and r2. With the argument coverage
+  also coverage, the part of the rows whose target is in its interval, and interval_width, the mean width.
 - rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
   that training did not have counts as a wrong prediction with the probability 0.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
+- coverage, calibrated, thresholds: as in cerebro.predict; the metrics are those of such predictions.
 - model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
   target that packing gives it: that of its last row, or the majority.';
 
@@ -110,7 +131,8 @@ CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
     query         text,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    thresholds    boolean DEFAULT false
 ) RETURNS TABLE (actual text, predicted text, count bigint, share double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -122,13 +144,13 @@ BEGIN
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
       FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
-              FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4) p
+              FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5) p
              WHERE p.target = judged.of_target
              GROUP BY 1, 2) g
      ORDER BY 1, 2;
 END
 $$;
-COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer, boolean) IS
 'Returns how many rows of each class a trained model predicts as which class. share is the part of the rows of the actual
 class. Values of the target are read in the type that it had in training, so that 0 is the class 0.0 of a numeric. A value
 that no class has is shown as text.
@@ -136,10 +158,49 @@ that no class has is shown as text.
 - model_table: the table of trained models.
 - query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows.
 - target: the column that is judged. NULL: the only target of the model.
-- configuration: as in cerebro.predict.';
+- configuration, thresholds: as in cerebro.predict.';
+
+CREATE OR REPLACE FUNCTION cerebro.class_metrics(
+    model_table   text,
+    query         text,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    thresholds    boolean DEFAULT false
+) RETURNS TABLE (class text, "precision" double precision, recall double precision, f1 double precision, rows bigint,
+                 predicted bigint)
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4);
+    RETURN QUERY
+    SELECT c.class, c.hits / nullif(c.predicted, 0)::double precision, c.hits / nullif(c.n, 0)::double precision,
+           2 * c.hits / (c.n + c.predicted)::double precision, c.n, c.predicted
+      FROM (SELECT v.class, sum(v.hits)::bigint AS hits, sum(v.n)::bigint AS n, sum(v.predicted)::bigint AS predicted
+              FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, count(*) AS n
+                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, thresholds => $5) p
+                     WHERE p.target = judged.of_target
+                     GROUP BY 1, 2) g
+             CROSS JOIN LATERAL (VALUES
+                 (g.actual, CASE WHEN g.actual IS NOT DISTINCT FROM g.class THEN g.n ELSE 0 END, g.n, 0),
+                 (g.class, 0, 0, g.n)) AS v (class, hits, n, predicted)
+             WHERE g.actual IS NOT NULL OR judged.null_is_class
+             GROUP BY 1) c
+     ORDER BY 1;
+END
+$$;
+COMMENT ON FUNCTION cerebro.class_metrics(text, text, text, integer, boolean) IS
+'Returns for each class of the rows of a query how good a trained model is: the precision (which part of the rows predicted as
+the class has it), the recall (which part of the rows with the class is predicted as it), F1, how many rows have the class,
+and as how many it is predicted. Rows whose target is NULL are left out, unless NULL is a class of the model.
+
+- model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro._scored(
-    function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1
+    function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1,
+    calibrated boolean DEFAULT false
 ) RETURNS TABLE (positive integer, probability double precision)
 LANGUAGE plpgsql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
@@ -150,12 +211,12 @@ BEGIN
     SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
-      FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000) p
+      FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000, calibrated => $8) p
      WHERE p.target = judged.of_target AND p.class IS NOT DISTINCT FROM judged.class
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
 END
 $$;
-COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer, boolean) IS
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
 
 CREATE OR REPLACE FUNCTION cerebro.roc_curve(
@@ -209,20 +270,22 @@ CREATE OR REPLACE FUNCTION cerebro.calibration(
     class         text    DEFAULT NULL,
     bins          integer DEFAULT 10,
     target        text    DEFAULT NULL,
-    configuration integer DEFAULT NULL
+    configuration integer DEFAULT NULL,
+    calibrated    boolean DEFAULT false
 ) RETURNS TABLE (bin integer, predicted double precision, actual double precision, count bigint)
 LANGUAGE sql AS $sql$
 SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
   FROM (SELECT LEAST(floor(s.probability * $4), $4 - 1)::integer + 1 AS bin, s.probability, s.positive
-          FROM cerebro._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4) s) b
+          FROM cerebro._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4, $7) s) b
  GROUP BY 1
  ORDER BY 1
 $sql$;
-COMMENT ON FUNCTION cerebro.calibration(text, text, text, integer, text, integer) IS
+COMMENT ON FUNCTION cerebro.calibration(text, text, text, integer, text, integer, boolean) IS
 'Returns, for bins of the probability of a class, the mean probability and the part of the rows that have the class. They
 are equal if the probabilities are right. Bins without rows are left out.
 
 - bins: how many bins from 0 to 1.
+- calibrated: as in cerebro.predict.
 - model_table, query, class, target, configuration: as in cerebro.roc_curve.';
 
 CREATE OR REPLACE FUNCTION cerebro.residuals(

@@ -20,29 +20,32 @@ BEGIN
     -- that has the body of predict has one column, and OFFSET keeps the planner from computing in its place.
     EXECUTE pg_catalog.format($sql$
         CREATE OR REPLACE FUNCTION cerebro._predictions(
-            model_table text, query text, key text, configuration integer, top integer)
+            model_table text, query text, key text, configuration integer, top integer, coverage double precision,
+            calibrated boolean, thresholds boolean)
         RETURNS SETOF text EXECUTE ON INITPLAN
         LANGUAGE sql
         SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $f$
         SELECT pg_catalog.row_to_json(p)::text
-          FROM (%s) p (key_value, target, value, class, probability, rank)
+          FROM (%s) p (key_value, target, value, class, probability, rank, lower, upper)
         $f$
     $sql$, (SELECT prosrc FROM pg_catalog.pg_proc
-             WHERE oid = 'cerebro.predict(text, text, text, integer, integer)'::regprocedure));
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._predictions(text, text, text, integer, integer) IS
+             WHERE oid = 'cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean)'::regprocedure));
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._predictions(text, text, text, integer, integer, double precision, boolean, boolean) IS
         'The predictions for the rows of a query, as JSON.'$sql$;
     -- STABLE and without settings, it becomes a part of the query that calls it.
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro.predict(
             model_table text, query text, key text DEFAULT NULL, configuration integer DEFAULT NULL,
-            top integer DEFAULT 1
+            top integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT false,
+            thresholds boolean DEFAULT false
         ) RETURNS TABLE (key_value text, target text, value double precision, class text,
-                         probability double precision, rank integer)
+                         probability double precision, rank integer, lower double precision, upper double precision)
         LANGUAGE sql STABLE AS $f$
         SELECT j ->> 'key_value', j ->> 'target', (j ->> 'value')::double precision, j ->> 'class',
-               (j ->> 'probability')::double precision, (j ->> 'rank')::integer
+               (j ->> 'probability')::double precision, (j ->> 'rank')::integer,
+               (j ->> 'lower')::double precision, (j ->> 'upper')::double precision
           FROM (SELECT line::json AS j
-                  FROM (SELECT p AS line FROM cerebro._predictions($1, $2, $3, $4, $5) p OFFSET 0) l) r
+                  FROM (SELECT p AS line FROM cerebro._predictions($1, $2, $3, $4, $5, $6, $7, $8) p OFFSET 0) l) r
         $f$
     $sql$;
 
@@ -60,7 +63,7 @@ BEGIN
                  WHERE c.mode = 't') AS columns
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'cerebro'::regnamespace
-           AND p.proname IN ('evaluate', 'confusion_matrix', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
+           AND p.proname IN ('evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
                              'importance', 'prepared_columns')
     LOOP
         EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',

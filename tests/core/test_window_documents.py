@@ -38,6 +38,12 @@ def test_a_column_or_a_list_of_columns() -> None:
         ({"order": "ts", "length": 10, "step": 0}, "step cannot be 0"),
         ({"order": "ts", "length": 10, "step": 2.5}, "step cannot be 2.5"),
         ({"order": "ts", "length": 10, "target": "mean"}, 'target cannot be "mean"'),
+        ({"order": "ts", "length": 10, "horizon": -1}, "horizon cannot be -1"),
+        ({"order": "ts", "length": 10, "horizon": "7 days"}, 'horizon cannot be "7 days"'),
+        (
+            {"order": "ts", "length": 10, "horizon": 7, "target": "majority"},
+            'target cannot be "majority" with a horizon',
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(document: Any, says: str) -> None:
@@ -46,6 +52,14 @@ def test_what_makes_no_sense_is_refused(document: Any, says: str) -> None:
     assert says in error.value.message and error.value.hint
     with pytest.raises(BadData):
         Windows.from_json(document, "sequence")
+
+
+def test_windows_with_a_horizon_begin_at_each_row() -> None:
+    found = wanted({"order": "ts", "length": 10, "horizon": 7}, "sequence")
+    assert (found.step, found.horizon) == (1, 7) and Windows.from_json(found.to_json(), "x") == found
+    assert wanted({"order": "ts", "length": 10, "horizon": 7, "step": 3}, "sequence").step == 3
+    without = wanted({"order": "ts", "length": 10, "horizon": 0}, "sequence")
+    assert without.step == 10 and "horizon" not in without.to_json(), "documents of version 0.1 have no horizon"
 
 
 def test_the_layout_of_a_packed_table_has_them() -> None:

@@ -90,6 +90,7 @@ from .parts import (
     HANG_AFTER,
     MOST_REPEATS,
     BestClasses,
+    Calibrated,
     CustomFunction,
     Exchange,
     Group,

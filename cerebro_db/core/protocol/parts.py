@@ -211,8 +211,17 @@ class PredictionInput:
 
 
 @dataclass(frozen=True)
+class Calibrated:
+    """How the probabilities of an output are corrected, and by what its classes are ranked."""
+
+    temperature: float  # probabilities are raised to the power 1 / temperature, and divided by their sum
+    weights: Optional[list[float]] = None  # of the classes: ranked by probability times weight; None: by probability
+
+
+@dataclass(frozen=True)
 class BestClasses:
     """Predict the best classes of each row and their probabilities, not all values."""
 
     labels: list[Optional[int]]  # number of classes of each output; None: its values are predicted as they are
     ranks: Optional[int] = None  # how many of the best classes; None: all
+    calibrated: Optional[list[Optional[Calibrated]]] = None  # for each output; None: as the model predicts them

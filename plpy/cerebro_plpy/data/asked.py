@@ -36,6 +36,7 @@ class AskedColumns:
     references: set[str]
     key: str | None  # the column of the table's key, if that is one column
     keys_below: set[str]  # of a view: they show a key of a table, whose rows may be there several times
+    later: bool  # the targets are those of later rows
 
     def wish(self, column: Column) -> Wish:
         return self.wishes.get(column.name, NOTHING)
@@ -46,7 +47,8 @@ def split_of(
 ) -> Split | None:
     """How the rows are divided; None: they are not.  By default a fifth of them are for validation.
 
-    Windows are divided by their subject, so that no row is on both sides; those of a single subject by their time.
+    Windows are divided by their subject, so that no row is on both sides; those of a single subject, and those that
+    forecast a later row, by their time.
     """
     share, split_by, split_at, stratify = given.validation, given.split_by, given.split_at, given.stratify
     if given.validation_table is not None and share:
@@ -70,7 +72,7 @@ def split_of(
     if not share:
         return None
     if windows is not None and not used:
-        if windows.by:
+        if windows.by and not windows.horizon:
             return Split(share, tuple(present[name] for name in windows.by), None, None)
         return Split(share, (), present[windows.order[0]], None)
 
@@ -91,16 +93,17 @@ def asked_for(
     """``apart``: columns that divide the rows; they are no inputs unless ``inputs`` names them."""
     present = relations.columns(db, source)
     wanted = variables.pick(present, split_list(given.target, "target"), "target", source)
+    later = windows is not None and windows.horizon > 0  # what the target was until now is an input then
     if given.inputs is not None:
         chosen = variables.pick(present, split_list(given.inputs, "inputs"), "inputs", source)
         for column in chosen:
-            if column in wanted:
+            if column in wanted and not later:
                 raise InvalidArgument(
                     f"the target '{column.name}' is among the inputs.", hint="Leave it out of inputs."
                 )
     else:
         others = [
-            *wanted,
+            *([] if later else wanted),
             *apart,
             *(present[name] for name in (windows.columns if windows else ())),
             *([weight] if weight else []),
@@ -122,6 +125,7 @@ def asked_for(
         relations.references(db, source) | lineage.references_below(db, source),
         key[0] if len(key) == 1 else None,
         lineage.keys_below(db, source),
+        later,
     )
 
 

@@ -47,12 +47,15 @@ def prepared(
             looked.append(_looked(column, family, asked))
     goals = [_looked(column, family, asked) for column in asked.targets if (family := _known_family(column))]
     most = max((wish.arguments.get("values", 0) for wish in asked.wishes.values()), default=0)
-    found = statistics.of(db, training, looked + goals, max(most, deciding.MOST_VALUES))
-    outs = _outputs(db, training, asked, goals, found[len(looked) :])
-    identifying.note(db, training, found[: len(looked)], asked)
+    both = statistics.of(db, training, looked + goals, max(most, deciding.MOST_VALUES))
+    found = both[: len(looked)]
+    outs = _outputs(db, training, asked, goals, both[len(looked) :])
+    identifying.note(db, training, found, asked)
     decided: list[tuple[str, Feature]] = []
-    for one in found[: len(looked)]:
-        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named)
+    past_targets = {column.name for column in asked.targets}
+    for one in found:
+        past = asked.later and one.name in past_targets
+        became = deciding.decide(one, asked.wishes.get(one.name, NOTHING), asked.named or past)
         if isinstance(became, Ignored):
             ignored[one.name] = became
         else:
@@ -63,7 +66,7 @@ def prepared(
                     f"the input '{one.name}' identifies rows, and seldom says anything about other rows; leave it out"
                     " of inputs unless you mean it"
                 )
-    _tell(db, decided, ignored, found[: len(looked)])
+    _tell(db, decided, ignored, found)
     if not decided and not arrays:
         raise BadData(f"{training.text} has no column that can be an input.", hint="See the notices above.")
     by_column = {column.name: column for column in asked.inputs}
@@ -72,7 +75,8 @@ def prepared(
         for name, pairs in deciding.inputs_of(decided)
     ]
     ins += [applied(column.name, [column], AsIs()) for column in arrays]
-    leaks.tell(db, training, [one for one in found[: len(looked)] if one.name not in ignored], outs, asked)
+    if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
+        leaks.tell(db, training, [one for one in found if one.name not in ignored], outs, asked)
     return ins, outs, asked.key or next((name for name, one in ignored.items() if one.identifies), None)
 
 

@@ -69,7 +69,10 @@ def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -
     buffers.write(db, job)
     pack_plain.tell(db, job, begun)
     if others is not None:
-        _pack_validation(db, job, others, job.output.suffixed(VALIDATION))
+        # Of rows that are divided by time, a window with a later target may have rows from before the division.
+        back = wanted.windows is not None and wanted.windows.horizon > 0
+        back = back and wanted.split is not None and wanted.split.at is not None
+        _pack_validation(db, job, others, job.output.suffixed(VALIDATION), reaches_back=back)
     return job.output
 
 
@@ -146,7 +149,7 @@ def _windows(sequence: str | None, present: dict[str, Column], source: Relation)
     return windows
 
 
-def _pack_validation(db: Database, trained: PackJob, source: Relation, output: Name) -> None:
+def _pack_validation(db: Database, trained: PackJob, source: Relation, output: Name, *, reaches_back: bool) -> None:
     begun = time.monotonic()
     present = relations.columns(db, source)
     ins = by_name.found(trained.layout, present, source.text)
@@ -166,7 +169,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
             labels.match(db, source, variable, variable.preparation, trained.output_text)
             variable.shape = like.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
+        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, reaches_back=reaches_back)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,

@@ -63,14 +63,18 @@ def as_text(family: str, wish: Wish) -> bool:
 
 
 def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MOST_VALUES) -> list[Found]:
-    """What the rows tell about each column; of a text the most frequent values, at least so many if there are."""
+    """What the rows tell about each column; of a text the most frequent values, at least so many if there are.
+
+    A column may be there twice, as an input and as a target.
+    """
     groups: dict[Looked, list[Row]] = {one: [] for one in columns}
-    numbers = [one for one in columns if not one.as_text]
-    texts = [one for one in columns if one.as_text]
+    numbers = [one for one in groups if not one.as_text]
+    texts = [one for one in groups if one.as_text]
     for some, rows in ((numbers, _numbers(db, source, numbers)), (texts, _texts(db, source, texts, most))):
         for row in rows:
             groups[some[row["c"]]].append(row)
-    return [(_found_texts if one.as_text else _found_numbers)(one, rows) for one, rows in groups.items()]
+    found = {one: (_found_texts if one.as_text else _found_numbers)(one, rows) for one, rows in groups.items()}
+    return [found[one] for one in columns]
 
 
 def _arrays(columns: Sequence[Looked], kind: Sql) -> tuple[Sql, Sql]:

@@ -48,8 +48,15 @@ def of(
     key: Sql | None = None,
     key_of_most: bool = False,
     group: Sql | None = None,
+    needs_target: bool = True,
+    reaches_back: bool = False,
 ) -> Relation:
     """The windows that lie within the rows of ``source`` as a whole.
+
+    With a horizon, the target and the key of a window are those of a later row of its subject. A window is left out if
+    there is no such row, or if a condition leaves this row out.  Without ``needs_target``, the later row does not
+    matter, and the key is that of the window's last row.  ``reaches_back``: the condition is that of the later row
+    alone, because a forecast may know all rows before.
 
     Rows are numbered before a condition of the source leaves rows out, so the rows of a window are consecutive. A
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
@@ -64,15 +71,25 @@ def of(
     partition = sql("PARTITION BY {by} ", by=joined(", ", by)) if by else sql("")
     # Rows of the same moment have an order, too.
     order = joined(", ", [*map(identifier, windows.order), *arrays, *kept, *whole])
+    horizon, condition = windows.horizon if needs_target else 0, source.condition or sql("true")
+
+    def later(value: Sql) -> Sql:
+        """The value of the row at the horizon."""
+        return sql("lead({value}, {horizon}) OVER o", value=value, horizon=horizon) if horizon else value
+
     columns = [
         *(sql("{value} AS a{i}", value=one, i=i) for i, one in enumerate(arrays)),
-        *(sql("{value} AS t{i}", value=one, i=i) for i, one in enumerate(kept)),
-        *([sql("{key} AS k", key=key)] if key is not None else []),
-        *([sql("{group} AS g", group=group)] if group is not None else []),
+        *(
+            sql("{value} AS t{i}", value=one if column is weight else later(one), i=i)
+            for i, (one, column) in enumerate(zip(kept, all_kept))
+        ),
+        *([sql("{key} AS k", key=later(key))] if key is not None else []),
+        *([sql("{group} AS g, {later} AS h", group=group, later=later(group))] if group is not None else []),
         *(sql("{name} AS b{i}", name=name, i=i) for i, name in enumerate(by)),
-        sql("row_number() OVER ({partition}ORDER BY {order}) - 1 AS n", partition=partition, order=order),
-        sql("({condition}) AS chosen", condition=source.condition or sql("true")),
-    ]
+        sql("row_number() OVER o - 1 AS n"),
+        sql("({condition}) AS chosen, {later} AS known", condition=condition,
+            later=later(sql("({condition})", condition=condition))),
+    ]  # fmt: skip
     length, step = windows.length, windows.step
     at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
     gathered = [
@@ -93,18 +110,24 @@ def of(
     gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
     groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
     query = sql(
-        "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s) r"
+        "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s WINDOW o AS ({partition}ORDER BY {order})) r"
         " CROSS JOIN LATERAL generate_series(GREATEST(0, (r.n - {overlap}) / {step}), r.n / {step}) AS w (place)"
-        " GROUP BY {groups} HAVING count(*) = {length} AND bool_and(r.chosen)"
+        " GROUP BY {groups} HAVING count(*) = {length}{chosen} AND bool_and(r.known) {at_the_end}"
         "{alike}",
         gathered=joined(", ", gathered),
         columns=joined(", ", columns),
+        partition=partition,
+        order=order,
+        at_the_end=at_the_end,
+        chosen=sql("") if reaches_back else sql(" AND bool_and(r.chosen)"),
         rows=replace(source, condition=None).rows,
         overlap=length - step,
         step=step,
         groups=groups,
         length=length,
-        alike=sql(" AND min(r.g) = max(r.g)") if group is not None else sql(""),
+        alike=sql(" AND min(r.g) = max(r.g) AND min(r.h) {at_the_end} = max(r.g)", at_the_end=at_the_end)
+        if group is not None
+        else sql(""),
     )
     return replace(source, oid=0, condition=None, query=query)
 
@@ -122,17 +145,22 @@ def gathered(
     *,
     weight: Column | None = None,
     group: Sql | None = None,
+    reaches_back: bool = False,
 ) -> tuple[Relation, list[SourceVariable], int]:
-    """The windows to pack, their inputs, and how many there are; an error if they cannot be made."""
+    """The windows to pack, their inputs, and how many there are; an error if they cannot be made.
+
+    ``reaches_back``: only the row with a window's target has to fulfil the condition of the source.
+    """
     require_target(windows, outputs)
-    require_usable(db, source, windows, inputs)
+    require_usable(db, source, windows, inputs, 1 if reaches_back else windows.length + windows.horizon)
     targets = [column for one in outputs for column in one.columns]
-    found = of(source, windows, inputs, targets, weight=weight, group=group)
+    found = of(source, windows, inputs, targets, weight=weight, group=group, reaches_back=reaches_back)
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs)
     if not rows:
         raise none_found(source, windows)
-    db.notice(f"{counted(rows, 'window')} of {windows.length} rows")
+    later = f", with the target {counted(windows.horizon, 'row')} later" if windows.horizon else ""
+    db.notice(f"{counted(rows, 'window')} of {windows.length} rows{later}")
     return found, ins, rows
 
 
@@ -147,11 +175,12 @@ def to_predict(
 ) -> tuple[Relation, list[SourceVariable]]:
     """The windows, with the key of each in the column KEY, and their inputs.
 
-    ``judged``: the keys have the classes of the rows; a window has the one that its target has.
+    ``judged``: the keys have the targets of the rows; a window has the key of the row that its target is from.
     """
-    require_usable(db, source, windows, inputs)
+    require_usable(db, source, windows, inputs, windows.length + (windows.horizon if judged else 0))
     most = judged and windows.target == "majority"
-    return of(source, windows, inputs, key=key, key_of_most=most), inputs_of(inputs, windows)
+    found = of(source, windows, inputs, key=key, key_of_most=most, needs_target=judged)
+    return found, inputs_of(inputs, windows)
 
 
 # -- what has to hold ----------------------------------------------------------------------------------------
@@ -173,10 +202,12 @@ def require_columns(windows: Windows, present: dict[str, Column], table: str, wh
                 )
 
 
-def require_usable(db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable]) -> None:
+def require_usable(
+    db: Database, source: Relation, windows: Windows, inputs: Sequence[SourceVariable], rows: int
+) -> None:
     """An error if the order of a row is not known, or arrays cannot be put together.
 
-    A notice tells of subjects with fewer rows than a window has: nothing else would.
+    A notice tells of subjects with fewer than so many rows, which a window needs: nothing else would.
     """
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
@@ -188,7 +219,7 @@ def require_usable(db: Database, source: Relation, windows: Windows, inputs: Seq
             "SELECT count(*) FILTER (WHERE g.rows > 0) AS subjects,"
             " count(*) FILTER (WHERE g.rows > 0 AND g.rows < {length}) AS short, sum(g.rows)::bigint AS rows, {sums}"
             " FROM (SELECT count(*) AS rows, {nulls} FROM {rows} AS s{grouped}) g",
-            length=windows.length,
+            length=rows,
             sums=joined(", ", (sql("sum(g.n{i})::bigint AS n{i}", i=i) for i in range(len(nulls)))),
             nulls=joined(", ", nulls),
             rows=source.rows,
@@ -208,7 +239,7 @@ def require_usable(db: Database, source: Relation, windows: Windows, inputs: Seq
             else f"{source.text}"
         )
         have = "has" if found["short"] == 1 else "have"
-        db.notice(f"{who} {have} fewer than {counted(windows.length, 'row')}, which make no window")
+        db.notice(f"{who} {have} fewer than {counted(rows, 'row')}, which make no window")
     unusable.require_alike(db, source, [one for one in inputs if one.is_array])
 
 
@@ -225,6 +256,7 @@ def none_found(source: Relation, windows: Windows) -> BadData:
     whose = f" of one {', '.join(windows.by)}" if windows.by else ""
     side = " on one side of the division" if source.condition else ""
     return BadData(
-        f"{source.text} does not have {windows.length} consecutive rows{whose}{side}.",
-        hint="Choose a smaller length" + (", or divide the rows in another way." if side else "."),
+        f"{source.text} does not have {windows.length + windows.horizon} consecutive rows{whose}{side}.",
+        hint=f"Choose a smaller length{' or horizon' if windows.horizon else ''}"
+        + (", or divide the rows in another way." if side else "."),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.metrics import LOSS, mean
+from cerebro_db.core.metrics import LEAST_PROBABILITY, LOSS, mean
 from cerebro_db.core.names import is_name
 from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
@@ -27,7 +27,6 @@ from .natural import PAIR
 from .remembered import read_model
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
-LEAST = 1e-7  # of a probability, as Keras clips it
 SEED = 0  # of the orders in which rows get the values of others
 
 
@@ -117,6 +116,12 @@ def _of_query(
     source, present, variable, windows = judged_of(db, model_table, query, target, configuration)
     layout = read_model(db, model_table or "", configuration).layout
     actual = actual_of(db, source, present[variable.columns[0]], variable)
+    exchanged = dict.fromkeys(name for one in layout.inputs for name in one.columns)
+    if variable.columns[0] in exchanged:
+        raise Unsupported(
+            f"the target '{variable.name}' is an input, too, and the query would exchange both.",
+            hint="Name a packed table: cerebro.importance('models', 'models_packed_validation').",
+        )
     if windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
 
@@ -126,7 +131,7 @@ def _of_query(
 
     before = loss(source.rows)
     losses = {}
-    for name in dict.fromkeys(name for one in layout.inputs for name in one.columns):
+    for name in exchanged:
         losses[name] = sum(loss(_exchanged(source, present, name, SEED + i)) for i in range(repeats)) / repeats
     return before, losses
 
@@ -182,7 +187,11 @@ def _loss(db: Database, model_table: str | None, query: Sql, variable: Variable,
     if variable.target == "real":
         loss = sql("pg_catalog.avg(({known}::pg_catalog.float8 - p.value) ^ 2)", known=known)
     else:
-        right = sql("CASE WHEN p.class = {known} THEN GREATEST(p.probability, {least}) END", known=known, least=LEAST)
+        right = sql(
+            "CASE WHEN p.class = {known} THEN GREATEST(p.probability, {least}) END",
+            known=known,
+            least=LEAST_PROBABILITY,
+        )
         # A row has a probability for its class; classes that training did not have are left out of the sum.
         loss = sql(
             "-pg_catalog.sum(pg_catalog.ln({right})) / NULLIF(pg_catalog.count(*) FILTER (WHERE p.rank = 1), 0)",

@@ -24,6 +24,9 @@ class IntoArguments:
     key: str | None
     configuration: int | None
     top: int | None
+    coverage: float | None = None
+    calibrated: bool | None = False
+    thresholds: bool | None = False
 
 
 @entry
@@ -33,10 +36,11 @@ def predict_into(db: Database, *arguments: Any) -> int:
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
     with execution.place_for(db, source, False) as predict:
-        from . import natural, predictions, table_rows  # only now: the trainer starts meanwhile
+        from . import calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 
         ranks = natural.require_top(given.top)
+        wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, given.model_table or "", given.configuration)
         named, present = f"'{source.text}'", relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, named)
@@ -46,10 +50,11 @@ def predict_into(db: Database, *arguments: Any) -> int:
                 f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",
                 hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
             )
-        best = natural.best_classes(model.layout.outputs, ranks)
+        applied = calibrations.applied(db, model, wanted)
+        best = natural.best_classes(model.layout.outputs, ranks, applied)
         to_predict = table_rows.RowsToPredict(source, present, inputs, natural.key_of(columns), columns)
         staged = table_rows.answers(db, predict, model, to_predict, best)
-    predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs))
+    predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs, applied))
     rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
     db.execute(sql("DROP TABLE {staged}", staged=staged))
     return int(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
@@ -20,6 +21,9 @@ from ..database.access import Database
 from ..database.relations import Column, Relation, counted_names
 from .inputs import as_trained
 from .trained import class_labels
+
+if TYPE_CHECKING:
+    from .calibrations import Applied
 
 PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
 KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
@@ -129,7 +133,7 @@ def key_of(columns: list[str]) -> Sql:
     return sql("concat_ws(', ', {columns})", columns=joined(", ", map(identifier, columns)))
 
 
-def best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | None:
+def best_classes(outputs: tuple[Variable, ...], ranks: int, applied: Applied | None = None) -> BestClasses | None:
     """None: the outputs are numbers."""
     if any(is_number(variable) and variable.elements > 1 for variable in outputs):
         raise Unsupported(
@@ -138,17 +142,23 @@ def best_classes(outputs: tuple[Variable, ...], ranks: int) -> BestClasses | Non
         )
     if all(map(is_number, outputs)):
         return None
-    return BestClasses([None if is_number(one) else len(class_labels(one)) for one in outputs], ranks)
+    labels = [None if is_number(one) else len(class_labels(one)) for one in outputs]
+    corrected = None if applied is None else [applied.classes.get(one.name) for one in outputs]
+    return BestClasses(labels, ranks, corrected if any(corrected or ()) else None)
 
 
-def outputs_as_json(outputs: tuple[Variable, ...]) -> str:
-    """The outputs as the SQL reads them: their places, names and labels; no labels: a number."""
-    return json.dumps(
-        [
-            {"output": place, "name": variable.name, "labels": None if is_number(variable) else class_labels(variable)}
-            for place, variable in enumerate(outputs)
-        ]
-    )
+def outputs_as_json(outputs: tuple[Variable, ...], applied: Applied | None = None) -> str:
+    """The outputs as the SQL reads them: their places, names and labels; no labels: a number.
+
+    A number with an interval also has its half widths, and the edges of the bins of predictions that have them.
+    """
+    intervals = {} if applied is None else applied.intervals
+    found: list[dict[str, Any]] = []
+    for place, variable in enumerate(outputs):
+        labels = None if is_number(variable) else class_labels(variable)
+        edges, halves = intervals.get(variable.name, (None, None))
+        found.append({"output": place, "name": variable.name, "labels": labels, "edges": edges, "halves": halves})
+    return json.dumps(found)
 
 
 def is_number(variable: Variable) -> bool:

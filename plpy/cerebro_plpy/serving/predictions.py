@@ -102,13 +102,16 @@ def write_rows(db: Database, staged: Sql, output: Name, outputs: str) -> None:
         SELECT id AS key_value, name AS target,
                CASE WHEN labels IS NULL THEN number::double precision END AS value,
                labels[1 + class::integer] AS class,
-               CASE WHEN labels IS NOT NULL THEN number::double precision END AS probability, rank
-          FROM (SELECT unnest(s.ids) AS id, o.name, o.labels, a.rank,
+               CASE WHEN labels IS NOT NULL THEN number::double precision END AS probability, rank,
+               number::double precision - halves[1 + width_bucket(number::double precision, edges)] AS lower,
+               number::double precision + halves[1 + width_bucket(number::double precision, edges)] AS upper
+          FROM (SELECT unnest(s.ids) AS id, o.name, o.labels, o.edges, o.halves, a.rank,
                        unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS number
                   FROM {staged} s
                  CROSS JOIN LATERAL unnest(s.answers) AS a
                   JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
-                       AS o (output integer, name text, labels text[]) USING (output)) answer
+                       AS o (output integer, name text, labels text[], edges double precision[],
+                             halves double precision[]) USING (output)) answer
         {distributed_by}
         """,
             output=output.sql,

@@ -12,6 +12,7 @@ from cerebro_db.core.sql_types import SqlType
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
+from . import calibrations
 from .remembered import read_model
 from .trained import TrainedModel
 
@@ -24,10 +25,16 @@ Arguments = list[tuple[str, SqlType]]
 
 @entry
 def create_predictor(
-    db: Database, model_table: str | None, function_name: str | None, configuration: int | None, replace: bool | None
+    db: Database,
+    model_table: str | None,
+    function_name: str | None,
+    configuration: int | None,
+    replace: bool | None,
+    thresholds: bool | None = False,
 ) -> str:
     """Create the function; return how to call it."""
     model = read_model(db, model_table or "", configuration)
+    calibrations.applied(db, model, calibrations.Wanted.of(None, False, thresholds))  # an error if none are kept
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",
@@ -51,12 +58,13 @@ def create_predictor(
     # Without a number it stays the best model when the table is replaced.  A table of one model has no numbers.
     pinned = configuration is not None and model.named.has_key
     body = sql(
-        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}){where}",
+        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}){where}",
         returned=returned,
         table=quoting(model.table.sql),
         query=quoting(_rows(model.layout, arguments)),
         places=joined(", ", places),
         chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
+        decided=sql(", thresholds => true") if thresholds else sql(""),
         where=_of_one_window(model.layout, places),
     )
     _make(db, function, arguments, result, body, replace=bool(replace))

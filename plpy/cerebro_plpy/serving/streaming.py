@@ -21,7 +21,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
-from . import natural, trainers
+from . import calibrations, natural, trainers
 from .chunks import at_a_time, gathered_arrays
 from .remembered import read_model
 from .table_rows import bytes_per_row
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
 
     from ..data.surprises import Surprise
+    from .calibrations import Applied
     from .trained import TrainedModel
     from .trainers import PredictionOrder
 
@@ -37,26 +38,38 @@ MOST_READINGS = 20  # that are kept of a model, for queries with different colum
 NUMBER = ""  # the name of a key that is the number of the row
 
 
+@dataclass(frozen=True)
+class PredictRowsArguments:
+    """The arguments of ``cerebro.predict``, in the order of the SQL function."""
+
+    model_table: str | None
+    query: str | None
+    key: str | None
+    configuration: int | None
+    top: int | None
+    coverage: float | None = None
+    calibrated: bool | None = False
+    thresholds: bool | None = False
+
+
 @entry_of_rows("cerebro.predict")
-def predict_rows(
-    db: Database,
-    model_table: str | None,
-    query: str | None,
-    key: str | None,
-    configuration: int | None,
-    top: int | None,
-) -> Iterator[dict[str, Any]]:
+def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers."""
-    ranks = natural.require_top(top)
+    given = PredictRowsArguments(*arguments)
+    query, key = given.query, given.key
+    ranks = natural.require_top(given.top)
+    wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db)
-    model = read_model(db, model_table or "", configuration)
+    model = read_model(db, given.model_table or "", given.configuration)
     source, present = relations.of_query(db, query)
-    asked = (tuple(present.items()), key, ranks)
+    asked = (tuple(present.items()), key, ranks, wanted)
     reading = model.remembered.get(asked)
     if reading is None:
-        source, reading = _reading(db, model, source, present, key, ranks)
+        applied = calibrations.applied(db, model, wanted)
+        best = natural.best_classes(model.layout.outputs, ranks, applied)
+        source, reading = reading_of(db, model, (source, present), key, best, applied)
         # Else it depends on the rows, or there was something to tell.
         if model.layout.windows is None and by_name.matches(model.layout) and len(model.remembered) < MOST_READINGS:
             model.remembered[asked] = reading
@@ -65,7 +78,7 @@ def predict_rows(
         if reading.order is None:  # made now, because the trainer starts meanwhile
             reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
         with trainers.predicting(db, mine, model, reading.order) as prediction:
-            for rows, ids, variables in _chunks(db, source, reading):
+            for rows, ids, variables in chunks(db, source, reading):
                 yield {"ids": ids, "outputs": reading.outputs, "answers": prediction.predict(rows, variables)}
 
 
@@ -84,10 +97,16 @@ class Reading:
     order: PredictionOrder | None = None
 
 
-def _reading(
-    db: Database, model: TrainedModel, source: Relation, present: dict[str, Column], key: str | None, ranks: int
+def reading_of(
+    db: Database,
+    model: TrainedModel,
+    rows: tuple[Relation, dict[str, Column]],
+    key: str | None,
+    best: BestClasses | None,
+    applied: Applied | None = None,
 ) -> tuple[Relation, Reading]:
-    """Also what is read: the query's rows, or windows of them."""
+    """Also what is read: the query's rows, or windows of them.  ``best``: None: the outputs themselves."""
+    source, present = rows
     inputs = natural.inputs_of(db, model.layout, present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
@@ -103,8 +122,7 @@ def _reading(
     news = surprises.of(inputs, lambda column: alias[column.name])
     chunk = at_a_time(bytes_per_row(model.layout))
     query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
-    best = natural.best_classes(model.layout.outputs, ranks)
-    outputs = natural.outputs_as_json(model.layout.outputs)
+    outputs = natural.outputs_as_json(model.layout.outputs, applied)
     return source, Reading(list(keys), inputs, best, outputs, chunk, query, list(needed), news)
 
 
@@ -164,7 +182,7 @@ def _query(
     )
 
 
-def _chunks(db: Database, source: Relation, reading: Reading) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
+def chunks(db: Database, source: Relation, reading: Reading) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}

@@ -18,7 +18,7 @@ from cerebro_db.client import cli
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks, statements
 
-AFTER = ("train", "follow", "resume", "predict", "judge", "export", "retrain", "concepts")  # prepare
+AFTER = ("train", "follow", "resume", "predict", "judge", "forecast", "export", "retrain", "concepts")  # prepare
 BUDGET = "'10 seconds'"  # in place of the minutes of a page
 RUN = re.compile(r"\b12\b")  # stands for the number of the run that a page starts
 
@@ -65,7 +65,8 @@ def test_columns_become_what_the_page_says(shown: dict[str, list[tuple[Any, ...]
 
 
 def test_predictions(shown: dict[str, list[tuple[Any, ...]]]) -> None:
-    for rows in of(shown, "FROM cerebro.predict(") + of(shown, "JOIN cerebro.predict("):
+    of_people = {statement: rows for statement, rows in shown.items() if "sales_models" not in statement}
+    for rows in of(of_people, "FROM cerebro.predict(") + of(of_people, "JOIN cerebro.predict("):
         assert len(rows) == 100
     assert of(shown, "cerebro.predict_into(") == [[(100,)]]
     ((rows, least, mean, most),) = of(shown, "FROM people_predicted")[0]
@@ -78,7 +79,7 @@ def test_runs_finish(lab: Lab, shown: dict[str, list[tuple[Any, ...]]], runs: di
     statuses = dict(lab("SELECT run, status FROM runs WHERE model_table LIKE %s", f"{lab.schema}.%"))
     started = [rows[0][0] for part in ("cerebro.train(", "cerebro.fit(") for rows in of(shown, part)]
     started.remove(runs["resume"])  # which the page forgets at its end
-    assert len(started) == 11 and {statuses[run] for run in started} == {"finished"}
+    assert len(started) == 12 and {statuses[run] for run in started} == {"finished"}
 
 
 def test_a_run_is_followed(shown: dict[str, list[tuple[Any, ...]]], server: str, runs: dict[str, int]) -> None:
@@ -132,6 +133,22 @@ def test_judging(shown: dict[str, list[tuple[Any, ...]]]) -> None:
     assert sum(row[2] for row in matrix) == 200 and sum(row[2] for row in matrix if row[0] == row[1]) > 120
     for rows in of(shown, "cerebro.importance("):
         assert {row[0] for row in rows} == {"months", "charges", "contract"}
+
+
+def test_a_rare_class_is_decided_for(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (found,) = of(shown, "class_metrics")
+    assert [row[0] for row in found] == ["No", "Yes"] and sum(row[4] for row in found) == 200
+    (compared,) = of(shown, "AS plain, calibrated.value")
+    assert {"log_loss", "ece", "rows"} <= {row[0] for row in compared}
+
+
+def test_forecasts(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (ahead,) = of(shown, "sold_a_week_later")
+    assert sorted(row[0] for row in ahead) == [f"{shop}, 2024-08-22" for shop in range(1, 7)]
+    (((mine, naive, rows),),) = of(shown, "error_of_the_week_before")
+    assert 0 < mine < 2 * naive and rows == 6 * 144
+    (intervals,) = of(shown, "lower, value, upper\n  FROM cerebro.predict('sales_models'")
+    assert len(intervals) == 6 and all(lower < value < upper for _, lower, value, upper in intervals)
 
 
 def test_models(lab: Lab, shown: dict[str, list[tuple[Any, ...]]]) -> None:

@@ -80,6 +80,7 @@ VALUES = {
     "prepare": document({"sl": "number"}), "validation": "0.2", "split_by": "NULL", "split_at": "NULL",
     "stratify": "false", "sequence": "NULL", "weights": "NULL", "initial_weights": "NULL", "class_weight": "NULL",
     "folds": "NULL", "same_name": "false",
+    "coverage": "0.9", "calibrated": "false", "thresholds": "false", "decide_by": "'f1'",
     "query": "'SELECT * FROM garden'", "key": "'id'", "top": "1", "class": "NULL", "bins": "10", "repeats": "1",
     "id_col": "'id'", "pred_type": "'prob'", "class_values": "NULL", "dependent_count": "1",
     "kind": "'mlp'", "parameters": document({"units": 8}), "optimizer": "NULL", "engine": "'jax'",

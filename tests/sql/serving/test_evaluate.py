@@ -68,8 +68,18 @@ def expected(actual: Sequence[str], names: list[str], found: np.ndarray) -> dict
         "log_loss": float(-np.log(own).mean()),
         "f1": metrics.f1_score(actual, said, **({"pos_label": names[1]} if two else {"average": "macro"})),
         "auc": areas[1] if two else float(np.mean(areas)),
+        "balanced_accuracy": metrics.balanced_accuracy_score(actual, said),
+        "ece": calibration_error(found.max(axis=1), np.array(said) == np.array(actual)),
         "rows": len(actual),
     }
+
+
+def calibration_error(sure: np.ndarray, right: np.ndarray) -> float:
+    """Ten bins of the probability of the predicted class."""
+    places = np.minimum((sure * 10).astype(int), 9)
+    bins = [places == place for place in set(places.tolist())]
+    gaps = (abs(sure[one].mean() - right[one].mean()) * one.mean() for one in bins)
+    return float(sum(gaps))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +89,7 @@ def expected(actual: Sequence[str], names: list[str], found: np.ndarray) -> dict
 def test_classes(flats: Lab, model: str, query: str, target: str) -> None:
     actual, names, found = probabilities(flats, model, query, target)
     mine = evaluated(flats, model, query)
-    assert list(mine) == ["accuracy", "log_loss", "f1", "auc", "rows"]
+    assert list(mine) == ["accuracy", "log_loss", "f1", "auc", "balanced_accuracy", "ece", "rows"]
     assert mine == pytest.approx(expected(actual, names, found), rel=1e-9)
     assert mine["accuracy"] > 0.5 and mine["rows"] == len(actual)
     whole = found / found.sum(axis=1, keepdims=True)

@@ -53,6 +53,7 @@ INFO_COLUMNS = {
     "functions": "text[]",  # the versions of custom functions that the model was trained with
     "bytes": "bigint",
 }
+LATER_COLUMNS = {"calibration": "jsonb"}  # of _info, which are NULL at first; cerebro.calibrate() writes it
 MOST_NAMED = 10  # configurations in a message
 Values = tuple[str, str, Any]  # name, type and value of a column
 
@@ -248,7 +249,7 @@ def _make_info(db: Database, made: MadeTables) -> None:
     for state in made.states:
         told.setdefault(state.key, {}).update(which=state.which, epoch=state.epoch)
     name = made.name.suffixed("_info")
-    create_info(db, name, INFO_COLUMNS, "configuration")
+    create_info(db, name, {**INFO_COLUMNS, **LATER_COLUMNS}, "configuration")
     db.execute(
         sql(
             "INSERT INTO {name} SELECT {listed} FROM ({told}) told",

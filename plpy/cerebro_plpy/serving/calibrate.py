@@ -1,0 +1,370 @@
+"""``cerebro.calibrate``: learns how far the predictions of a model can be trusted, and keeps it with the model.
+
+It learns from rows that did not train the model: those for validation of its run, those of another packed table, or
+those of a query.  The caller's session predicts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import random
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Union
+
+from cerebro_db.core import calibration, documents
+from cerebro_db.core.calibration import Calibration, Classes, Errors
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.names import is_name
+from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.core.protocol import PredictionInput
+from cerebro_db.core.sql import identifier, joined, shown, sql
+from cerebro_db.core.texts import counted
+
+from .. import platform
+from ..data import packed
+from ..data.packed import Packed
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Relation
+from ..segment.prediction import SegmentPrediction
+from . import calibrations, judging, streaming, trainers
+from .actual import actual_of
+from .natural import PAIR
+from .remembered import read_model
+from .trained import TrainedModel, class_labels
+from .trainers import PredictionOrder
+
+MOST_ROWS = 50_000  # a random sample of more rows
+MOST_VALUES = 500_000  # probabilities of a target's classes in all rows
+FEW_ROWS = 100  # a notice tells of fewer
+NEARLY = 0.01  # how far the sum of probabilities may be from 1
+ITEMS = {"uint8": "B", "int16": "h", "int32": "i"}
+OIDS = {"float32": 700, "int32": 23}  # PostgreSQL's number of the type of an array's elements
+
+Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
+Known = Union[float, int, None]  # the number, or the place of the class; None: the row has none that counts
+
+
+@entry
+def calibrate(
+    db: Database,
+    model_table: str | None,
+    query: str | None,
+    target: str | None,
+    configuration: int | None,
+    decide_by: str | None,
+) -> list[dict[str, Any]]:
+    """What was found: a row for each target and measure."""
+    platform.of(db).require_own_session(db)
+    model = read_model(db, model_table or "", configuration)
+    info = _info(db, model)
+    chosen = [judging.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
+    for variable in chosen:
+        if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
+            raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be calibrated.")
+    measure = _measure(decide_by, chosen)
+    found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
+    told: list[dict[str, Any]] = []
+    for variable, sample in _samples(db, model, query, chosen):
+        kept, lines = _calibrated(db, variable, sample, measure)
+        found[variable.name] = kept
+        told += [
+            {"target": variable.name, "measure": name, "before": before, "after": after}
+            for name, before, after in lines
+        ]
+    _keep(db, model, info, found)
+    return told
+
+
+# -- where it is kept ----------------------------------------------------------------------------------------
+
+
+def _info(db: Database, model: TrainedModel) -> Relation:
+    """The table that keeps the calibration; an error if this user does not own it.
+
+    A superuser must not write into a table of another user, whose triggers would run with the superuser's rights.
+    """
+    info = relations.find(db, model.table.name.suffixed("_info"))
+    if info is None or not model.named.has_key or "parameters" not in relations.columns(db, info):
+        raise Unsupported(
+            f"'{model.table.text}' is a table of MADlib's form, which keeps no calibration.",
+            hint="cerebro.train(), cerebro.search() and cerebro.fit() make tables that do.",
+        )
+    owner = db.one(
+        sql(
+            "SELECT c.relkind IN ('r', 'p') AS is_table, pg_catalog.pg_get_userbyid(c.relowner)::text AS name,"
+            " c.relowner = u.oid OR NOT u.rolsuper AND pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_mine"
+            " FROM pg_catalog.pg_class c, pg_catalog.pg_roles u WHERE c.oid = $1::oid AND u.rolname = current_user"
+        ),
+        ("bigint",),
+        info.oid,
+    )
+    if owner is None or not owner["is_mine"]:
+        name = "another user" if owner is None else owner["name"]
+        raise NotPermitted(f"'{info.text}' belongs to {name}.", hint="Only its owner can calibrate the models.")
+    if not owner["is_table"]:
+        raise Unsupported(f"'{info.text}' is not a table.", hint="Calibrate the models of the original table.")
+    return info
+
+
+def _keep(db: Database, model: TrainedModel, info: Relation, found: Calibration) -> None:
+    if calibrations.COLUMN not in relations.columns(db, info):  # tables of version 0.1 do not have it
+        db.patiently(
+            sql(
+                "ALTER TABLE {info} ADD COLUMN {column} pg_catalog.jsonb",
+                info=info.sql,
+                column=identifier(calibrations.COLUMN),
+            )  # fmt: skip
+        )
+    text = json.dumps(calibration.to_json(found))
+    column, number, key = identifier(calibrations.COLUMN), identifier(model.named.configuration), model.key
+    update = sql(
+        "UPDATE {info} SET {column} = ($1::text[])[1]::pg_catalog.jsonb WHERE {number} = {key}",
+        info=info.sql,
+        column=column,
+        number=number,
+        key=key,
+    )
+    db.patiently(update, [text])
+    same = sql(
+        "SELECT {column}::pg_catalog.jsonb = $1::pg_catalog.jsonb FROM {info} WHERE {number} = {key}",
+        info=info.sql,
+        column=column,
+        number=number,
+        key=key,
+    )
+    if not db.value(same, ("text",), text):
+        raise NotPermitted(
+            f"the row of configuration {model.key} in '{info.text}' could not be changed.",
+            hint="A policy or a trigger of the table keeps it.",
+        )
+    model.remembered.clear()
+
+
+# -- the rows ------------------------------------------------------------------------------------------------
+
+
+class Sample:
+    """A random sample of rows: what is predicted of a target, and the value that it has."""
+
+    def __init__(self, variable: Variable) -> None:
+        self.labels = None if variable.target == "real" else class_labels(variable)
+        self.places = {label: place for place, label in enumerate(self.labels or ())}
+        self.predicted: list[Any] = []
+        self.actual: list[Any] = []
+        self.rows = self.left_out = 0
+        self._most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
+        self._random = random.Random(0)
+
+    def known(self, text: str | None) -> Known:
+        """The actual value from its text."""
+        if self.labels is not None:
+            return self.places.get(text)
+        number = math.nan if text is None else float(text)
+        return number if math.isfinite(number) else None
+
+    def add(self, payload: bytes, actual: list[Known]) -> None:
+        """The answers for some rows, as float32."""
+        numbers = array("f", payload)
+        width = len(numbers) // len(actual)
+        for row, known in enumerate(actual):
+            if known is None:
+                self.left_out += 1
+                continue
+            place = self.rows if self.rows < self._most else self._random.randrange(self.rows + 1)
+            self.rows += 1
+            if place >= self._most:
+                continue
+            values: Values = numbers[row] if self.labels is None else numbers[row * width : (row + 1) * width]
+            if place == len(self.actual):
+                self.predicted.append(values)
+                self.actual.append(known)
+            else:
+                self.predicted[place], self.actual[place] = values, known
+
+
+def _samples(
+    db: Database, model: TrainedModel, query: str | None, chosen: list[Variable]
+) -> list[tuple[Variable, Sample]]:
+    samples = [Sample(variable) for variable in chosen]
+    if query is None or is_name(query):
+        _read_packed_table(db, model, query if query is not None else _validation_table(db, model), chosen, samples)
+    else:
+        for variable, sample in zip(chosen, samples):
+            _read_query(db, model, query, variable, sample)
+    return list(zip(chosen, samples))
+
+
+def _read_query(db: Database, model: TrainedModel, query: str, variable: Variable, sample: Sample) -> None:
+    source, present, _, windows = judging.judged_of(db, model.table.name.quoted, query, variable.name, model.key)
+    actual = actual_of(db, source, present[variable.columns[0]], variable)
+    pairs = shown(judging.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
+    rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
+    place = model.layout.outputs.index(variable)
+    with _predicting(db, model, trainers.prediction_order(model, reading.inputs, None)) as prediction:
+        for count, ids, variables in streaming.chunks(db, rows, reading):
+            answers = prediction.predict(count, variables)
+            pair_of = [json.loads(one) for one in ids]
+            sample.add(answers[place][3], [sample.known(pair[1]) if len(pair) > 1 else None for pair in pair_of])
+
+
+@contextlib.contextmanager
+def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    with trainers.own_segment(db, chosen) as mine, trainers.predicting(db, mine, model, order) as prediction:
+        yield prediction
+
+
+def _validation_table(db: Database, model: TrainedModel) -> str:
+    """The packed table that the run evaluated its models on."""
+    summary = relations.find(db, model.table.name.suffixed("_summary"))
+    please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
+    found = None
+    if summary is not None and "validation_table" in (present := relations.columns(db, summary)):
+        relations.require_readable(db, summary, [present["validation_table"]])
+        found = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=summary.sql))
+    if found is None:
+        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    try:
+        packed.read(db, found, argument="validation_table", please=please)
+    except CerebroError as error:
+        raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
+    return str(found)
+
+
+def _read_packed_table(
+    db: Database, model: TrainedModel, table: str, chosen: list[Variable], samples: list[Sample]
+) -> None:
+    please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
+    test = packed.read(db, table, argument="query", please=please)
+    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
+    layout = Layout.from_json(test.layout)
+    places = [model.layout.outputs.index(variable) for variable in chosen]
+    outputs = [layout.outputs[place] for place in places]
+    for variable, output in zip(chosen, outputs):
+        if variable.target == "class" and class_labels(variable) != _labels(db, test, output):
+            raise BadData(f"'{test.relation.text}' has other classes of '{variable.name}' than the model.", hint=please)
+    columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
+    listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
+    inputs = [
+        PredictionInput(one.name, _wire(one), list(one.shape), scale=one.preparation.scale(one.dtype))
+        for one in layout.inputs
+    ]
+    best: PredictionOrder = PredictionOrder(trainers.prediction_order(model, [], None).configuration, inputs, None)
+    with _predicting(db, model, best) as prediction:
+        cursor = db.cursor(
+            sql("SELECT {listed} FROM {table} ORDER BY buffer_id", listed=listed, table=test.relation.sql)
+        )
+        while batch := cursor.fetch(1):
+            values = [batch[0][f"v{i}"] for i in range(len(columns))]
+            rows = len(values[0]) // (layout.inputs[0].elements * ITEM_BYTES[layout.inputs[0].dtype])
+            if not rows:
+                continue
+            answers = prediction.predict(rows, [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)])
+            for place, output, sample, value in zip(places, outputs, samples, values[len(layout.inputs) :]):
+                sample.add(answers[place][3], _actual(output, rows, value))
+        cursor.close()
+
+
+def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
+    kept = test.summary.labels.get(output.name)
+    return class_labels(output) if kept is None else [*kept, *class_labels(output)[len(kept) :]]
+
+
+def _wire(variable: Variable) -> str:
+    return "float32" if variable.dtype == "float32" else "int32"
+
+
+def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
+    """Packed values as the arrays that a query gathers (cerebro_db/nn/rows/arrays.py reads them)."""
+    kind = _wire(variable)
+    values = packed_values
+    if variable.dtype != kind:
+        values = array("i", array(ITEMS[variable.dtype], packed_values)).tobytes()
+    shape = variable.shape
+    header = struct.pack(f"={3 + 2 * len(shape)}i", len(shape), 0, OIDS[kind], *shape, *[1] * len(shape))
+    size = 4 * variable.elements
+    if len(values) != rows * size:
+        raise BadData(f"the column '{variable.name}' has {len(values)} bytes, and {rows} rows have {rows * size}.")
+    return b"".join(header + values[start : start + size] for start in range(0, len(values), size))
+
+
+def _actual(output: Variable, rows: int, packed_values: bytes) -> list[Known]:
+    """The numbers, or the places of the classes, which are packed one-hot."""
+    if output.target == "real":
+        numbers = array("f" if output.dtype == "float32" else ITEMS[output.dtype], packed_values)
+        return list(map(float, numbers))
+    ones = array(ITEMS[output.dtype], packed_values)
+    return [ones.index(1, row * output.elements) % output.elements for row in range(rows)]
+
+
+# -- what is learned -----------------------------------------------------------------------------------------
+
+
+def _measure(decide_by: str | None, chosen: list[Variable]) -> Any:
+    """The measure of thresholds, or the costs of classes as JSON; None: none are sought."""
+    if decide_by is None or decide_by.strip() in calibration.MEASURES:
+        return None if decide_by is None else decide_by.strip()
+    found = documents.argument(decide_by, "decide_by") if decide_by.lstrip().startswith("{") else decide_by
+    labelled = [one for one in chosen if one.target != "real"]
+    if len(labelled) != 1 and isinstance(found, dict):
+        raise InvalidArgument("decide_by: costs need one target of classes.", hint="target => '…' names it.")
+    for variable in labelled:
+        calibration.costs(found, class_labels(variable), "decide_by")
+    return found
+
+
+def _calibrated(
+    db: Database, variable: Variable, sample: Sample, measure: Any
+) -> tuple[Errors | Classes, list[calibration.Summary]]:
+    rows = len(sample.actual)
+    if sample.left_out:
+        what = "number" if sample.labels is None else "class that training had"
+        db.notice(f"{counted(sample.left_out, 'row')} without a {what} in '{variable.name}' are left out")
+    if rows < 2:
+        raise BadData(f"there are {counted(rows, 'row')} to calibrate '{variable.name}' with; at least 2 are needed.")
+    if rows < FEW_ROWS:
+        db.notice(f"'{variable.name}' is calibrated with only {counted(rows, 'row')}: what it promises is uncertain")
+    if sample.labels is None:
+        if not all(map(math.isfinite, sample.predicted)):
+            raise BadData(f"the model predicts numbers of '{variable.name}' that are NaN or infinite.")
+        return calibration.of_numbers(sample.predicted, sample.actual)
+    probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
+    if len(set(sample.actual)) < 2:
+        raise BadData(
+            f"all {rows} rows have the same class of '{variable.name}'.", hint="Calibrate with rows of several classes."
+        )
+    return calibration.of_classes(probabilities, sample.actual, sample.labels, _weigh(db, variable, sample, measure))
+
+
+def _weigh(db: Database, variable: Variable, sample: Sample, measure: Any) -> calibration.Weigh | None:
+    labels = sample.labels or []
+    if measure is None:
+        return None
+    if isinstance(measure, dict):
+        return lambda probabilities, actual: calibration.costs(measure, labels, "decide_by")
+    if len(labels) > calibration.MOST_CLASSES:
+        db.notice(
+            f"no thresholds are sought for the {len(labels)} classes of '{variable.name}'; at most"
+            f" {calibration.MOST_CLASSES} can have them",
+            """decide_by => '{"class": 10}' gives costs instead.""",
+        )
+        return None
+    return lambda probabilities, actual: calibration.weights_of(probabilities, actual, len(labels), measure)
+
+
+def _probabilities(variable: Variable, values: Sequence[float], classes: int) -> Sequence[float]:
+    """The probabilities of all classes; an error if the model's outputs are none."""
+    found = [1.0 - values[0], values[0]] if len(values) == 1 and classes == 2 else values
+    if not (min(found) >= -NEARLY and abs(sum(found) - 1) <= NEARLY):
+        raise Unsupported(
+            f"the outputs of the model for '{variable.name}' are no probabilities.",
+            hint="End the architecture with a softmax, or with a sigmoid for two classes.",
+        )
+    return found
