@@ -68,10 +68,18 @@ class Proposing(Policy):
         self.stopper.extended(epochs)
         self.sampler.epochs = epochs
 
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        return self.stopper.timed
+
+    def told(self, history: History) -> str:
+        return self.stopper.told(history)
+
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         begun = len(proposed(history))
-        count = min(self.at_once - active, self.configurations - begun)
-        return new_models(self.sampler.space, self.sampler.sample(history, begun, count)) if count > 0 else ()
+        count = min(self.stopper.room(history, active, self.at_once), self.configurations - begun)
+        points = self.sampler.sample(history, begun, count) if count > 0 else ()
+        return new_models(self.sampler.space, points) or self.stopper.further(history, active)
 
 
 def proposed(history: History) -> dict[int, Point]:
