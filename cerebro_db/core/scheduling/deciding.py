@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import CerebroError
 from ..events import Action, Decider, Verdict
 from ..search.budget import Budget
-from ..search.clock import Clock
+from ..search.clock import RunClock
 from ..search.policy import Decision, History, Policy
 from ..search.request import Request
 from .plan import MOST_HOPS, ModelPlan
@@ -189,7 +189,7 @@ class Deciding:
         left = None
         if seconds is not None:
             left = self.budget.seconds_left(self.ports.used(), schedule.visit_seconds)
-        self.history.clock = Clock(
+        self.history.clock = RunClock(
             seconds, left, schedule.plan.segments, schedule.epoch_seconds(), schedule.epoch_seconds_of_models()
         )
 

@@ -8,7 +8,7 @@ from ..records import dataclass, field
 
 
 @dataclass(frozen=True)
-class Clock:
+class RunClock:
     """The time of a run at the moment of a decision.  None: not limited, or not known yet."""
 
     seconds: float | None = None  # of the budget

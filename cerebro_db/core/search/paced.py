@@ -137,7 +137,7 @@ class Paced(Policy):
         wanted = self.configurations
         if clock.left is not None:
             wanted = self._affordable(history)
-        return min(at_once - active, wanted - len(self._originals(history)))
+        return min(at_once - active, wanted - self._sound(history))
 
     def further(self, history: History, active: int) -> Sequence[NewModel]:
         """A copy of one of the best that has ended, or that waits while the budget is running out."""
@@ -181,13 +181,13 @@ class Paced(Policy):
     # -- the plan --------------------------------------------------------------------------------------
 
     def _affordable(self, history: History) -> int:
-        """For how many configurations there is time, those that have begun included."""
+        """For how many configurations there is time, those that have begun and not failed included."""
         clock = history.clock
         if clock.epoch is None or clock.left is None:
             return self._lines(history)
         left = (clock.left - self._finishing_seconds(history)) / clock.epoch
         if left < self.min_epochs:  # a model that begins now could not show what it is worth
-            return len(self._originals(history))
+            return self._sound(history)
         done = sum(len(history.epochs(model)) for model in history.models)
         return max(self._lines(history), int((done + left * clock.segments) / MEAN_EPOCHS))
 
@@ -242,6 +242,9 @@ class Paced(Policy):
 
     def _originals(self, history: History) -> list[int]:
         return [model for model in history.models if history.parent(model) is None]
+
+    def _sound(self, history: History) -> int:
+        return sum(not history.failed(model) for model in self._originals(history))
 
     def _unbegun(self, history: History) -> int:
         return self.configurations - len(self._originals(history))

@@ -199,6 +199,7 @@ def test_evolution_changes_architectures(flowers: Lab) -> None:
         {"name": "median", "min_models": 2},
         {"name": "pbt"},
         {"name": "evolution", "population": 3},
+        {"name": "paced", "min_epochs": 1},
     ],
     ids=lambda method: method["name"],
 )
