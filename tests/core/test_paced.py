@@ -122,7 +122,7 @@ def test_a_search_ends_early_when_nothing_improves_any_more() -> None:
 
 
 def test_without_a_budget_all_configurations_begin_and_the_best_are_finished() -> None:
-    done = paced(None, 1.0, 27)
+    done = paced(None, 1.0, 81, loss=lambda point, epochs: loss(point, min(20, epochs)))
     assert len(originals(done)) == 24
     assert any(done.history.parent(model) is not None for model in done.history.models)
 
@@ -140,6 +140,13 @@ def test_a_learning_rate_schedule_of_the_users_is_left_alone() -> None:
 def test_failures_leave_nothing_waiting_for_ever(seed: int) -> None:
     done = paced(BUDGET, 1.0, seed=seed, failures=0.2)
     assert done.now >= 0.75 * BUDGET or len(originals(done)) == 24
+
+
+def test_a_model_and_its_copies_train_no_more_epochs_than_the_run_has() -> None:
+    for epochs in (2, 6, 40):
+        done = paced(BUDGET, 1.0, epochs)
+        for model in done.history.models:
+            assert sum(len(done.history.epochs(one)) for one in line(done, model)) <= epochs
 
 
 def test_nothing_is_finished_if_the_user_says_so() -> None:

@@ -148,7 +148,8 @@ class Paced(Policy):
             ended = not self._trains(history, model) and not (
                 rungs.waits(history, model) and not self._finishing(history)
             )
-            if ended and model not in copied and not self._ends_soon(history, model):
+            complete = len(history.epochs(model)) >= self.epochs
+            if ended and model not in copied and not complete and not self._ends_soon(history, model):
                 configuration = self._configuration(history, model)
                 if configuration is not None:
                     return (NewModel(parent=model, configuration=configuration),)
@@ -208,13 +209,17 @@ class Paced(Policy):
         return left is not None and epoch is not None and left < FITS * epoch
 
     def _epochs_left(self, history: History, model: int, epoch: int) -> int:
-        """How many epochs a copy, and the copies of it, will still train.  ``epoch``: how many it has trained."""
+        """How many epochs a copy, and the copies of it, will still train.  ``epoch``: how many it has trained.
+
+        With the models that it is a copy of, it trains no more epochs than the run has.
+        """
         trained, one, parent = epoch, model, history.parent(model)
         while parent is not None:
             one, parent = parent, history.parent(parent)
             if parent is not None:
                 trained += len(history.epochs(one))
-        most = max(FEWEST_EPOCHS, len(history.epochs(one)) // 2) - trained
+        before = len(history.epochs(one))
+        most = min(max(FEWEST_EPOCHS, before // 2), self.epochs - before) - trained
         left, seconds = history.clock.left, history.clock.epoch_of(model)
         if left is not None and seconds:
             each = seconds * self._lines(history) / history.clock.segments  # others train beside it
@@ -224,7 +229,7 @@ class Paced(Policy):
     def _smaller(self, history: History, model: int, epoch: int) -> Decision | None:
         """A copy of a model goes on in its place, with a smaller learning rate; None: that is not possible."""
         configuration = self._configuration(history, model)
-        if configuration is None or self._ends_soon(history, model):
+        if configuration is None or self._ends_soon(history, model) or self._ancestry(history, model) >= self.epochs:
             return None
         reason = f"goes on as a copy with {configuration.chosen['learning_rate']:.2g} as its learning rate"
         return Decision(model, epoch, Verdict.STOP, reason, (NewModel(parent=model, configuration=configuration),))
@@ -268,6 +273,10 @@ class Paced(Policy):
     def _ancestors(self, history: History, model: int) -> int:
         parent = history.parent(model)
         return 0 if parent is None else 1 + self._ancestors(history, parent)
+
+    def _ancestry(self, history: History, model: int | None) -> int:
+        """The epochs of a model and of those that it is a copy of."""
+        return 0 if model is None else len(history.epochs(model)) + self._ancestry(history, history.parent(model))
 
     def _flat(self, history: History, model: int, epoch: int, patience: int) -> str:
         """Why a model has stopped improving; empty: it has not."""
