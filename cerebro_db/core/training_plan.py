@@ -43,6 +43,7 @@ ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inpu
 ELEMENT_SECONDS = 2e-7
 
 ARCHITECTURE = "mlp"
+OF_WINDOWS = ("mlp", "conv1d", "lstm")  # that train tries where rows are windows
 # Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)

@@ -31,6 +31,7 @@ SMALLER = 3.0  # each of them is so many times smaller than the one before
 LEAST_EPOCHS = 1.5  # that finishing takes, however short the last part of the budget is
 FEWEST_EPOCHS = 6  # that finishing takes where the budget does not end it; or half as many as the model has trained
 PATIENCE, PATIENCE_AT_END = 10, 4  # epochs without an improvement; or half of the epochs until the best one
+WORTH = 12  # epochs before the best are finished: with fewer, no configuration begins beyond the plan
 SHORT_VISIT = 1.0  # seconds
 FITS = 0.7  # an epoch begins if there is time for so much of it
 
@@ -134,10 +135,13 @@ class Paced(Policy):
         clock = history.clock
         if self._finishing(history):
             return 0
-        wanted = self.configurations
-        if clock.left is not None:
-            wanted = self._affordable(history)
-        return min(at_once - active, wanted - self._sound(history))
+        if clock.left is None:
+            return min(at_once - active, self.configurations - self._sound(history))
+        wanted = self._affordable(history) - self._sound(history)
+        idle = self._lines(history) - active
+        if idle > wanted and not self._waits_among_best(history) and self._epochs_before_finish(history) >= WORTH:
+            wanted = idle  # the models so far have ended earlier than was reckoned with
+        return min(at_once - active, wanted)
 
     def further(self, history: History, active: int) -> Sequence[NewModel]:
         """A copy of one of the best that has ended, or that waits while the budget is running out."""
@@ -186,11 +190,21 @@ class Paced(Policy):
         clock = history.clock
         if clock.epoch is None or clock.left is None:
             return self._lines(history)
-        left = (clock.left - self._finishing_seconds(history)) / clock.epoch
+        left = self._epochs_before_finish(history)
         if left < self.min_epochs:  # a model that begins now could not show what it is worth
             return self._sound(history)
         done = sum(len(history.epochs(model)) for model in history.models)
         return max(self._lines(history), int((done + left * clock.segments) / MEAN_EPOCHS))
+
+    def _epochs_before_finish(self, history: History) -> float:
+        """Epochs of one segment until the best are finished."""
+        clock = history.clock
+        if clock.epoch is None or clock.left is None:
+            return 0.0
+        return (clock.left - self._finishing_seconds(history)) / max(clock.epoch, 1e-9)
+
+    def _waits_among_best(self, history: History) -> bool:
+        return any(rungs.waits(history, model) for model in self._best(history))
 
     def _finishing_seconds(self, history: History) -> float:
         """How long before its end the budget is for the best models."""

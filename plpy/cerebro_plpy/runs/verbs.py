@@ -66,6 +66,7 @@ class Asked:
     interval: bool  # the budget is one: it holds for the whole call
     space: dict[str, Any]  # flat, without its architectures
     named: dict[Any, Named]  # the architectures by their labels
+    by_default: bool  # whether nobody has named them
     method: Any
     listed: list[Listed] | Relation | None
 
@@ -138,12 +139,13 @@ def _asked(db: Database, given: Given) -> Asked:
     method = None
     space: dict[str, Any] = {}
     named: dict[Any, Named] = {}
+    by_default = False
     if given.verb != FIT:
         if given.method is not None or given.verb == SEARCH:
             method = search.method_of(given.method)
             methods.checked(method, proposes=True)
-        space, named = _space(db, given)
-    asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
+        space, named, by_default = _space(db, given)
+    asked = Asked(options, *_budget(db, given, options), space, named, by_default, method, listed)
     _require_sound(db, given, asked)
     return asked
 
@@ -175,7 +177,8 @@ def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[s
     return budgets.read(db, given.budget, "budget"), not given.budget.lstrip().startswith("{")
 
 
-def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]]:
+def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named], bool]:
+    """The flat space, its architectures, and whether these are the default."""
     where = "space"
     space = documents.argument(given.space, where)
     if not isinstance(space, dict) and not (space is None and given.verb == TRAIN):
@@ -194,7 +197,7 @@ def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]
     named = _architectures(db, given, where, value)
     # What a space lacks may come from the plan, so here only its keys are read.
     flat_space.parted(space, search.fitted(named, None), where)
-    return space, named
+    return space, named, value is None and given.architectures is None
 
 
 def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[Any, Named]:
@@ -207,7 +210,8 @@ def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[A
     if isinstance(value, dict) and set(value) == {read_space.CHOICE}:
         value = value[read_space.CHOICE]
     if value is None:
-        value = training_plan.ARCHITECTURE
+        windows = given.verb == TRAIN and given.sequence is not None
+        value = list(training_plan.OF_WINDOWS) if windows else training_plan.ARCHITECTURE
     listed = value if isinstance(value, list) else [value]
     if not listed:
         raise InvalidArgument(f"{where}: there is no architecture in the list.", hint=added.HINT)
@@ -265,6 +269,8 @@ def _searching(
     """The request of a train or a search; None for a dry run."""
     options = _all_options(asked)
     named = asked.named
+    if given.verb == TRAIN and asked.by_default and rows.layout.windows is not None:  # perhaps packed earlier
+        named = added.labelled([added.named(db, one, "architectures") for one in training_plan.OF_WINDOWS])
     architectures = search.fitted(named, rows.layout)
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
