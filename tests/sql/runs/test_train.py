@@ -199,9 +199,15 @@ def test_windows_in_one_call(flats: Lab) -> None:
     kinds = flats("SELECT DISTINCT chosen ->> 'architecture' FROM leaderboard WHERE model_table LIKE '%%.moved'")
     assert {kind for (kind,) in kinds} <= {"mlp", "conv1d"} and kinds
     assert flats.value("SELECT count(*) FROM cerebro.predict('moved', 'SELECT * FROM steps')") == 24 * 9
-    # The default kind reads windows, too.
-    train(flats, "flat_moves", "posture", source="steps", **{**more, "architectures": None, "max_configurations": 1})
-    assert flats.value("SELECT count(*) FROM flat_moves_info") == 1
+    # Without architectures, those that read windows step by step are tried beside the default kind.
+    for name, source, given in (
+        ("moves", "steps", more),
+        ("more_moves", "moved_packed", {one: value for one, value in more.items() if one != "sequence"}),
+    ):
+        target = "posture" if source == "steps" else None
+        run = train(flats, name, target, source=source, **{**given, "architectures": None, "max_configurations": 3})
+        kinds = flats("SELECT chosen ->> 'architecture' FROM leaderboard WHERE run = %s AND parent IS NULL", run)
+        assert sorted(kind for (kind,) in kinds) == ["conv1d", "lstm", "mlp"]
 
 
 def test_at_most_200_000_windows_are_for_validation() -> None:
