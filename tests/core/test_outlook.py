@@ -26,10 +26,10 @@ def test_a_larger_value_can_be_better() -> None:
     assert "val_accuracy went from 0.7 to 0.75" in told and "to about 0.775" in told
 
 
-def test_no_more_is_expected_than_the_last_doubling_has_brought() -> None:
+def test_at_most_half_is_expected_of_what_the_last_doubling_has_brought() -> None:
     """The best models get smaller learning rates at the end, which makes the last part steeper"""
     told = outlook(curve([1.0, 1.0, 0.99, 0.99, 0.9, 0.8, 0.7, 0.6]), 80, LOSS)
-    assert "from 0.99 to 0.6" in told and "to about 0.3" in told
+    assert "from 0.99 to 0.6" in told and "to about 0.405" in told
 
 
 @pytest.mark.parametrize("later", [[0.5, 0.5, 0.5, 0.5], [0.6, 0.7, 0.49999, 0.9]])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .objective import Objective
 
 LEAST_EPOCHS = 8  # on record: a curve of fewer says nothing
+MOST_SHARE = 0.5  # of the gain of one doubling, that the next one is expected to bring
 LEAST_GAIN = 0.001  # of the value, in half of the time: less than that is nothing
 
 Curve = Sequence[tuple[float, float]]  # seconds since the run began, and the objective of an epoch that ended then
@@ -16,7 +17,8 @@ def outlook(curve: Curve, seconds: float, objective: Objective) -> str:
     """A sentence about twice the time; empty if the curve is too short for one.
 
     The gain of the best value from half of the time to its end is compared with the gain from a quarter to the half:
-    each doubling of the time is expected to bring this much less than the doubling before.
+    each doubling of the time is expected to bring this much less than the doubling before, and at most half as much.
+    The last part of a curve is steeper than it would be in a longer run, because there the best models are finished.
     """
     if len(curve) < LEAST_EPOCHS:
         return ""
@@ -30,7 +32,7 @@ def outlook(curve: Curve, seconds: float, objective: Objective) -> str:
             " little"
         )
     before = None if quarter is None else objective_score(objective, quarter) - objective_score(objective, half)
-    share = 1.0 if before is None or before <= 0 else min(1.0, gain / before)
+    share = MOST_SHARE if before is None or before <= 0 else min(MOST_SHARE, gain / before)
     expected = within_bounds(objective_score(objective, objective_score(objective, end) - gain * share), end)
     return (
         f"{objective.name} went from {half:.4g} to {end:.4g} in the second half of the time; twice the budget would"
