@@ -27,11 +27,12 @@ METRICS_OF_CLASSES = {
 }  # fmt: skip
 METRICS_OF_NUMBERS = {"r2", "r2_score"}
 
-METHOD = "asha"
+METHOD = "paced"  # it decides by the measured speed how many configurations begin
 CONFIGURATIONS = 24  # more of them hardly find better models
 EPOCHS = 81
+EPOCHS_IN_BUDGET = 729  # a model that has stopped improving ends earlier
 FIRST_RUNG = 3  # epochs that each model gets
-MEAN_EPOCHS = 12.0  # that a configuration trains when asha stops most of them
+MEAN_EPOCHS = 12.0  # that a configuration trains when a method that the user has named stops most of them
 METHOD_WITH_FOLDS = "random"
 EPOCHS_WITH_FOLDS = 27  # nothing is stopped early, and the last state of each model is kept
 LEAST_WITH_FOLDS = 4  # configurations: their epochs become fewer first
@@ -42,6 +43,7 @@ ROW_SECONDS = 1e-5  # of training; and so much more for each element of the inpu
 ELEMENT_SECONDS = 2e-7
 
 ARCHITECTURE = "mlp"
+OF_WINDOWS = ("mlp", "conv1d", "lstm")  # that train tries where rows are windows
 # Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
@@ -84,6 +86,11 @@ class TrainingPlan:
         method = self.method if isinstance(self.method, str) else self.method["name"]
         ends = "" if seconds is None else f"; after {_duration(seconds)} no visit begins"
         stops = "" if method in methods.INDEPENDENT else f", and {method} stops the worse ones early"
+        if method == METHOD and seconds is not None:
+            stops = (
+                f", and {method} stops the worse ones early. How many begin depends on the speed of the first visits;"
+                " the last part of the time finishes the best ones with smaller learning rates"
+            )
         if self.folds:
             stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"
         best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"
@@ -102,7 +109,7 @@ def planned(
     _require_fitting(layout, wishes.objective)
     passes = _passes(rows, segments)
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
-    amounts = _amounts_with_folds if layout.folds else _amounts
+    amounts = _amounts_with_folds if layout.folds else _amounts if wishes.method is not None else _most
     configurations, epochs = amounts(wishes, seconds, epoch_seconds * (layout.folds + 1))
     space = {**_parameters(rows, seconds, wishes.architectures), **defaults(layout, rows, segments, wishes.objective)}
     space["learning_rate"] = {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)}
@@ -129,6 +136,12 @@ def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:
     """How long an epoch of one model takes if the other segments train others meanwhile."""
     elements = sum(variable.elements for variable in layout.inputs)
     return VISIT_SECONDS + rows * (ROW_SECONDS + ELEMENT_SECONDS * elements) / segments
+
+
+def _most(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:
+    """The most configurations, and epochs of each: the method decides how many there are."""
+    epochs = EPOCHS if seconds is None else EPOCHS_IN_BUDGET
+    return wishes.configurations or CONFIGURATIONS, wishes.epochs or epochs
 
 
 def _amounts(wishes: Wishes, seconds: float | None, epoch_seconds: float) -> tuple[int, int]:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cerebro_db.core.parameters import params
+from cerebro_db.core.search.clock import RunClock
 from cerebro_db.core.search.policy import Decision, History, NewModel, Objective, Policy, Verdict
 
 Loss = Callable[[dict[str, Any], int], float]  # of a point after so many epochs of training
@@ -27,6 +29,8 @@ class Simulation:
     failures: float = 0.0  # the chance that a model fails in an epoch
     fixed: list[dict[str, Any]] = field(default_factory=list)  # configurations that are there from the start
     objective: Objective = Objective()
+    seconds: float | None = None  # after which no epoch begins; a budget
+    epoch_seconds: Callable[[float], float] = lambda now: 1.0  # the mean of an epoch that begins now
 
     def __post_init__(self) -> None:
         self.history = History(self.objective)
@@ -38,6 +42,7 @@ class Simulation:
         self.now = self.idle = self.idle_before_the_last_began = 0.0
         self.units = 0
         self.most_active = 0
+        self.epochs_begun: list[tuple[float, int]] = []  # when, and of which model
         self.decisions: list[Decision] = []
         for point in self.fixed:
             self._begin(point, None)
@@ -49,10 +54,16 @@ class Simulation:
     def run(self) -> Simulation:
         self._propose()
         while self.waiting or self.busy:
+            if self.seconds is not None and self.now >= self.seconds:
+                self.waiting.clear()
+                if not self.busy:
+                    break
             while self.waiting and len(self.busy) < self.segments:
                 model = self.waiting.pop(0)
                 assert not self.history.stopped(model) and not self.history.failed(model)
-                heapq.heappush(self.busy, (self.now + self.chance.uniform(0.5, 1.5), model))
+                each = self.epoch_seconds(self.now)
+                heapq.heappush(self.busy, (self.now + each * self.chance.uniform(0.5, 1.5), model))
+                self.epochs_begun.append((self.now, model))
             self.most_active = max(self.most_active, self.active)
             before, (self.now, model) = self.now, heapq.heappop(self.busy)
             self.idle += (self.segments - len(self.busy) - 1) * (self.now - before)
@@ -60,7 +71,13 @@ class Simulation:
             self._epoch(model)
         return self
 
+    def _look_at_clock(self) -> None:
+        left = None if self.seconds is None else self.seconds - self.now
+        each = self.epoch_seconds(self.now) if self.units else None
+        self.history.clock = RunClock(self.seconds, left, self.segments, each)
+
     def _epoch(self, model: int) -> None:
+        self._look_at_clock()
         epoch = len(self.history.epochs(model)) + 1
         if self.chance.random() < self.failures:
             self.history.fails(model)
@@ -95,11 +112,18 @@ class Simulation:
         model = len(self.history.models) + 1
         self.points[model] = point
         self.trained[model] = self.trained[new.parent] if new is not None and new.parent else 0
-        self.history.begins(model, {"chosen": point})
+        own = new.configuration if new is not None else None
+        told = (
+            {"compile": params.compile_params(own.compile_params), "fit": params.fit_params(own.fit_params)}
+            if own
+            else {}
+        )
+        self.history.begins(model, {**told, "chosen": point})
         self.waiting.append(model)
 
     def _propose(self) -> None:
         for _ in range(1000):
+            self._look_at_clock()
             proposed = self.policy.propose(self.history, self.active)
             if not proposed:
                 return

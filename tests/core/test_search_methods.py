@@ -96,6 +96,20 @@ def test_no_point_is_tried_twice_and_a_small_space_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_the_first_points_have_one_of_each_architecture(seed: int) -> None:
+    space = read(
+        {"architecture": [7, 8, 9], "compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}}},
+        {7: None, 8: None, 9: None},
+    )
+    policy = methods.policy_of(
+        methods.checked("random", proposes=True), 1, 12, Proposals(space, seed, 2, random_suggestions)
+    )
+    done = Simulation(policy, loss, 1, seed=seed).run()
+    tried = [point["architecture"] for _, point in sorted(done.points.items())]
+    assert sorted(tried[:3]) == [7, 8, 9] and len(tried) == 12
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_successive_halving_lets_a_third_of_each_rung_go_on(seed) -> None:
     done = Simulation(search("halving"), loss, 9, seed=seed).run()
     assert lengths(done) == {9: 3, 3: 6, 1: 18}

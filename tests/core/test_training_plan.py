@@ -45,16 +45,27 @@ def test_every_point_of_the_space_can_be_trained(rows: int, outputs: tuple[Any, 
     assert made.told(600)
 
 
+def test_a_plan_without_a_method_leaves_the_numbers_to_the_measured_speed() -> None:
+    for rows in (150, 10_000_000):
+        made = plan(rows)
+        assert made.method == {"name": "paced", "min_epochs": 3}
+        assert (made.configurations, made.epochs) == (training_plan.CONFIGURATIONS, training_plan.EPOCHS_IN_BUDGET)
+        assert any("depends on the speed of the first visits" in line for line in made.told(600))
+    assert plan(1000, None).epochs == training_plan.EPOCHS
+    few = plan(configurations=2, epochs=2)
+    assert (few.configurations, few.epochs, few.method["min_epochs"]) == (2, 2, 2)
+
+
 def test_more_rows_in_the_same_time_mean_fewer_models_and_fewer_repeats() -> None:
-    plans = [plan(rows) for rows in (150, 5_000, 100_000, 1_000_000, 10_000_000)]
+    plans = [plan(rows, method="asha") for rows in (150, 5_000, 100_000, 1_000_000, 10_000_000)]
     assert plans[0].configurations == training_plan.CONFIGURATIONS and plans[0].epochs == training_plan.EPOCHS
     for fewer, more in zip(plans, plans[1:]):
         assert more.configurations <= fewer.configurations and more.passes <= fewer.passes
         assert more.space["batch_size"]["choice"] >= fewer.space["batch_size"]["choice"]
     assert plans[0].passes > 1 and plans[-1].passes == 1
     assert 1 <= plans[-1].configurations < 10 and plans[-1].epochs >= 1
-    assert plan(10_000_000, 5).configurations == 1
-    assert plan(10_000_000, None).configurations == training_plan.CONFIGURATIONS
+    assert plan(10_000_000, 5, method="asha").configurations == 1
+    assert plan(10_000_000, None, method="asha").configurations == training_plan.CONFIGURATIONS
 
 
 def test_each_decision_can_be_overridden() -> None:
@@ -74,7 +85,8 @@ def test_each_decision_can_be_overridden() -> None:
 
 
 def test_a_method_that_stops_no_model_is_not_said_to_stop_some() -> None:
-    assert any("asha stops the worse ones early" in line for line in plan().told(600))
+    assert any("asha stops the worse ones early" in line for line in plan(method="asha").told(600))
+    assert any("paced stops the worse ones early" in line for line in plan().told(600))
     assert not any("stops" in line for line in plan(method="grid").told(600))
 
 

@@ -36,13 +36,10 @@ def changed(
     for name in changes:
         if name not in flat.RESERVED:
             raise flat.unknown(name, (), "changes", KEPT)
-    point = {name: value for name, value in compiled.items() if value}
     optimizer = compiled["optimizer"]
     if "optimizer" in changes:
         optimizer = _optimizer(compiled["optimizer"], canonical_optimizer(changes["optimizer"]))
-    point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
-    defaults = params.fit_params(None)
-    fit = {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
+    point, fit = _as_points(compiled, fitted, optimizer)
     asked = flat.parts(changes, (), "changes")
     fit.update(asked.fit)
     for name, value in asked.compile.items():
@@ -52,6 +49,22 @@ def changed(
     _require_same_optimizer(compiled, params.compile_params(texts[0], known))
     params.fit_params(texts[1])
     return texts
+
+
+def with_rate(compiled: dict[str, Any], fitted: dict[str, Any], rate: float) -> tuple[str, str]:
+    """The texts of the same parameters with another learning rate."""
+    point, fit = _as_points(compiled, fitted, compiled["optimizer"])
+    return writing.compile_text({**point, "learning_rate": rate}), writing.fit_text(fit)
+
+
+def _as_points(
+    compiled: dict[str, Any], fitted: dict[str, Any], optimizer: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Canonical compile and fit parameters as points of a grid, without what is the default."""
+    point = {name: value for name, value in compiled.items() if value}
+    point.update({"optimizer": optimizer["class_name"], **_as_people_write(optimizer["config"])})
+    defaults = params.fit_params(None)
+    return point, {name: value for name, value in fitted.items() if value != defaults[name] or name == "batch_size"}
 
 
 def _optimizer(parent: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:

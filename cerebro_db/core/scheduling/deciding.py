@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import CerebroError
 from ..events import Action, Decider, Verdict
 from ..search.budget import Budget
+from ..search.clock import RunClock
 from ..search.policy import Decision, History, Policy
 from ..search.request import Request
 from .plan import MOST_HOPS, ModelPlan
@@ -119,6 +120,7 @@ class Deciding:
             self._repeat()
         if not self.repeats and self._failed != (failed := self.schedule.failures):
             self._failed = failed
+            self._look_at_clock()
             for model in self.policy.released(self.history):
                 self._commit(self._released(model))
         if spent:
@@ -152,6 +154,7 @@ class Deciding:
 
     def _of_policy(self, model: int, epoch: int) -> Decision:
         """The policy's decision; but it cannot stop a model that a person has let go on."""
+        self._look_at_clock()
         decision = self.policy.decide(self.history, model, epoch)
         if decision.verdict is not Verdict.STOP or model not in self._freed:
             return decision
@@ -168,6 +171,7 @@ class Deciding:
         """Let the policy propose models until it has no more."""
         while self._nothing_at != (now := (self.schedule.active, len(self.schedule.decisions))):
             room = self._room()
+            self._look_at_clock()
             proposed = self.policy.propose(self.history, self.schedule.active)
             # A budget counts a configuration once, however many folds it has.
             allowed = [new for place, new in enumerate(proposed) if new.fold or room is None or place < room]
@@ -175,7 +179,19 @@ class Deciding:
             if not allowed:
                 self._nothing_at = now
             for new in allowed:
-                self._commit(Decision(None, None, Verdict.ADD, added=(new,)))
+                self._commit(Decision(None, None, Verdict.ADD, self.policy.told(self.history), (new,)))
+
+    def _look_at_clock(self) -> None:
+        """Tell the policy what has been measured until now, if it decides by that."""
+        if not self.policy.timed:
+            return
+        schedule, seconds = self.schedule, self.budget.seconds
+        left = None
+        if seconds is not None:
+            left = self.budget.seconds_left(self.ports.used(), schedule.visit_seconds)
+        self.history.clock = RunClock(
+            seconds, left, schedule.plan.segments, schedule.epoch_seconds(), schedule.epoch_seconds_of_models()
+        )
 
     def _within_budget(self, decision: Decision) -> Decision:
         """A policy's decision with as many new models as the budget has room for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Sequence
 from enum import Enum
 
@@ -35,6 +36,24 @@ class Spent:
         return self.seconds / self.units if self.units else None
 
 
+RECENT = 9  # units
+
+
+@dataclass
+class Recent:
+    """The seconds of the last units that are done."""
+
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def add(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+    @property
+    def typical(self) -> float | None:
+        """The lower quartile: the first units may have built programs.  None before the first unit."""
+        return sorted(self.seconds)[len(self.seconds) // 4] if self.seconds else None
+
+
 @dataclass
 class ModelProgress:
     """While a model is active, it has units waiting or under way, or it awaits a decision."""
@@ -52,6 +71,7 @@ class ModelProgress:
     under_way: set[Unit] = field(default_factory=set)
     tries: dict[Unit, int] = field(default_factory=dict)  # failed attempts at units that are not done
     visits: Spent = field(default_factory=Spent)  # for the estimate of what remains
+    recent: Recent = field(default_factory=Recent)  # visits
     evaluations: Spent = field(default_factory=Spent)
 
     @property

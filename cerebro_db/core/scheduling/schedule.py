@@ -25,7 +25,7 @@ from ..events import Decider, Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
-from .progress import ModelProgress, Spent, Status
+from .progress import ModelProgress, Recent, Spent, Status
 from .replay import Replay, copies, keys, point
 from .waiting import WaitingUnits, WorkLeft, WorkOfModel
 
@@ -60,6 +60,7 @@ class Schedule:
         self._waiting = [WaitingUnits() for _ in range(plan.segments)]  # the units of ModelProgress.waiting, by segment
         self._work = WorkLeft()  # of the active models
         self._visits, self._evaluations = Spent(), Spent()  # of all models
+        self._recent, self._recent_evaluations = Recent(), Recent()
         self._visits_of: dict[str, Spent] = {}  # of the models of a sort
         for one in plan.models:
             self._add(one)
@@ -141,6 +142,25 @@ class Schedule:
     def visit_seconds(self) -> float:
         """The mean of all visits so far; 0 before the first."""
         return self._visits.each or 0.0
+
+    def epoch_seconds(self) -> float | None:
+        """What an epoch of a model takes one segment, evaluations included; None before the first visit."""
+        return self._epoch_seconds(self._recent.typical, self.plan.segments)
+
+    def epoch_seconds_of_models(self) -> dict[int, float]:
+        """The same of each active model of which enough is known."""
+        found = {}
+        for model in self._active:
+            mine = self.progress[model]
+            if mine.visits.units > len(mine.order):  # the first visits may have built programs
+                found[model] = self._epoch_seconds(mine.recent.typical, len(mine.order)) or 0.0
+        return found
+
+    def _epoch_seconds(self, visit: float | None, visits: int) -> float | None:
+        if visit is None:
+            return None
+        parts = sum(map(len, self.plan.evaluations.values())) if self.plan.evaluate_every else 0
+        return visits * visit + parts * (self._recent_evaluations.typical or 0.0) / max(1, self.plan.evaluate_every)
 
     def hops_of(self, model: int) -> int:
         """How many hops a model has in all epochs."""
@@ -227,7 +247,9 @@ class Schedule:
         if isinstance(unit, Train):
             mine.has_hopped(unit)
             mine.visits.add(seconds)
+            mine.recent.add(seconds)
             self._visits.add(seconds)
+            self._recent.add(seconds)
             if mine.plan.sort is not None:
                 self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
             self._changed(unit.model)
@@ -235,6 +257,7 @@ class Schedule:
             return
         mine.evaluations.add(seconds)
         self._evaluations.add(seconds)
+        self._recent_evaluations.add(seconds)
         if not mine.waiting and not mine.under_way:
             self._epoch_ended(unit.model)
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..events import Verdict
 from ..metrics import Value, number
 from ..records import dataclass, field
+from .clock import RunClock
 from .decision import Decision
 from .objective import PREFIXES, Objective
 
@@ -40,6 +41,7 @@ class History:
     """
 
     objective: Objective = Objective()
+    clock: RunClock = RunClock()  # of a policy that is timed, as of the moment when it is asked
     _configurations: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     # Model, epoch -> data set ("": the visits themselves) -> by hop or by part, the figures.
     _figures: dict[tuple[int, int], dict[str, dict[int, Figures]]] = field(default_factory=dict)

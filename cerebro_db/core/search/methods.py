@@ -21,6 +21,7 @@ from .halving import Halving
 from .hyperband import Hyperband
 from .median import MedianStopping
 from .never_stop import NeverStop
+from .paced import Paced
 from .patience import Patience
 from .pbt import PopulationBased
 from .planned_brackets import PlannedBrackets
@@ -39,6 +40,7 @@ METHOD_CLASSES: tuple[type[Policy] | type[Sampler], ...] = (
     Tpe,
     Evolution,
     Asha,
+    Paced,
     Halving,
     Hyperband,
     MedianStopping,

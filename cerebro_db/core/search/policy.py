@@ -35,6 +35,7 @@ class Policy:
     # Whether the policy wants to be asked after each epoch of each model. If not, the run has no such decisions and
     # they cost nothing.
     asks: bool = True
+    timed: bool = False  # whether it decides by the history's clock, too
     epochs: int  # of the run; only policies that need it have it
 
     def decide(self, history: History, model: int, epoch: int) -> Decision:
@@ -63,6 +64,18 @@ class Policy:
     def begins(self) -> int | None:
         """How many models will begin in all, if the policy proposes them; None: those that there are."""
         return None
+
+    def room(self, history: History, active: int, at_once: int) -> int:
+        """How many models may begin now, if they are proposed for this policy.  ``at_once``: may train at most."""
+        return at_once - active
+
+    def further(self, history: History, active: int) -> Sequence[NewModel]:
+        """Models of its own that begin while none is proposed."""
+        return ()
+
+    def told(self, history: History) -> str:
+        """Its plan in a sentence, for the reason of the decisions by which models begin; empty: it has none."""
+        return ""
 
     def released(self, history: History) -> Sequence[int]:
         """Stopped models that go on now. Asked when a model has failed, or was stopped by a rule or a person."""

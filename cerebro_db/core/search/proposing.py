@@ -11,7 +11,7 @@ from .decision import NewConfiguration, NewModel
 from .history import History
 from .parameters import Parameter
 from .policy import Decision, Policy
-from .space import Point, Space
+from .space import ARCHITECTURE, Point, Space
 
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
@@ -68,10 +68,18 @@ class Proposing(Policy):
         self.stopper.extended(epochs)
         self.sampler.epochs = epochs
 
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        return self.stopper.timed
+
+    def told(self, history: History) -> str:
+        return self.stopper.told(history)
+
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         begun = len(proposed(history))
-        count = min(self.at_once - active, self.configurations - begun)
-        return new_models(self.sampler.space, self.sampler.sample(history, begun, count)) if count > 0 else ()
+        count = min(self.stopper.room(history, active, self.at_once), self.configurations - begun)
+        points = self.sampler.sample(history, begun, count) if count > 0 else ()
+        return new_models(self.sampler.space, points) or self.stopper.further(history, active)
 
 
 def proposed(history: History) -> dict[int, Point]:
@@ -97,13 +105,18 @@ def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:
 
 
 def random_points(space: Space, seed: int, history: History, number: int, count: int) -> list[dict[str, Any]]:
-    """Random points that no model has, nor one of the others; fewer if the space has no more."""
+    """Random points that no model has, nor one of the others; fewer if the space has no more.
+
+    The first points of a search have one of each architecture: few of them may be tried.
+    """
     taken = {space.key(point) for point in proposed(history).values() if space.has(point)}
+    architectures = next((one.values() or () for one in space.dimensions if one.path == ARCHITECTURE), ())
     found: list[dict[str, Any]] = []
     for place in range(number, number + count):
         for attempt in range(MOST_ATTEMPTS):
             point = space.drawn(seed, f"{place}.{attempt}")
-            if space.key(point) not in taken:
+            wanted = architectures[place] if place < len(architectures) else point.get(ARCHITECTURE)
+            if point.get(ARCHITECTURE) == wanted and space.key(point) not in taken:
                 taken.add(space.key(point))
                 found.append(point)
                 break

@@ -21,7 +21,7 @@ from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.search import flat_space, methods, read_space
+from cerebro_db.core.search import flat_space, methods, outlook, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.training_plan import Wishes
@@ -37,6 +37,7 @@ from . import background, search
 from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
+from .record.log import RunLog
 from .request import budgets, configurations, cross_validation, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
@@ -65,6 +66,7 @@ class Asked:
     interval: bool  # the budget is one: it holds for the whole call
     space: dict[str, Any]  # flat, without its architectures
     named: dict[Any, Named]  # the architectures by their labels
+    by_default: bool  # whether nobody has named them
     method: Any
     listed: list[Listed] | Relation | None
 
@@ -86,7 +88,7 @@ def fit(db: Database, *arguments: Any) -> int | None:
 
 
 def _called(db: Database, given: Given) -> int | None:
-    begun = time.monotonic()
+    begun, began_at = time.monotonic(), time.time()
     if not given.dry_run:
         visibility.refuse_transaction(db)
         if given.wait is False:
@@ -96,6 +98,7 @@ def _called(db: Database, given: Given) -> int | None:
     made = MadeRows()
     try:
         rows = training_rows.resolved(db, output, given, made)
+        preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
         if seconds is not None and asked.interval:
@@ -112,6 +115,7 @@ def _called(db: Database, given: Given) -> int | None:
         _tell_what_is_left(db, given, made)
         raise
     if given.verb != FIT and whole is not None:
+        _tell_of_time(db, run, rows, preparing, began_at)
         _tell_of_time_left(db, run, whole, time.monotonic() - begun)
     if given.verb == TRAIN:
         db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
@@ -135,12 +139,13 @@ def _asked(db: Database, given: Given) -> Asked:
     method = None
     space: dict[str, Any] = {}
     named: dict[Any, Named] = {}
+    by_default = False
     if given.verb != FIT:
         if given.method is not None or given.verb == SEARCH:
             method = search.method_of(given.method)
             methods.checked(method, proposes=True)
-        space, named = _space(db, given)
-    asked = Asked(options, *_budget(db, given, options), space, named, method, listed)
+        space, named, by_default = _space(db, given)
+    asked = Asked(options, *_budget(db, given, options), space, named, by_default, method, listed)
     _require_sound(db, given, asked)
     return asked
 
@@ -172,7 +177,8 @@ def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[s
     return budgets.read(db, given.budget, "budget"), not given.budget.lstrip().startswith("{")
 
 
-def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]]:
+def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named], bool]:
+    """The flat space, its architectures, and whether these are the default."""
     where = "space"
     space = documents.argument(given.space, where)
     if not isinstance(space, dict) and not (space is None and given.verb == TRAIN):
@@ -191,7 +197,7 @@ def _space(db: Database, given: Given) -> tuple[dict[str, Any], dict[Any, Named]
     named = _architectures(db, given, where, value)
     # What a space lacks may come from the plan, so here only its keys are read.
     flat_space.parted(space, search.fitted(named, None), where)
-    return space, named
+    return space, named, value is None and given.architectures is None
 
 
 def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[Any, Named]:
@@ -204,7 +210,8 @@ def _architectures(db: Database, given: Given, where: str, value: Any) -> dict[A
     if isinstance(value, dict) and set(value) == {read_space.CHOICE}:
         value = value[read_space.CHOICE]
     if value is None:
-        value = training_plan.ARCHITECTURE
+        windows = given.verb == TRAIN and given.sequence is not None
+        value = list(training_plan.OF_WINDOWS) if windows else training_plan.ARCHITECTURE
     listed = value if isinstance(value, list) else [value]
     if not listed:
         raise InvalidArgument(f"{where}: there is no architecture in the list.", hint=added.HINT)
@@ -262,6 +269,8 @@ def _searching(
     """The request of a train or a search; None for a dry run."""
     options = _all_options(asked)
     named = asked.named
+    if given.verb == TRAIN and asked.by_default and rows.layout.windows is not None:  # perhaps packed earlier
+        named = added.labelled([added.named(db, one, "architectures") for one in training_plan.OF_WINDOWS])
     architectures = search.fitted(named, rows.layout)
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")
@@ -356,13 +365,48 @@ def _tell_whose_objective(db: Database, asked: Asked, rows: Rows) -> None:
         )
 
 
+def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at: float) -> None:
+    """Say where the time of a call went, and what twice the budget would probably bring."""
+    log = RunLog.of_caller(db, run)
+    trained = {model: (took, first, last) for model, took, first, last in log.units.trained_seconds()}
+    if not trained:
+        return
+    board = db.rows(
+        sql("SELECT b.model, b.parent FROM cerebro.leaderboard b WHERE b.run = $1 AND b.owner = current_user"
+            " ORDER BY b.rank, b.model"),
+        ("bigint",), run,
+    )  # fmt: skip
+    parents = {row["model"]: row["parent"] for row in board}
+    line, one = [], board[0]["model"]
+    while one is not None and one not in line:
+        line.append(one)
+        one = parents.get(one)
+    first, last = min(first for _, first, _ in trained.values()), max(last for _, _, last in trained.values())
+    of_best = sum(trained[model][0] for model in line if model in trained) / sum(
+        took for took, _, _ in trained.values()
+    )
+    whole = outlook.where_it_went(
+        preparing, first - began_at - preparing, last - first, max(0.0, time.time() - last), of_best
+    )
+    options = log.known.options()
+    expected = ""
+    if options is not None and options.objective is not None:
+        curve = log.units.objective_over_time()
+        expected = outlook.outlook(curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated))
+    db.notice(whole, expected or None)
+
+
 def _tell_of_time_left(db: Database, run: int, whole: float, elapsed: float) -> None:
     """Say why a search ended before its budget did, and how to use the rest."""
     if whole - elapsed < max(LEAST_LEFT, LEAST_SHARE_LEFT * whole):
         return
     tried = db.value(
-        sql("SELECT r.configurations FROM cerebro.runs r WHERE r.run = $1 AND r.owner = current_user"), ("bigint",), run
-    )
+        sql(
+            "SELECT count(*) FROM cerebro.leaderboard b"
+            " WHERE b.run = $1 AND b.owner = current_user AND b.parent IS NULL"
+        ),
+        ("bigint",), run,
+    )  # fmt: skip
     db.notice(
         f"the search ended after {elapsed:.0f} s of {whole:.0f} s, because all its {counted(tried, 'configuration')}"
         " have been tried",

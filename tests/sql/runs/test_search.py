@@ -199,6 +199,7 @@ def test_evolution_changes_architectures(flowers: Lab) -> None:
         {"name": "median", "min_models": 2},
         {"name": "pbt"},
         {"name": "evolution", "population": 3},
+        {"name": "paced", "min_epochs": 1},
     ],
     ids=lambda method: method["name"],
 )
@@ -220,6 +221,31 @@ def test_a_search_is_cancelled_resumed_and_replayed_by_any_method(flowers: Lab, 
     again = search(flowers, f"{name}_again", epochs=8, options={"replay": run}, max_configurations=1)
     assert flowers(told, again) == board
     assert flowers.states(again) == flowers.states(run)
+
+
+def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab) -> None:
+    """The clock has a part in the decisions, but the replay repeats them from the record."""
+    flowers.told()
+    given = {"method": {"name": "paced", "min_epochs": 1}, "options": {"deterministic": True, "seed": 4, "threads": 1}}
+    space = {"units": 16, "learning_rate": {"log_uniform": [0.001, 0.1]}, "passes": 1}  # one program
+    budget = {"seconds": 30, "least_epochs": 1}
+    run = search(flowers, "timed", space, epochs=729, max_configurations=None, budget=budget, **given)
+    told = flowers.told()
+    assert any("an epoch takes" in line and "configurations" in line for line in told), told
+    assert any("goes on as a copy with" in line for line in told), told
+    reasons = flowers(
+        "SELECT reason FROM cerebro.decision WHERE run = %s AND decision = 'add' AND model IS NULL ORDER BY at", run
+    )
+    assert any(reason.startswith("an epoch takes") for (reason,) in reasons), reasons
+    board = "SELECT model, parent, chosen, epochs_done FROM leaderboard WHERE run = %s ORDER BY 1"
+    found = flowers(board, run)
+    assert any(parent is not None for _, parent, *_ in found), "the best models are finished"
+    rates = {model: chosen["learning_rate"] for model, _, chosen, _ in found}
+    for model, parent, *_ in found:
+        assert parent is None or rates[model] == pytest.approx(rates[parent] / 3, rel=0.01)
+    assert flowers.value("SELECT seconds_elapsed FROM run_progress WHERE run = %s", run) < 90
+    again = search(flowers, "timed_again", space, epochs=729, max_configurations=1, options={"replay": run})
+    assert flowers(board, again) == found and flowers.states(again) == flowers.states(run)
 
 
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:

@@ -199,9 +199,15 @@ def test_windows_in_one_call(flats: Lab) -> None:
     kinds = flats("SELECT DISTINCT chosen ->> 'architecture' FROM leaderboard WHERE model_table LIKE '%%.moved'")
     assert {kind for (kind,) in kinds} <= {"mlp", "conv1d"} and kinds
     assert flats.value("SELECT count(*) FROM cerebro.predict('moved', 'SELECT * FROM steps')") == 24 * 9
-    # The default kind reads windows, too.
-    train(flats, "flat_moves", "posture", source="steps", **{**more, "architectures": None, "max_configurations": 1})
-    assert flats.value("SELECT count(*) FROM flat_moves_info") == 1
+    # Without architectures, those that read windows step by step are tried beside the default kind.
+    for name, source, given in (
+        ("moves", "steps", more),
+        ("more_moves", "moved_packed", {one: value for one, value in more.items() if one != "sequence"}),
+    ):
+        target = "posture" if source == "steps" else None
+        run = train(flats, name, target, source=source, **{**given, "architectures": None, "max_configurations": 3})
+        kinds = flats("SELECT chosen ->> 'architecture' FROM leaderboard WHERE run = %s AND parent IS NULL", run)
+        assert sorted(kind for (kind,) in kinds) == ["conv1d", "lstm", "mlp"]
 
 
 def test_at_most_200_000_windows_are_for_validation() -> None:
@@ -235,7 +241,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
         assert cursor.fetchall() == [(None,)]
     told = "".join(connection.notices)
     connection.close()
-    for part in ("'id' is ignored", "loss mse", "configurations of mlp", "asha", "learning_rate from", "10 minutes"):
+    for part in ("'id' is ignored", "loss mse", "configurations of mlp", "paced", "learning_rate from", "10 minutes"):
         assert part in told, told
     assert flats.tables() == before and flats.value("SELECT max(run) FROM runs") == runs
     wrong = {"architectures": {"mlp": {"units": "$width"}}}
@@ -395,6 +401,8 @@ def test_a_search_that_ends_before_its_budget_says_so(flats: Lab) -> None:
     told = flats.told()
     (line,) = [one for one in told if "the search ended after" in one]
     assert "of 600 s, because all its 2 configurations have been tried" in line and "max_configurations => 4" in line
+    (line,) = [one for one in told if "where the" in one]
+    assert re.search(r"where the \d+ s went: .*\d+ s training, \d+% of it the best model", line), line
     assert any("'loss' is measured on the rows for training; objective => 'val_loss'" in one for one in told)
     train(flats, "spent", budget="1 second", **{**FEW, "epochs": 1})
     assert not any("the search ended after" in one for one in flats.told())

@@ -27,6 +27,7 @@ from . import additions
 from .attention import Attention
 from .rules import Rule
 
+TELL_EVERY = 10.0  # seconds between two notices of how a policy's plan has changed
 REPLAYED = "replay"  # what the log of a replay calls the policy that decided in the earlier run
 
 
@@ -46,12 +47,14 @@ class Decisions:
     ) -> None:
         self.db, self.run, self.recorder, self.platform = db, run, recorder, platform
         self.attention, self.rule = attention, rule
+        self.timed = policy.timed
         self.policy = REPLAYED if run.options.replay is not None else policy.name
         self.log = RunLog.of(recorder, run.id)
         self.built = False  # whether preflight is over
         self.began = time.monotonic()
         self.unit_seconds = 0.0  # of the units that have ended since
         self._before: Used | None = None
+        self._told_plan, self._told_at = "", -TELL_EVERY  # the policy's plan as it was told last, and when
         self._functions: Known | None = None
         self._refusals: dict[int, str | None] = {}  # number of a request -> why its configuration is refused
 
@@ -70,6 +73,8 @@ class Decisions:
                 self.attention.answered(decision.request)
             if decision.by in (Decider.REQUEST, Decider.RULE):
                 self.db.notice(self._told(decision))
+            elif self.timed:
+                self._tell_of_plan(decision)
         for model in added:
             if model.asked.refused is not None:
                 self.db.warning(f"configuration {model.key} failed: {model.asked.refused}")
@@ -84,6 +89,16 @@ class Decisions:
                 (model.asked.definition["compile"] for model in self.run.models.values()),
             )
         return self._functions
+
+    def _tell_of_plan(self, decision: Decision) -> None:
+        """Say what a policy plans when it adds models, but not each time that the plan changes a little."""
+        if not decision.added or not decision.reason or decision.reason == self._told_plan:
+            return
+        if decision.model is not None:
+            self.db.notice(f"configuration {self.run.models[decision.model].key} {decision.reason}")
+        elif time.monotonic() - self._told_at >= TELL_EVERY:
+            self._told_plan, self._told_at = decision.reason, time.monotonic()
+            self.db.notice(decision.reason)
 
     def _told(self, decision: Decision) -> str:
         """What the session that drives the run says of a decision of a person or of the rule."""

@@ -306,6 +306,14 @@ class Driver:
             rows += once * mine.hops // len(mine.order) if ended else once * self.run.epochs
         return rows
 
+    def rows_expected(self, done: int) -> int:
+        """The rows of the whole run.  Under a method that fills its budget, as many as the pace so far comes to."""
+        seconds = self.budget().seconds if self.policy.timed else None
+        if seconds is None:
+            return self.rows_in_all()
+        share = self.decisions.used().seconds / seconds
+        return round(done / share) if 0 < share < 1 and done else max(done, self.rows_in_all())
+
     def rows_under_way(self) -> int:
         rows = 0
         for worker in self.team.workers:
@@ -330,8 +338,9 @@ class Driver:
             )
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
-        total = self.rows_in_all()
-        done = min(self.units.rows_done + self.rows_under_way(), total)
+        done = self.units.rows_done + self.rows_under_way()
+        total = self.rows_in_all() if last else self.rows_expected(done)
+        done = min(done, total)
         if last:
             self.recorder.finish()
         if (

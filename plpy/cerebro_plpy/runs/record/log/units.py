@@ -163,6 +163,36 @@ class UnitLog(Part):
             *([] if model is None else [model]),
         )
 
+    def objective_over_time(self) -> list[tuple[float, float]]:
+        """(seconds since the run first began, value) of every complete epoch, in the order of time."""
+        return [
+            (seconds, value)
+            for seconds, value in self._all(
+                sql(
+                    "SELECT extract(epoch FROM o.at - (SELECT min(at) FROM cerebro.event WHERE {own} AND event = {}))"
+                    "::double precision AS seconds, o.value FROM cerebro.objective o WHERE {own} ORDER BY o.at",
+                    own=OWN,
+                ),
+                Event.STARTED.value,
+                self.run,
+            )
+        ]
+
+    def trained_seconds(self) -> list[tuple[int, float, float, float]]:
+        """(model, seconds of its visits, when the first and the last of them ended, in seconds since 1970)."""
+        return [
+            tuple(row)  # type: ignore[misc]
+            for row in self._all(
+                sql(
+                    "SELECT model, sum(extract(epoch FROM finished_at - started_at))::double precision AS took,"
+                    " extract(epoch FROM min(finished_at))::double precision AS first,"
+                    " extract(epoch FROM max(finished_at))::double precision AS last"
+                    " FROM cerebro.hop WHERE {own} GROUP BY model",
+                    own=OWN,
+                )
+            )
+        ]
+
     def counted_by_part(self) -> dict[tuple[int, int, str], dict[int, MetricStates]]:
         """Model, epoch, data set -> by part, what the metrics have counted, where no part has the metrics of all."""
         found: dict[tuple[int, int, str], dict[int, MetricStates]] = {}
