@@ -589,8 +589,9 @@ def test_a_large_table_without_a_key_is_copied_once(visits: Lab) -> None:
     if visits.greenplum:
         pytest.skip("rows have no order there, and are not copied")
     visits(
-        "CREATE TABLE large AS SELECT i AS n, i % 40 AS patient, i / 7.0 AS size, repeat('note ' || i % 50, 20) AS note,"
-        " i % 3 = 0 AS flag, CASE WHEN i % 20 = 0 THEN 'rare' ELSE 'usual' END AS kind FROM generate_series(1, 30000) i"
+        "CREATE TABLE large AS SELECT i AS n, i % 40 AS patient, i / 7.0 AS size,"
+        " repeat('note ' || i % 50, 20) AS note, i % 3 = 0 AS flag,"
+        " CASE WHEN i % 20 = 0 THEN 'rare' ELSE 'usual' END AS kind FROM generate_series(1, 30000) i"
     )
     without = scans(visits, "large", "large_kept", "large", seed=1, segments=2)
     visits("ALTER TABLE large ADD PRIMARY KEY (n)")
