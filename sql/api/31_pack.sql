@@ -134,33 +134,30 @@ DECLARE
     -- nondeterministic collations can neither replace nor match.
     -- Of no text more than this is read, because the functions below hear no cancel.
     lowered text COLLATE "default" := pg_catalog.lower(pg_catalog.left(value, 1000000) COLLATE "default");
-    spaced text COLLATE "default" := lowered;
-    word text COLLATE "default";
+    -- Most texts have no letters beyond ASCII and few punctuation characters. Dividing such a text at its spaces takes a
+    -- tenth of the time that the regular expression takes. One expression takes less time than several statements.
+    spaced text COLLATE "default" :=
+        pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(
+        pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(
+        pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(
+        lowered, '.', ' '), ',', ' '), '-', ' '), '''', ' '), '"', ' '), ':', ' '), '!', ' '), '?', ' '), '/', ' '),
+        '(', ' '), ')', ' '), ';', ' ');
+    word text COLLATE "C";
     codes integer[] := '{}';
-    missing integer := length;
 BEGIN
     IF COALESCE(length NOT BETWEEN 1 AND 10000 OR ids NOT BETWEEN 2 AND 1000000, true) THEN
         RAISE EXCEPTION 'length must be from 1 to 10000, and ids from 2 to 1000000, not % and %', length, ids
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- Most texts have no letters beyond ASCII and few punctuation characters. Dividing such a text at its spaces takes a
-    -- tenth of the time that the regular expression takes.
-    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '.', ' '), ',', ' '), '-', ' ');
-    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '''', ' '), '"', ' '), ':', ' ');
-    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '!', ' '), '?', ' '), '/', ' ');
-    spaced := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(spaced, '(', ' '), ')', ' '), ';', ' ');
-    FOREACH word IN ARRAY
+    -- Empty words and those beyond the last one are left out before the loop: each statement in it takes as long as a hash.
+    FOREACH word IN ARRAY (pg_catalog.array_remove(
         CASE WHEN value IS NULL THEN '{}'
              WHEN spaced COLLATE "C" ~ '^[a-z0-9 ]*$' THEN pg_catalog.string_to_array(spaced, ' ')
-             ELSE pg_catalog.regexp_split_to_array(lowered, '[[:space:][:punct:]]+') END
+             ELSE pg_catalog.regexp_split_to_array(lowered, '[[:space:][:punct:]]+') END, ''))[1 : length]
     LOOP
-        EXIT WHEN missing = 0;
-        IF word <> '' THEN
-            codes := codes || (1 + (pg_catalog.hashtextextended(word COLLATE "C", 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
-            missing := missing - 1;
-        END IF;
+        codes := codes || (1 + (pg_catalog.hashtextextended(word, 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
     END LOOP;
-    RETURN codes || pg_catalog.array_fill(0, ARRAY[missing]);
+    RETURN codes || pg_catalog.array_fill(0, ARRAY[length - pg_catalog.cardinality(codes)]);
 END
 $$;
 COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS

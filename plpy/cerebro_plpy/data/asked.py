@@ -17,7 +17,7 @@ from cerebro_db.core.windows import Windows
 from ..database import lineage, relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import variables
+from . import splits, variables
 from .pack_arguments import PackArguments
 from .splits import Split
 
@@ -40,6 +40,12 @@ class AskedColumns:
 
     def wish(self, column: Column) -> Wish:
         return self.wishes.get(column.name, NOTHING)
+
+    @property
+    def used(self) -> list[Column]:
+        """The columns whose values packing reads."""
+        prepared = [one for one in self.inputs if family_of(one) is not None and self.wish(one).choice != "ignore"]
+        return [*self.targets, *prepared]
 
 
 def split_of(
@@ -170,7 +176,8 @@ def sides(
         return source, others
     if split is None:
         return source, None
-    condition = split.condition(db, source, key_of(db, source))
+    hashed = source.row_hash or splits.hash_of(split.by or key_of(db, source), splits.by_name)
+    condition = split.condition(db, source, hashed)
     both = (
         replace(source, condition=sql("NOT ({condition})", condition=condition)),
         replace(source, condition=condition),

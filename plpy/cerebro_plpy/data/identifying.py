@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cerebro_db.core import identifiers
 from cerebro_db.core.columns import Found
@@ -27,7 +28,8 @@ def note(db: Database, training: Relation, found: Sequence[Found], asked: AskedC
     if not looked:
         return
     counts = [count for place, one in enumerate(looked) for count in _counts(one, place)]
-    (row,) = db.scan(sql("SELECT {counts} FROM {training}", counts=joined(", ", counts), training=training.sql))
+    everything = replace(training, condition=None)
+    (row,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=everything.rows))
     for place, one in enumerate(looked):
         rows, different = row[f"n{place}"], row[f"d{place}"]
         if one.name in asked.keys_below and rows == different:

@@ -70,7 +70,7 @@ def sampled(db: Database, training: Relation, rows: int) -> Relation:
     """Some of the rows, always the same; those for validation have the lowest hashes."""
     if rows <= 2 * SAMPLE:
         return training
-    hashed = splits.hash_of(key_of(db, training), splits.by_name)
+    hashed = training.row_hash or splits.hash_of(key_of(db, training), splits.by_name)
     above = sql("{hashed} >= {low}", hashed=hashed, low=int(splits.STEPS * (1 - SAMPLE / rows)))
     if training.condition is not None:
         above = sql("({condition}) AND {above}", condition=training.condition, above=above)

@@ -23,7 +23,7 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import DistributionRule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, labels, pack_plain, row_weights, variables, windowed
+from . import agreement, buffers, by_name, copied, labels, pack_plain, row_weights, splits, variables, windowed
 from . import folds as folding
 from .asked import AskedColumns, asked_for, key_of, sides, split_of
 from .choosing import prepared
@@ -73,6 +73,7 @@ def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -
         back = wanted.windows is not None and wanted.windows.horizon > 0
         back = back and wanted.split is not None and wanted.split.at is not None
         _pack_validation(db, job, others, job.output.suffixed(VALIDATION), reaches_back=back)
+    copied.drop(db, job.source)
     return job.output
 
 
@@ -95,9 +96,10 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
 
 def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | None]:
     """What is to be packed for training, with everything found in the rows, and the rows for validation."""
-    source, windows, divided, asked = wanted.source, wanted.windows, wanted.folds, wanted.asked
+    windows, divided, asked = wanted.windows, wanted.folds, wanted.asked
     class_weight = wanted.given.class_weight
     output = pack_plain.free_output(db, wanted.given.output_table)
+    source = _perhaps_copied(db, wanted)
     training, others = sides(db, source, wanted.split, wanted.given.validation_table)
     if others is not None:
         for ending in ("", "_summary"):
@@ -139,6 +141,19 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)
     return job, others
+
+
+def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
+    """The source; with a copy of its rows and their hashes if a hash divides them and the copy saves time."""
+    source, split, asked = wanted.source, wanted.split, wanted.asked
+    if split is None or split.at is not None or wanted.windows is not None:
+        return source
+    others = (wanted.weight, split.stratify)
+    columns = [*asked.used, *split.by, *(column for column in others if column is not None)]
+    key = split.by or key_of(db, source)
+    if not copied.is_worth_it(db, source, columns, costly=len(key) > splits.FEW_COLUMNS):
+        return source
+    return copied.with_hashes(db, source, columns, splits.hash_of(key, splits.by_name))
 
 
 def _windows(sequence: str | None, present: dict[str, Column], source: Relation) -> Windows | None:

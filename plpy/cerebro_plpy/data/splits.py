@@ -31,11 +31,10 @@ class Split:
     at: Column | None
     stratify: Column | None
 
-    def condition(self, db: Database, source: Relation, key: Sequence[Column]) -> Sql:
-        """The condition of the rows for validation; it is never NULL."""
+    def condition(self, db: Database, source: Relation, hashed: Sql) -> Sql:
+        """The condition of the rows for validation; it is never NULL.  ``hashed``: the hash of a row."""
         if self.at is not None:
             return self._latest(db, source, self.at)
-        hashed = hash_of(self.by or key, by_name)
         if self.stratify is not None:
             return self._of_each_class(db, source, self.stratify, hashed)
         limit = self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)

@@ -45,6 +45,8 @@ class Relation:
     condition: Sql | None = None  # over the columns; None: all rows
     query: Sql | None = None  # the rows of a query, which is in no catalog: it has no oid and no name
     readable: tuple[str, ...] | None = None  # the columns that the user may read; None: all, or this was not asked
+    copy: Name | None = None  # a table that has its rows, and is read in its place
+    row_hash: Sql | None = None  # the column of the copy that has the hash of each row
 
     @property
     def sql(self) -> Sql:
@@ -55,13 +57,14 @@ class Relation:
         """What a query names after FROM, with an alias of its own."""
         if self.query is not None:
             return sql("({query}\n)", query=self.query)  # its last line may be a comment
+        table = self.sql if self.copy is None else self.copy.sql
         if self.condition is None:
-            return self.sql
+            return table
         columns = sql("*") if self.readable is None else joined(", ", map(identifier, self.readable))
         return sql(
             "(SELECT {columns} FROM {table} WHERE {condition})",
             columns=columns,
-            table=self.sql,
+            table=table,
             condition=self.condition,
         )
 

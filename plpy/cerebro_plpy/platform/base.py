@@ -144,6 +144,8 @@ class Platform(abc.ABC):
     # Under this setting the commit of a small transaction does not wait for the disk; None: there is no such setting.
     commits_later: Sql | None
     loses_only_the_last_commits: bool
+    # Packing may copy the rows first.  Otherwise the order of the rows would be another one in the copy.
+    copies_rows_to_pack: bool
     # What makes a query call its function once on each server that has segments.
     on_every_server: Sql = sql("")
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.

@@ -43,6 +43,7 @@ class Greenplum(Platform):
     sets_role_at_login = True
     commits_later = None  # a SET makes all segments part of the transaction, and its commit one of two phases
     loses_only_the_last_commits = False
+    copies_rows_to_pack = False
     on_every_server = sql("FROM gp_dist_random('pg_catalog.gp_id')")
     shown_settings = (
         ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),

@@ -33,6 +33,7 @@ class PostgreSQL(Platform):
     sets_role_at_login = False
     commits_later = sql("SET LOCAL synchronous_commit = off")
     loses_only_the_last_commits = True
+    copies_rows_to_pack = True
 
     def segments(self, db: Database, rule: DistributionRule = ALL, rows: int | None = None) -> int:
         """One per GPU; without a GPU, one per processor; fewer for a table with few rows."""

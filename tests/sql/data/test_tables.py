@@ -554,6 +554,55 @@ def test_parallel_workers_give_the_same_tables(visits: Lab) -> None:
     assert not visits("SELECT relname FROM pg_class WHERE relname LIKE 'cerebro_rows_%%'")
 
 
+def scans(place: Lab, table: str, output: str, source: str, **more: Any) -> int:
+    """Pack, and count how often the rows of a table have been read for it."""
+    counted = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relid = %s::regclass"
+    place("SET max_parallel_workers_per_gather = 0; BEGIN")
+    before = place.value(counted, table)  # some of the last transactions may still be among them
+    packed(place, output, "kind", source, **more)
+    found = place.value(counted, table) - before
+    place("COMMIT; RESET max_parallel_workers_per_gather")
+    return int(found)
+
+
+@pytest.mark.parametrize("more", [{}, {"stratify": True}, {"split_by": "at"}, {"weights": "n"}], ids=str)
+def test_rows_that_are_copied_first_are_packed_alike(visits: Lab, more: dict[str, Any]) -> None:
+    """Those of a view are, and those of a small table are not."""
+    if visits.greenplum:
+        pytest.skip("rows have no order there, and are not copied")
+    visits(
+        "DROP TABLE IF EXISTS own, own_validation, own_summary, own_validation_summary, through, through_validation,"
+        " through_summary, through_validation_summary; DROP TABLE IF EXISTS mixed CASCADE;"
+        "CREATE TABLE mixed AS SELECT v.*, n / 7.0::real AS size, 'note ' || n % 50 AS cerebro_hash, n % 3 = 0 AS flag"
+        " FROM visits v; CREATE VIEW mixed_view AS SELECT * FROM mixed"
+    )
+    often = scans(visits, "mixed", "own", "mixed", seed=3, segments=2, **more)
+    seldom = scans(visits, "mixed", "through", "mixed_view", seed=3, segments=2, **more)
+    assert seldom <= 2 < often, (seldom, often)  # whether there are rows, and the copy
+    for part in ("", "_validation"):
+        own, through = (visits.value(f"SELECT layout FROM {name}{part}_summary") for name in ("own", "through"))
+        assert own == through
+    assert not visits("SELECT relname FROM pg_class WHERE relname ~ '^rows_[0-9a-f]{12}$'")
+
+
+def test_a_large_table_without_a_key_is_copied_once(visits: Lab) -> None:
+    if visits.greenplum:
+        pytest.skip("rows have no order there, and are not copied")
+    visits(
+        "CREATE TABLE large AS SELECT i AS n, i % 40 AS patient, i / 7.0 AS size,"
+        " repeat('note ' || i % 50, 20) AS note, i % 3 = 0 AS flag,"
+        " CASE WHEN i % 20 = 0 THEN 'rare' ELSE 'usual' END AS kind FROM generate_series(1, 30000) i"
+    )
+    without = scans(visits, "large", "large_kept", "large", seed=1, segments=2)
+    visits("ALTER TABLE large ADD PRIMARY KEY (n)")
+    keyed = scans(visits, "large", "large_keyed", "large", seed=1, segments=2)
+    assert without <= 2 < keyed, (without, keyed)
+    visits("ALTER TABLE large DROP CONSTRAINT large_pkey; UPDATE large SET size = 'NaN' WHERE n = 7")
+    error = refused(visits, "large_refused", source="large", target="kind")
+    assert "column 'size' is NaN or infinite in 1 of" in str(error)
+    assert not visits("SELECT relname FROM pg_class WHERE relname ~ '^rows_[0-9a-f]{12}$'")
+
+
 def test_a_user_who_may_not_make_temporary_tables_packs_a_large_table(visits: Lab) -> None:
     visits("CREATE TABLE wide_open AS SELECT i AS n, i % 100 AS size, i % 3 AS y FROM generate_series(1, 50000) i")
     database, user = visits("SELECT current_database(), current_user")[0]
