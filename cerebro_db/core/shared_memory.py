@@ -72,7 +72,8 @@ def _has_lost_its_owner(folder: Path, uid: int) -> bool:
 
 
 def _files_seen() -> str:
-    """Equal for processes to which a path means the same file."""
+    """Equal for processes to which a path means the same file: a chroot has the mounts of others, and another root."""
     with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/mnt")
+        root = os.stat("/")
+        return f"{os.readlink('/proc/self/ns/mnt')}/{root.st_dev:x}_{root.st_ino:x}"
     return ""
