@@ -1,3 +1,41 @@
--- What is new in 0.2.0.
+-- Functions whose arguments or results change. A function that a view of a user's calls cannot be dropped: it gets another
+-- name, which the view follows, and calls the new one. It leaves the extension, so that a dump of the database has it.
+DO $$
+DECLARE
+    old record;
+BEGIN
+    FOR old IN
+        SELECT p.oid, p.oid::regprocedure AS signature, p.proname AS name,
+               pg_catalog.pg_get_function_arguments(p.oid) AS arguments,
+               pg_catalog.pg_get_function_identity_arguments(p.oid) AS identity,
+               pg_catalog.pg_get_function_result(p.oid) AS result,
+               (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ', ' ORDER BY c.place)
+                  FROM ROWS FROM (unnest(p.proargnames), unnest(p.proargmodes)) WITH ORDINALITY AS c (name, mode, place)
+                 WHERE c.mode = 't') AS columns,
+               (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
+                  FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'cerebro'::regnamespace
+           AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
+                             '_predict_rows', '_predictions', '_scored', '_evaluate_rows', '_evaluate_lines',
+                             '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
+                             '_calibration_lines')
+         ORDER BY p.proname ~ '^_'
+    LOOP
+        BEGIN
+            EXECUTE pg_catalog.format('DROP FUNCTION %s', old.signature);
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION cerebro.%I(%s) RETURNS %s LANGUAGE sql AS %L',
+                                      old.name, old.arguments, old.result,
+                                      pg_catalog.format('SELECT %s FROM cerebro.%I(%s)', COALESCE(old.columns, '*'),
+                                                        old.name, old.given));
+            EXECUTE pg_catalog.format('ALTER FUNCTION cerebro.%I(%s) RENAME TO %I', old.name, old.identity,
+                                      '_' || old.name || '_0_1');
+            EXECUTE pg_catalog.format('ALTER EXTENSION cerebro_db DROP FUNCTION cerebro.%I(%s)',
+                                      '_' || old.name || '_0_1', old.identity);
+        END;
+    END LOOP;
+END
+$$;
 
 @api@

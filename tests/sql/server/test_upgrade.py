@@ -279,6 +279,7 @@ def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:
             cursor.execute(f"CREATE ROLE {freeze.OWNER} LOGIN PASSWORD 'known'; GRANT cerebro_user TO {freeze.OWNER}")
         restore(cluster, "updated", dump)
+        with_views(cluster)
         cluster.up(trainer_python=TRAINER, sources=Sources.find())
         with contextlib.closing(connect(cluster.dsn("updated"))) as db, db.cursor() as cursor:
             cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (NAME,))
@@ -286,8 +287,12 @@ def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
             cursor.execute(f"ALTER EXTENSION {NAME} UPDATE; ALTER EXTENSION {extension.MADLIB.name} UPDATE")
         require_as_new(cluster, Sources.find(), "updated")
         goes_on(cluster, "updated", version)
+        views_work(cluster, "updated")
         restore(cluster, "restored", dump)
         goes_on(cluster, "restored", version)
+        tool("pg_dump", cluster.dsn("updated"), "-f", str(tmp_path / "again.sql"))
+        restore(cluster, "again", tmp_path / "again.sql")
+        views_work(cluster, "again")
     finally:
         throw_away.remove(cluster)
 
@@ -296,6 +301,31 @@ def restore(cluster: clusters.Cluster, name: str, dump: Path) -> None:
     with contextlib.closing(connect(cluster.dsn("postgres"))) as db, db.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     tool("psql", cluster.dsn(name), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump))
+
+
+def with_views(cluster: clusters.Cluster) -> None:
+    """Views of the user's that call functions, whose arguments or results may be others in this version."""
+    with (
+        contextlib.closing(connect(as_user(cluster.dsn("updated"), freeze.OWNER, "known"))) as db,
+        db.cursor() as cursor,
+    ):
+        cursor.execute("SET search_path = work, cerebro")
+        for name, call in {"guessed": "predict", "judged": "evaluate"}.items():
+            query = f"SELECT * FROM cerebro.{call}('work.calm', 'SELECT * FROM work.garden')"
+            cursor.execute(f"CREATE VIEW {name} AS {query}; CREATE MATERIALIZED VIEW kept_{name} AS {query}")
+        cursor.execute("SELECT (SELECT count(*) FROM guessed), (SELECT count(*) FROM judged)")
+        assert cursor.fetchone() == (30, 5)
+
+
+def views_work(cluster: clusters.Cluster, name: str) -> None:
+    with contextlib.closing(connect(as_user(cluster.dsn(name), freeze.OWNER, "known"))) as db, db.cursor() as cursor:
+        cursor.execute("SET search_path = work, cerebro")
+        cursor.execute("REFRESH MATERIALIZED VIEW kept_guessed; REFRESH MATERIALIZED VIEW kept_judged")
+        for view in ("guessed", "kept_guessed"):
+            cursor.execute(f"SELECT count(class) FROM {view}")
+            assert cursor.fetchone() == (30,)
+        cursor.execute("SELECT metric FROM judged EXCEPT SELECT metric FROM kept_judged")
+        assert cursor.fetchall() == []
 
 
 def goes_on(cluster: clusters.Cluster, name: str, version: str) -> None:
