@@ -25,15 +25,20 @@ class SegmentPrediction:
         obey: Callable[[Predict], Predicted],
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict."""
-        self._folder, self._order, self._state, self._functions, self._obey = folder, order, state, functions, obey
+        self._folder, self._order, self._functions, self._obey = folder, order, functions, obey
+        self.state = state
+        self.send_weights: Callable[[], None] | None = None  # again, to another trainer
 
     @property
     def received(self) -> list[str]:
         """The name of the received state."""
-        return [] if self._state.name is None else [self._state.name]
+        return [] if self.state.name is None else [self.state.name]
 
-    def predict(self, rows: int, variables: list[bytes | None]) -> list[Answer]:
-        """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL."""
+    def predict(self, rows: int, variables: list[bytes | None], rest: int | None = None) -> list[Answer]:
+        """The answers for so many rows; per input the bytes of the rows' arrays, without those that are NULL.
+
+        ``rest``: these are the last rows, and the trainer rests for so many seconds when it has answered.
+        """
         inputs = self._order.inputs
         if rows < 1 or len(variables) != len(inputs):
             raise InvalidArgument(f"a model of {len(inputs)} inputs cannot predict {rows} rows of {len(variables)}")
@@ -44,13 +49,14 @@ class SegmentPrediction:
             files[variable.name] = str(path)
         order = Predict(
             configuration=self._order.configuration,
-            state=self._state,
+            state=self.state,
             out=str(self._path("out")),
             best=self._order.best,
             inputs=inputs,
             rows=rows,
             files=files,
             functions=self._functions,
+            rest=rest,
         )
         try:
             outputs = self._obey(order).outputs
@@ -61,7 +67,7 @@ class SegmentPrediction:
 
     def close(self) -> None:
         for path in self._folder.glob("predict.*"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # a trainer that has rested long enough removes it, too
 
     def _answers(self, number: int, output: PredictedOutput, rows: int) -> Iterator[Answer]:
         payload = self._path(f"out.{number}").read_bytes()
