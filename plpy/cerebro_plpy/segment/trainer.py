@@ -114,6 +114,24 @@ class TrainerProcess:
         if not self.unasked:
             self.begin(Wake())
 
+    def ask(self) -> None:
+        """Ask it now if it was not asked at the begin of the call.  TrainerFailed: the trainer is gone."""
+        if self.unasked:
+            self.call()
+            self.settle()
+
+    def answers(self) -> bool:
+        """As ``ask``, in words: whether it is still there."""
+        with contextlib.suppress(TrainerFailed):
+            self.ask()
+            return True
+        return False
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its rest cannot end now, or is over."""
+        return not self.unasked or time.monotonic() < self._surely_until
+
     def _rests(self, seconds: float) -> None:
         self.rests, self._surely_until = True, time.monotonic() + seconds / 2
 

@@ -190,8 +190,16 @@ class Segment:
             for trainer in self.trainers.values():
                 action(trainer)
         except TrainerFailed:
-            self.close_trainers()
-            self.rows.clear()
+            self._forget_trainers()
+
+    def _forget_trainers(self) -> None:
+        self.close_trainers()
+        self.rows.clear()
+
+    def ask(self) -> None:
+        """As ``wake``, also for a trainer that a call has not asked whether it is still there."""
+        self.wake()
+        self._unless_gone(lambda trainer: trainer.ask())
 
     def keep_engines(self, order: KeepEngines) -> Done:
         self.close_trainers(keep=order.engines)
@@ -355,26 +363,31 @@ class Segment:
         first = self.running()
 
         def predict(rows: Predict) -> Predicted:
-            nonlocal first
             trainer = self.running()
             if rows.rest is not None:
                 rows = replace(rows, folders=[str(folder) for folder in self.folders])
-            try:
-                if trainer is not first and rows.state.path is None:  # the weights were in the memory of the first one
-                    raise TrainerFailed("the trainer ended while the rows were read", hint="Call the function again.")
-                return trainer.predict(rows, order)
-            except TrainerFailed:
-                if not first.unasked or prediction.send_weights is None:
-                    raise
-            self.close_trainers()  # somebody has ended the first one while it rested
-            self.rows.clear()
+            if trainer is not first and rows.state.path is None:  # the weights were in the memory of the first one
+                raise TrainerFailed("the trainer ended while the rows were read", hint="Call the function again.")
+            return trainer.predict(rows, order)
+
+        def renew() -> bool:
+            nonlocal first
+            if not first.unasked or prediction.send_weights is None:
+                return False
+            if not first.is_sure and first.answers():
+                return True
+            self._forget_trainers()
+            self.received.clear()
             prediction.send_weights()
             prediction.state = self.received.filled(order.state)
             first = self.running()
-            return first.predict(replace(rows, state=prediction.state), order)
+            return True
 
         functions = filling.functions_of(Database(self.plpy), order)
-        prediction = SegmentPrediction(self.folder, order, self.received.filled(order.state), functions, predict)
+        state = self.received.filled(order.state)
+        prediction = SegmentPrediction(
+            self.folder, order, state, functions, predict, is_sure=lambda: first.is_sure, renew=renew
+        )
         self.prediction = prediction
         return Done()
 

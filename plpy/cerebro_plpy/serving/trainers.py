@@ -110,6 +110,7 @@ def predicting(db: Database, mine: Segment, model: TrainedModel, order: Predicti
             start += len(piece)
 
     if not mine.holds(begin):
+        mine.ask()  # a trainer whose rest ends removes the file of the weights
         send_weights()
     mine.obey(begin)
     assert mine.prediction is not None
