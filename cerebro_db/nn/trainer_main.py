@@ -111,8 +111,12 @@ def run(confined: Sequence[str], gpu: bool) -> None:
             write_frame(answers, protocol.reply(answer))
             if isinstance(answer, protocol.EngineStarted):
                 trainer.warm_up()
-            if isinstance(order, protocol.Rest) and isinstance(answer, protocol.Done):
+            if isinstance(answer, protocol.Failure):
+                continue
+            if isinstance(order, protocol.Rest):
                 rest(order.seconds, order.folders or [])
+            elif isinstance(order, protocol.Predict) and order.rest is not None:
+                rest(order.rest, order.folders or [])
 
 
 def main(confined: Sequence[str], gpu: bool) -> None:

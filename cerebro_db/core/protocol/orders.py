@@ -257,8 +257,11 @@ class Predict(Order[Predicted], route=Route.TO_TRAINER):
     rows: int = 0  # number of rows in the files
     files: Optional[dict[str, str]] = None  # paths by input
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+    rest: Optional[int] = None  # after the answer, rest for so many seconds, as after the order Rest
+    folders: Optional[list[str]] = None  # the folders to empty if no order comes while it rests
 
     def __post_init__(self) -> None:
+        require(self.rest is None or 0 < self.rest <= LONGEST_REST, f"a trainer cannot rest for {self.rest} seconds")
         given = self.inputs is not None and self.files is not None
         require(given != (self.handle is not None), "a prediction needs a handle, or inputs and files")
 

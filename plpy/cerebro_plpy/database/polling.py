@@ -17,3 +17,10 @@ def wait_for(descriptors: Sequence[int], event: int, seconds: float) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, event)
     return bool(poll.poll(1000 * seconds))
+
+
+def is_hung_up(descriptor: int) -> bool:
+    """Whether the other end of a pipe is closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

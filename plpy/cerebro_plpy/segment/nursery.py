@@ -30,6 +30,7 @@ from cerebro_db.core.nursery import (
     receive,
     send,
 )
+from cerebro_db.core.records import dataclass
 
 from ..database import listening
 from ..database.cancellation import Listen
@@ -305,14 +306,30 @@ def locked(path: Path, listen: Listen) -> Iterator[None]:
 
 def version() -> str:
     """A name for what a nursery imports: after an upgrade there is a new nursery, and the old one ends when idle."""
-    digest = hashlib.sha256()
-    python = Path(installation()["trainer_python"])
-    changing: Sequence[Path] = [
-        INSTALLATION / "install.json",
-        python.parent.parent / "pyvenv.cfg",
-        *sorted((python.parent.parent / "lib").glob("python3*/site-packages")),
-    ]
-    for path in changing:
+    global _version
+    if _version is None or _version.seen != _looks(_version.paths):
+        environment = Path(installation()["trainer_python"]).parent.parent
+        libraries = sorted((environment / "lib").glob("python3*/site-packages"))
+        paths = [str(path) for path in (INSTALLATION / "install.json", environment / "pyvenv.cfg", *libraries)]
+        seen = _looks(paths)
+        _version = _Version(paths, seen, hashlib.sha256("\n".join(seen).encode()).hexdigest()[:12])
+    return _version.name
+
+
+@dataclass(frozen=True)
+class _Version:
+    paths: list[str]
+    seen: list[str]  # how the files of these paths looked
+    name: str
+
+
+_version: _Version | None = None  # each call of a session asks for it
+
+
+def _looks(paths: Sequence[str]) -> list[str]:
+    found = []
+    for path in paths:
         with contextlib.suppress(OSError):
-            digest.update(f"{path} {path.stat().st_mtime_ns} {path.stat().st_ino}\n".encode())
-    return digest.hexdigest()[:12]
+            file = os.stat(path)
+            found.append(f"{path} {file.st_mtime_ns} {file.st_ino}")
+    return found

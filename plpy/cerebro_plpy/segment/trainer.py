@@ -35,7 +35,7 @@ from cerebro_db.core.protocol import (
 )
 
 from ..database.cancellation import Listen
-from ..database.polling import LISTEN_EVERY, wait_for
+from ..database.polling import LISTEN_EVERY, is_hung_up, wait_for
 from . import filling, nursery
 from .installation import installation, last_lines
 
@@ -68,6 +68,10 @@ class TrainerProcess:
         self._wanted = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
         self._current: Order[Any] | None = None  # the order that it works on
         self.held: BeginPrediction | None = None  # the last order's prediction, if it keeps the weights
+        self.rests = False  # its last order ended with a rest
+        self.unasked = False  # after a rest: it was not asked whether it is still there
+        self._surely_until = 0.0  # after that it is asked
+        self._cpu_then: float | None = None  # what it had computed when that was first looked at
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
         self._starts = 0
@@ -96,12 +100,40 @@ class TrainerProcess:
         return answer
 
     def rest(self, order: Rest) -> None:
-        """Send the order to rest.  Its answer is read before the next order."""
-        self.begin(order)
+        """Have it rest, unless its last order said so.  The answer is read before the next order."""
+        if not self.rests:
+            self.begin(order)
+            self._rests(order.seconds)
 
-    def call(self) -> None:
-        """Ask a trainer that rests whether it is still there, and end its rest.  ``settle`` reads the answer."""
-        self.begin(Wake())
+    def call(self, ask: bool = True) -> None:
+        """Ask a trainer that rests whether it is still there, and end its rest.  ``settle`` reads the answer.
+
+        Not to ``ask`` saves an order: in the first half of its rest, only somebody else can have ended it.
+        """
+        self.unasked = not ask and time.monotonic() < self._surely_until and not is_hung_up(self._child.answers)
+        if not self.unasked:
+            self.begin(Wake())
+
+    def ask(self) -> None:
+        """Ask it now if it was not asked at the begin of the call.  TrainerFailed: the trainer is gone."""
+        if self.unasked:
+            self.call()
+            self.settle()
+
+    def answers(self) -> bool:
+        """As ``ask``, in words: whether it is still there."""
+        with contextlib.suppress(TrainerFailed):
+            self.ask()
+            return True
+        return False
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its rest cannot end now, or is over."""
+        return not self.unasked or time.monotonic() < self._surely_until
+
+    def _rests(self, seconds: float) -> None:
+        self.rests, self._surely_until = True, time.monotonic() + seconds / 2
 
     def settle(self) -> None:
         """Read an answer that nobody has waited for.  TrainerFailed: the trainer is gone."""
@@ -114,11 +146,15 @@ class TrainerProcess:
     def predict(self, order: Predict, prediction: BeginPrediction) -> Predicted:
         """As ``order``, for some rows of a prediction."""
         answer = self.order(order)
+        self.unasked = False
         self.held = prediction if answer.holds else None
+        if order.rest is not None:
+            self._rests(order.rest)
         return answer
 
     def begin(self, order: Order[Any]) -> None:
         """Send an order."""
+        self.rests = False
         if not isinstance(order, (Rest, Wake)):
             self.held = None  # other orders may need the memory
         frame = encoded(order)
@@ -225,8 +261,12 @@ class TrainerProcess:
 
     def _require_life(self) -> None:
         """End a trainer that neither answers nor computes; a trainer that computes may take as long as it likes."""
+        if not self._hang_after:
+            return
         now = time.monotonic()
-        if not self._hang_after or now - self._alive_at < self._hang_after:
+        if self._cpu_then is None:  # most answers come before this is looked at
+            self._cpu_then = self._computed()
+        if now - self._alive_at < self._hang_after:
             return
         if not self._runs:  # the nursery sees to it that its template imports the framework, or another Python does
             if self._child.known_pid is not None or now - self._alive_at > STARTS_WITHIN:
@@ -245,7 +285,7 @@ class TrainerProcess:
 
     def _saw_life(self, cpu: float | None = None) -> None:
         self._alive_at = time.monotonic()
-        self._cpu_then = self._computed() if cpu is None else cpu
+        self._cpu_then = cpu
 
     def _computed(self) -> float:
         pid = self._child.known_pid

@@ -126,14 +126,14 @@ class Segment:
         self.wake()
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
-    def start(self, settings: TrainerSettings) -> None:
-        """As ``open``, without waiting."""
+    def start(self, settings: TrainerSettings, ask: bool = True) -> None:
+        """As ``open``, without waiting.  ``ask``: a trainer that rests is asked whether it is still there."""
         settings = filling.limited(Database(self.plpy), settings)
         here = self.settings
         if here is not None and replace(here, engine=settings.engine, silent=settings.silent) != settings:
             self.close_trainers()
             self.rows.clear()  # the driver forgets what a trainer had that is gone
-        self._call()
+        self._call(ask)
         self.settings = settings
         _ = self.living() or self.running()
 
@@ -172,11 +172,11 @@ class Segment:
             self.resting = True
         return Done()
 
-    def _call(self) -> None:
+    def _call(self, ask: bool = True) -> None:
         """End the rest of the trainers.  Whether they are still there is known after ``wake``."""
         if self.resting:
             self.resting, self.called = False, True
-            self._unless_gone(lambda trainer: trainer.call())
+            self._unless_gone(lambda trainer: trainer.call(ask))
 
     def wake(self) -> None:
         """After a rest: either the trainers are still there, or they are gone, and all files with them."""
@@ -190,8 +190,16 @@ class Segment:
             for trainer in self.trainers.values():
                 action(trainer)
         except TrainerFailed:
-            self.close_trainers()
-            self.rows.clear()
+            self._forget_trainers()
+
+    def _forget_trainers(self) -> None:
+        self.close_trainers()
+        self.rows.clear()
+
+    def ask(self) -> None:
+        """As ``wake``, also for a trainer that a call has not asked whether it is still there."""
+        self.wake()
+        self._unless_gone(lambda trainer: trainer.ask())
 
     def keep_engines(self, order: KeepEngines) -> Done:
         self.close_trainers(keep=order.engines)
@@ -352,16 +360,35 @@ class Segment:
         return self.running().held == order
 
     def begin_prediction(self, order: BeginPrediction) -> Done:
-        first, state = self.running(), self.received.filled(order.state)
+        first = self.running()
 
         def predict(rows: Predict) -> Predicted:
             trainer = self.running()
-            if trainer is not first and state.path is None:  # the weights were in the memory of the first one
+            if rows.rest is not None:
+                rows = replace(rows, folders=[str(folder) for folder in self.folders])
+            if trainer is not first and rows.state.path is None:  # the weights were in the memory of the first one
                 raise TrainerFailed("the trainer ended while the rows were read", hint="Call the function again.")
             return trainer.predict(rows, order)
 
+        def renew() -> bool:
+            nonlocal first
+            if not first.unasked or prediction.send_weights is None:
+                return False
+            if not first.is_sure and first.answers():
+                return True
+            self._forget_trainers()
+            self.received.clear()
+            prediction.send_weights()
+            prediction.state = self.received.filled(order.state)
+            first = self.running()
+            return True
+
         functions = filling.functions_of(Database(self.plpy), order)
-        self.prediction = SegmentPrediction(self.folder, order, state, functions, predict)
+        state = self.received.filled(order.state)
+        prediction = SegmentPrediction(
+            self.folder, order, state, functions, predict, is_sure=lambda: first.is_sure, renew=renew
+        )
+        self.prediction = prediction
         return Done()
 
     def end_prediction(self, order: EndPrediction | None = None) -> Done:

@@ -35,7 +35,7 @@ def place_for(db: Database, table: Relation, use_gpus: bool | None) -> Iterator[
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
     if small or _seen_only_here(db, table):
         chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1))
-        with trainers.own_segment(db, chosen) as mine:
+        with trainers.own_segment(db, chosen) as (mine, _):
             yield partial(_predict_here, db, mine)
         return
     from . import on_segments  # only now: what it imports takes a new session longer than predicting a row

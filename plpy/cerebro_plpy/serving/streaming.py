@@ -74,12 +74,14 @@ def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
         if model.layout.windows is None and by_name.matches(model.layout) and len(model.remembered) < MOST_READINGS:
             model.remembered[asked] = reading
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
-    with trainers.own_segment(db, chosen) as mine:
+    with trainers.own_segment(db, chosen) as (mine, seconds):
         if reading.order is None:  # made now, because the trainer starts meanwhile
             reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
         with trainers.predicting(db, mine, model, reading.order) as prediction:
             for rows, ids, variables in chunks(db, source, reading):
-                yield {"ids": ids, "outputs": reading.outputs, "answers": prediction.predict(rows, variables)}
+                rest = seconds if rows < reading.chunk else None  # these are the last rows
+                answers = prediction.predict(rows, variables, rest or None)
+                yield {"ids": ids, "outputs": reading.outputs, "answers": answers}
 
 
 @dataclass

@@ -22,7 +22,7 @@ from ..platform.machine import cores
 from ..segment import current, nursery
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
-from ..sessions.resting import rest_mine
+from ..sessions.resting import rest_mine, seconds_to_rest
 from ..sessions.trainer_options import TrainerOptions
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def prediction_order(
 
 
 @contextlib.contextmanager
-def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
+def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[tuple[Segment, int]]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
+
+    Also for how many seconds the trainer will rest after the call.
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.
     """
@@ -77,15 +79,16 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
     kept = mine.resting
     mine.lent = True
     try:
-        mine.start(chosen.settings(0))
+        mine.start(chosen.settings(0), ask=False)
+        seconds = seconds_to_rest(db, chosen)
         try:
-            yield mine
+            yield mine, seconds
         except CerebroError:
             if not kept or mine.prediction is not None:
                 raise
-            rest_mine(db, chosen)
+            rest_mine(db, seconds)
             raise
-        rest_mine(db, chosen)
+        rest_mine(db, seconds)
     except BaseException:
         if not mine.resting:
             current.close_mine()
@@ -97,13 +100,20 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[Segment]:
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
     """Within it, cerebro._predict works in the caller's session."""
-    name, start = model.version(db) or token(8), 0
+    name = model.version(db) or token(8)
     begin = order.begin(name)
-    if not mine.holds(begin):
+
+    def send_weights() -> None:
+        start = 0
         for piece in model.weights(db):
             mine.receive_state(name, start, piece)
             start += len(piece)
+
+    if not mine.holds(begin):
+        mine.ask()  # a trainer whose rest ends removes the file of the weights
+        send_weights()
     mine.obey(begin)
     assert mine.prediction is not None
+    mine.prediction.send_weights = send_weights
     yield mine.prediction
     mine.obey(protocol.EndPrediction())

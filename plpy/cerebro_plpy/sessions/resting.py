@@ -14,10 +14,14 @@ from . import limits
 from .trainer_options import TrainerOptions
 
 
-def rest_mine(db: Database, options: TrainerOptions) -> None:
+def seconds_to_rest(db: Database, options: TrainerOptions) -> int:
+    """How long the trainer of this session may wait for its next call; 0: not at all."""
+    return 0 if options.gpus else limits.waiting_seconds(db)
+
+
+def rest_mine(db: Database, seconds: int) -> None:
     """Keep the trainer of this session for its next call, if that is allowed."""
-    seconds = limits.waiting_seconds(db)
-    if seconds and not options.gpus:
+    if seconds:
         current.mine(db).obey(protocol.Rest(seconds))
     else:
         current.close_mine()

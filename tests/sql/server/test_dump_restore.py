@@ -148,7 +148,11 @@ def installed() -> list[str]:
     """The versions of PostgreSQL with PL/Python that this machine has, the oldest first."""
     programs = glob.glob("/usr/lib/postgresql/*/bin/pg_upgrade")
     found = sorted(int(Path(program).parts[-3]) for program in programs)
-    return [str(major) for major in found if Installation.choose(str(major)).has_plpython]
+    return [str(major) for major in found if server_of(str(major)).has_plpython]
+
+
+def server_of(major: str) -> Installation:
+    return Installation.of(f"/usr/lib/postgresql/{major}/bin/pg_config")
 
 
 @pytest.fixture
@@ -171,7 +175,7 @@ def upgraded(old: clusters.Cluster, major: str, home: Path) -> Iterator[clusters
     """A new server of a version, with the data of another by pg_upgrade. It does not run yet."""
     new = clusters.Cluster("upgraded", at=home)
     new.make_home()
-    prefix, account = Prefix(home / "prefix", Installation.choose(major)), Account.get()
+    prefix, account = Prefix(home / "prefix", server_of(major)), Account.get()
     prefix.make()
     new.make(account, None, None, throw_away.QUICK)
     try:

@@ -225,7 +225,7 @@ def test_a_query_may_take_longer_than_a_trainer_rests(place: Lab) -> None:
             place("DELETE FROM cerebro.role_limit")
 
 
-def test_a_trainer_that_is_killed_while_rows_are_read_is_told_of(place: Lab) -> None:
+def test_a_trainer_that_is_killed_while_rows_are_read_gets_a_successor(place: Lab) -> None:
     slow = QUERY.replace("SELECT ", "SELECT pg_sleep(2)::text AS slept, ")
     ask = f"SELECT class, probability FROM cerebro.predict('model', '{slow}', key => 'id')"
     with contextlib.closing(place.connect()) as session:
@@ -238,7 +238,6 @@ def test_a_trainer_that_is_killed_while_rows_are_read_is_told_of(place: Lab) -> 
 
         killer = threading.Timer(1, kill)
         killer.start()
-        with pytest.raises(psycopg2.Error, match="the trainer (ended|was killed)"):
-            run(session, ask)
+        assert run(session, ask) == before
         killer.join()
         assert run(session, ask.replace("pg_sleep(2)", "pg_sleep(0)")) == before
