@@ -27,6 +27,8 @@ COLUMNS = [
     ("class", "text"),
     ("probability", "double precision"),
     ("rank", "integer"),
+    ("lower", "double precision"),
+    ("upper", "double precision"),
 ]
 
 
