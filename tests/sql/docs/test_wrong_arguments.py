@@ -69,7 +69,7 @@ def test_an_error_names_the_function_that_was_called(place: tuple[Town, User]) -
     errors = [one for one in found if one[4]]
     assert len(errors) > 200
     # cerebro.evaluate gives these three arguments to cerebro.predict, which checks them.
-    handed_on = re.compile("cerebro.predict: (coverage|calibrated|thresholds): ")
+    handed_on = re.compile("cerebro.predict: (coverage|calibrated|thresholds)[: ]")
     wrong = [one for one in errors if not one[4].startswith(f"{one[0]}: ") and not handed_on.match(one[4])]
     assert wrong == []
     # None of them is a defect, and none speaks of MADlib's arguments or of Python.
