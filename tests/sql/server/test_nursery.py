@@ -71,6 +71,7 @@ def server(tmp_path: Path, monkeypatch: Any, ending: dict[int, str]) -> Iterator
         monkeypatch.setattr(module, "installation", lambda: told)
     for module in (nursery, nursery_process):
         monkeypatch.setattr(module, "INSTALLATION", CLONE)
+    monkeypatch.setattr(nursery, "_version", None)  # of another installation
     monkeypatch.setattr(nursery.os, "getppid", os.getpid)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
