@@ -252,7 +252,11 @@ def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
     ):
         with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
             place(f"SELECT cerebro.{name}({arguments}), max(i + 0) FROM numbers")
-    for body in ("cancel(max(i + 0), NULL)", "_predict_rows(max(t), 'x', NULL, NULL, 1)", "doctor(max(i + 0))"):
+    for body in (
+        "cancel(max(i + 0), NULL)",
+        "_predict_rows(max(t), 'x', NULL, NULL, 1, NULL, false, false)",
+        "doctor(max(i + 0))",
+    ):
         with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
             place(f"SELECT cerebro_python.{body} FROM numbers")
     for _ in range(2):
