@@ -886,16 +886,12 @@ def test_what_cannot_be_predicted_is_refused(
 
 
 def test_a_prediction_that_is_given_up_leaves_the_session_usable(trained: Lab) -> None:
+    chunks = "_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false)"
     for _ in range(2):
-        rows = trained(
-            "SELECT (_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false)).ids[1] LIMIT 1"
-        )
+        rows = trained(f"SELECT ({chunks}).ids[1] LIMIT 1")
         assert len(rows) == 1
         with pytest.raises(psycopg2.Error, match="division by zero"):
-            trained(
-                "SELECT 1 / (cardinality(ids) * 0)"
-                " FROM (SELECT (_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false)).ids) c"
-            )
+            trained(f"SELECT 1 / (cardinality(ids) * 0) FROM (SELECT ({chunks}).ids) c")
     assert trained.value("SELECT count(*) FROM predict('price_models', 'TABLE houses')") == 1200
 
 

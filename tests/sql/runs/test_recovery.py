@@ -227,7 +227,7 @@ def test_a_run_whose_recorder_is_lost_has_failed_and_can_be_resumed(place: Lab, 
     """The run must not appear as running, although the driver's session is still open."""
     who = caller(place, "unrecorded", LONG)
     run_id = the_run(place, "unrecorded")
-    (recorder,) = eventually(lambda: workers(place, "%recorder"), 30, "the recorder is there")
+    (recorder,) = eventually(lambda: workers(place, "cerebro_db recorder%"), 30, "the recorder is there")
     error = wanted_to_end(place, who, run_id, lambda: place("SELECT pg_terminate_backend(%s)", recorder))
     assert "record" in error.diag.message_primary
     assert run(who.connection, "SELECT 1") == [(1,)]
