@@ -17,7 +17,7 @@ BEGIN
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
-                             '_predict_rows', '_predictions', '_scored', '_evaluate_rows', '_evaluate_lines',
+                             '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
                              '_calibration_lines')
          ORDER BY p.proname ~ '^_'

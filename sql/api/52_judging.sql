@@ -5,13 +5,14 @@
 
 CREATE OR REPLACE FUNCTION cerebro._judging(
     function text, model_table text, query text, target text, key text, wanted text, configuration integer,
-    bins integer DEFAULT 1
+    bins integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT false,
+    thresholds boolean DEFAULT false
 ) RETURNS TABLE (rows_query text, row_key text, of_target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer, integer, double precision, boolean, boolean) IS
 'What the functions that judge a model give to cerebro.predict. Each row_key of rows_query is an array in JSON: the key of the
 row and the value that the target has. classes: how many the target has; NULL: it is a number.';
 
@@ -30,7 +31,8 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any', $4);
+    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any', $4, coverage => $5,
+                                               calibrated => $6, thresholds => $7);
     IF judged.classes IS NULL THEN
         RETURN QUERY
         SELECT m.metric, m.value
@@ -41,7 +43,7 @@ BEGIN
                   FROM (SELECT p.actual, p.actual - p.value AS error, p.lower, p.upper
                           FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value, p.lower, p.upper
                                   FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, coverage => $5,
-                                                       calibrated => $6, thresholds => $7) p
+                                                   calibrated => $6, thresholds => $7) p
                                  WHERE p.target = judged.of_target) p
                          WHERE p.actual IS NOT NULL) a) f
          CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),
@@ -140,7 +142,8 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4);
+    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4,
+                                               thresholds => $5);
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
       FROM (SELECT p.key_value::json ->> 1 AS actual, p.class AS predicted, count(*) AS n
@@ -174,7 +177,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4);
+    SELECT * INTO judged FROM cerebro._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4, thresholds => $5);
     RETURN QUERY
     SELECT c.class, c.hits / nullif(c.predicted, 0)::double precision, c.hits / nullif(c.n, 0)::double precision,
            2 * c.hits / (c.n + c.predicted)::double precision, c.n, c.predicted
@@ -208,7 +211,8 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7);
+    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7,
+                                               calibrated => $8);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
       FROM cerebro.predict($2, judged.rows_query, judged.row_key, $6, 1000000, calibrated => $8) p

@@ -115,7 +115,7 @@ class Paced(Policy):
         return waiting[:idle] if idle > 0 else []
 
     def _of_copy(self, history: History, model: int, epoch: int) -> Decision:
-        step, left = self._ancestors(history, model), self._epochs_left(history, model, epoch)
+        step, left = len(self._line(history, model)) - 1, self._epochs_left(history, model, epoch)
         flat = self._flat(history, model, epoch, PATIENCE_AT_END)
         steps = STEPS - step + 1  # with this one
         if steps > 1 and left >= 1 and (flat or epoch * steps >= epoch + left):
@@ -227,12 +227,9 @@ class Paced(Policy):
 
         With the models that it is a copy of, it trains no more epochs than the run has.
         """
-        trained, one, parent = epoch, model, history.parent(model)
-        while parent is not None:
-            one, parent = parent, history.parent(parent)
-            if parent is not None:
-                trained += len(history.epochs(one))
-        before = len(history.epochs(one))
+        _, *copied, original = self._line(history, model)
+        trained = epoch + sum(len(history.epochs(one)) for one in copied)
+        before = len(history.epochs(original))
         most = min(max(FEWEST_EPOCHS, before // 2), self.epochs - before) - trained
         left, seconds = history.clock.left, history.clock.epoch_of(model)
         if left is not None and seconds:
@@ -243,7 +240,8 @@ class Paced(Policy):
     def _smaller(self, history: History, model: int, epoch: int) -> Decision | None:
         """A copy of a model goes on in its place, with a smaller learning rate; None: that is not possible."""
         configuration = self._configuration(history, model)
-        if configuration is None or self._ends_soon(history, model) or self._ancestry(history, model) >= self.epochs:
+        trained = sum(len(history.epochs(one)) for one in self._line(history, model))
+        if configuration is None or self._ends_soon(history, model) or trained >= self.epochs:
             return None
         reason = f"goes on as a copy with {configuration.chosen['learning_rate']:.2g} as its learning rate"
         return Decision(model, epoch, Verdict.STOP, reason, (NewModel(parent=model, configuration=configuration),))
@@ -284,13 +282,12 @@ class Paced(Policy):
         short = clock.epoch is not None and clock.epoch < SHORT_VISIT * clock.segments
         return 2 * clock.segments if short else clock.segments
 
-    def _ancestors(self, history: History, model: int) -> int:
-        parent = history.parent(model)
-        return 0 if parent is None else 1 + self._ancestors(history, parent)
-
-    def _ancestry(self, history: History, model: int | None) -> int:
-        """The epochs of a model and of those that it is a copy of."""
-        return 0 if model is None else len(history.epochs(model)) + self._ancestry(history, history.parent(model))
+    def _line(self, history: History, model: int) -> list[int]:
+        """A model, the one that it is a copy of, and so on."""
+        line = [model]
+        while (parent := history.parent(line[-1])) is not None:
+            line.append(parent)
+        return line
 
     def _flat(self, history: History, model: int, epoch: int, patience: int) -> str:
         """Why a model has stopped improving; empty: it has not."""

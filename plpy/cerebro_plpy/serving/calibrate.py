@@ -263,13 +263,27 @@ def _read_packed_table(
         )
         while batch := cursor.fetch(1):
             values = [batch[0][f"v{i}"] for i in range(len(columns))]
-            rows = len(values[0]) // (layout.inputs[0].elements * ITEM_BYTES[layout.inputs[0].dtype])
+            rows = _rows_of(test, [*layout.inputs, *outputs], values)
             if not rows:
                 continue
             answers = prediction.predict(rows, [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)])
             for place, output, sample, value in zip(places, outputs, samples, values[len(layout.inputs) :]):
                 sample.add(answers[place][3], _actual(output, rows, value))
         cursor.close()
+
+
+def _rows_of(test: Packed, variables: Sequence[Variable], values: Sequence[bytes | None]) -> int:
+    """How many rows a packed row has; an error if its columns have not as many."""
+    found = {
+        divmod(-1 if value is None else len(value), one.elements * ITEM_BYTES[one.dtype])
+        for one, value in zip(variables, values)
+    }
+    rows, rest = found.pop()
+    if found or rest or rows < 0:
+        raise BadData(
+            f"the columns of '{test.relation.text}' do not have the same number of rows.", hint="Pack the rows again."
+        )
+    return rows
 
 
 def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
@@ -290,8 +304,6 @@ def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
     shape = variable.shape
     header = struct.pack(f"={3 + 2 * len(shape)}i", len(shape), 0, OIDS[kind], *shape, *[1] * len(shape))
     size = 4 * variable.elements
-    if len(values) != rows * size:
-        raise BadData(f"the column '{variable.name}' has {len(values)} bytes, and {rows} rows have {rows * size}.")
     return b"".join(header + values[start : start + size] for start in range(0, len(values), size))
 
 
@@ -299,9 +311,13 @@ def _actual(output: Variable, rows: int, packed_values: bytes) -> list[Known]:
     """The numbers, or the places of the classes, which are packed one-hot."""
     if output.target == "real":
         numbers = array("f" if output.dtype == "float32" else ITEMS[output.dtype], packed_values)
-        return list(map(float, numbers))
-    ones = array(ITEMS[output.dtype], packed_values)
-    return [ones.index(1, row * output.elements) % output.elements for row in range(rows)]
+        return [float(number) if math.isfinite(number) else None for number in numbers]
+    ones, size = array(ITEMS[output.dtype], packed_values), output.elements
+    return [_place(ones[start : start + size]) for start in range(0, rows * size, size)]
+
+
+def _place(one_hot: array[int]) -> Known:
+    return one_hot.index(1) if one_hot.count(1) == 1 else None
 
 
 # -- what is learned -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from . import calibrations
 from .actual import TEXT, Actual, actual_of
 from .natural import PAIR
 from .remembered import read_model
@@ -41,6 +42,9 @@ class JudgingArguments:
     wanted: str | None
     configuration: int | None
     bins: int | None
+    coverage: float | None = None  # these three are checked here, so that an error names the function that was called
+    calibrated: bool | None = False
+    thresholds: bool | None = False
 
 
 @entry(called=INTERNAL)
@@ -53,6 +57,8 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     source, present, variable, windows = judged_of(
         db, given.model_table, given.query, given.target, given.configuration
     )
+    wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
+    calibrations.applied(db, read_model(db, given.model_table or "", given.configuration), wanted)
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):

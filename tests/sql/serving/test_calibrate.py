@@ -269,6 +269,41 @@ def test_a_document_written_by_hand_is_checked(made: Lab, document: str, says: s
 # -- who may ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "numbers = substr(numbers, 5)",
+        "state = substr(state, 2)",
+        "categories = NULL",
+        "state = NULL",
+        "numbers = NULL, categories = NULL, state = NULL",
+    ],
+)
+def test_packed_rows_that_do_not_belong_together(made: Lab, change: str) -> None:
+    made("DROP TABLE IF EXISTS damaged, damaged_summary")
+    made("CREATE TABLE damaged AS TABLE states_packed_validation")
+    made("CREATE TABLE damaged_summary AS TABLE states_packed_validation_summary")
+    made(f"UPDATE damaged SET {change} WHERE buffer_id = (SELECT min(buffer_id) FROM damaged)")
+    with pytest.raises(psycopg2.Error, match="do not have the same number of rows"):
+        found(made, "states", "damaged")
+
+
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("states", "state = overlay(state placing '\\x00000000' from 1)"),
+        ("amounts", "amount = overlay(amount placing '\\x0000c07f0000c07f' from 1)"),
+    ],
+)
+def test_rows_without_a_usable_target_are_left_out(made: Lab, model: str, change: str) -> None:
+    made("DROP TABLE IF EXISTS damaged, damaged_summary")
+    made(f"CREATE TABLE damaged AS TABLE {model}_packed_validation")
+    made(f"CREATE TABLE damaged_summary AS TABLE {model}_packed_validation_summary")
+    rows = found(made, model, "damaged")["rows"][1]
+    made(f"UPDATE damaged SET {change} WHERE buffer_id = (SELECT min(buffer_id) FROM damaged)")
+    assert found(made, model, "damaged")["rows"][1] in (rows - 1, rows - 2)
+
+
 @pytest.fixture
 def people(server: str) -> Iterator[Town]:
     with town(server) as made:
