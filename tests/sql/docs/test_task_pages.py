@@ -19,7 +19,7 @@ from tests.sql.lab import Lab
 from tests.sql.pages import blocks, statements
 
 AFTER = ("train", "follow", "resume", "predict", "judge", "forecast", "export", "retrain", "concepts")  # prepare
-BUDGET = "'10 seconds'"  # in place of the minutes of a page
+BUDGET = "'6 seconds'"  # in place of the minutes of a page
 RUN = re.compile(r"\b12\b")  # stands for the number of the run that a page starts
 
 
