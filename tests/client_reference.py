@@ -20,8 +20,8 @@ METHODS = {
         "train", "search", "fit", "dry_run", "resume", "cancel", "handle", "status_within", "materialize", "forget",
     ],
     "Follow": [
-        "runs", "run", "run_progress", "follow", "leaderboard", "cross_validation", "learning_curve", "metrics",
-        "decisions", "requests", "hop_timeline", "run_time", "segments_now",
+        "runs", "run", "run_progress", "follow", "watch", "leaderboard", "cross_validation", "learning_curve",
+        "metrics", "decisions", "requests", "hop_timeline", "run_time", "segments_now",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model"],
@@ -123,6 +123,9 @@ def python_page() -> str:
         link = f"[cerebro.{view.__tablename__}](views.md#cerebro{view.__tablename__})"
         lines.append(f"| `{view.__name__}` | {link} | {cell(view)} |")
     lines += ["", *member("row.as_dict", orm.View.as_dict)[1:]]
+    lines += ["", "### Lists of rows", *prose(client.RowList)]
+    for name in ("dicts", "json", "frame", "arrow"):
+        lines += member(f"rows.{name}", getattr(client.RowList, name))
     for kind in (serving.Prediction, serving.CalibrationMeasure):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]

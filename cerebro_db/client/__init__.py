@@ -23,6 +23,7 @@ from .errors import (
     RunFailed,
     ServerError,
 )
+from .row_lists import RowList
 from .run_handle import RunHandle
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "MissingPackage",
     "NoSuchModel",
     "NoSuchRun",
+    "RowList",
     "RunFailed",
     "RunHandle",
     "ServerError",

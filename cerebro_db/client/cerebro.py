@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
-from sqlalchemy import select
 
-from . import interrupts, keras_models
+from . import interrupts, keras_models, notebooks
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
-from .errors import CannotConnect, ClientError, NoSuchRun
-from .orm import (
-    CrossValidation,
-    Decision,
-    LeaderboardEntry,
-    LearningCurvePoint,
-    Metric,
-    Request,
-    Run,
-    RunProgress,
-    RunTime,
-    SegmentActivity,
-    SegmentNow,
-    View,
-)
+from .errors import CannotConnect
+from .looking import Looking
+from .orm import RunProgress
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
 from .serving import Serving
 from .steering import Steering
@@ -33,7 +19,7 @@ from .steering import Steering
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Row = TypeVar("Row", bound=View)
+TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -52,7 +38,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(Steering, Serving):
+class Cerebro(Looking, Steering, Serving):
     """``train``, ``search`` and ``fit`` wait for the end of the run, which Ctrl-C cancels, and return its handle. With
     ``wait=False`` they return as soon as the rows are packed and the run has begun; the server continues the run, also
     when this process ends.
@@ -168,75 +154,16 @@ class Cerebro(Steering, Serving):
 
     # --- look at runs ------------------------------------------------------------------------------
 
-    def runs(self) -> list[Run]:
-        """Your runs, the latest first."""
-        return self.objects(select(Run).order_by(Run.run.desc()))
+    def watch(self, run: AnyRun) -> RunProgress:
+        """Shows the progress until the run has ended, and returns it: a drawing that changes in a notebook and on a
+        terminal, else a line of text every few seconds. Ctrl-C stops watching, not the run."""
+        progress = notebooks.watch(self, number_of(run))
+        if progress.status == "finished":
+            self.status_within(run, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
+        return progress
 
-    def run(self, run: AnyRun, owner: str | None = None) -> Run:
-        """The row of one run. Raises NoSuchRun if there is none."""
-        return self._one(Run, run, owner)
-
-    def run_progress(self, run: AnyRun) -> RunProgress:
-        """How far a run is, how fast it trains, and when it will end."""
-        found = self._one(RunProgress, run)
-        # A driver that ends while the view is read looks interrupted. Its last event is there at the second read.
-        return self._one(RunProgress, run) if found.status == "interrupted" else found
-
-    def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
-        """The progress every so many seconds, until the run has ended. The last row says how it ended."""
-        while True:
-            progress = self.run_progress(run)
-            yield progress
-            if progress.ended:
-                return
-            time.sleep(every)
-
-    def leaderboard(self, run: AnyRun) -> list[LeaderboardEntry]:
-        """The models of a run, the best first."""
-        entry = LeaderboardEntry
-        return self._of_run(select(entry).order_by(entry.rank, entry.model), entry, run)
-
-    def cross_validation(self, run: AnyRun) -> list[CrossValidation]:
-        """The configurations of a run with folds, the best first; empty for other runs."""
-        one = CrossValidation
-        return self._of_run(select(one).order_by(one.rank, one.configuration), one, run)
-
-    def learning_curve(self, run: AnyRun) -> list[LearningCurvePoint]:
-        """Losses and first metrics by model and epoch."""
-        point = LearningCurvePoint
-        return self._of_run(select(point).order_by(point.model, point.epoch), point, run)
-
-    def metrics(self, run: AnyRun) -> list[Metric]:
-        """The loss and all metrics by model, epoch and data set."""
-        order = (Metric.model, Metric.epoch, Metric.dataset, Metric.metric)
-        return self._of_run(select(Metric).order_by(*order), Metric, run)
-
-    def decisions(self, run: AnyRun, after: int = 0, changes_only: bool = False) -> list[Decision]:
-        """What was decided about a run and its models, in order; only decisions with numbers above ``after``.
-
-        With ``changes_only`` the decisions that a model trains on are left out.
-        """
-        query = select(Decision).where(Decision.decision_id > after).order_by(Decision.decision_id)
-        if changes_only:
-            query = query.where(Decision.decision != "continue")
-        return self._of_run(query, Decision, run)
-
-    def requests(self, run: AnyRun) -> list[Request]:
-        """What people asked of a run, in order, and what became of it."""
-        return self._of_run(select(Request).order_by(Request.request_id), Request, run)
-
-    def hop_timeline(self, run: AnyRun) -> list[SegmentActivity]:
-        """The hops and evaluations of all segments, in order of time."""
-        activity = SegmentActivity
-        return self._of_run(select(activity).order_by(activity.started_at, activity.segment), activity, run)
-
-    def run_time(self, run: AnyRun) -> list[RunTime]:
-        """The segments' time by activity."""
-        return self._of_run(select(RunTime).order_by(RunTime.position), RunTime, run)
-
-    def segments_now(self, run: AnyRun) -> list[SegmentNow]:
-        """The last hop that each segment has begun, and whether it is done."""
-        return self._of_run(select(SegmentNow).order_by(SegmentNow.segment), SegmentNow, run)
+    def _picture(self, run: AnyRun) -> str:
+        return notebooks.picture(self, run)
 
     # --- trained models ----------------------------------------------------------------------------
 
@@ -244,35 +171,3 @@ class Cerebro(Steering, Serving):
         """The trained Keras model of one configuration, from a run's model table or from a named one."""
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
         return keras_models.load(self, table, configuration)
-
-    # --- within ------------------------------------------------------------------------------------
-
-    def _one(self, view: type[Row], run: AnyRun, owner: str | None = None) -> Row:
-        number = number_of(run)
-        found = self._rows_of(select(view), view, run, owner)
-        if not found:
-            whose = "of yours" if owner is None else f"of {owner}"
-            raise NoSuchRun(
-                f"There is no run {number} {whose}.", "Your runs: cerebro runs, or SELECT * FROM cerebro.runs;"
-            )
-        return found[0]
-
-    def _of_run(self, query: Any, view: type[Row], run: AnyRun) -> list[Row]:
-        rows = self._rows_of(query, view, run)
-        if not rows:
-            self.run(run)  # raises NoSuchRun if there is none
-        return rows
-
-    def _rows_of(self, query: Any, view: type[Row], run: AnyRun, owner: str | None = None) -> list[Row]:
-        """A run's rows of a view, all of one owner."""
-        number, owner = number_of(run), owner_of(run, owner)
-        rows = self.objects(query.where(view.run == number))
-        owners = {row.owner for row in rows}
-        if owner is None and len(owners) > 1:
-            owner = self.rows("SELECT current_user::text")[0][0]
-            if owner not in owners:
-                raise ClientError(
-                    f"Several users have a run {number}: {', '.join(sorted(owners))}.",
-                    "The row of a run, or the argument owner, says which is meant.",
-                )
-        return rows if owner is None else [row for row in rows if row.owner == owner]

@@ -16,7 +16,7 @@ from ..core.engines import ENGINES
 from ..embedded.cluster import Cluster, UpResult
 from ..embedded.errors import ClusterError
 from ..embedded.files import option_of
-from .terminal import Terminal, confirm
+from .terminal import Json, Terminal, confirm, print_json
 
 TRAINS_WITH = ("numpy", "keras")  # and an engine: the trainers of the cluster run in this environment
 Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
@@ -27,12 +27,18 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
     # psql's own options, such as -c, are passed on to psql.
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(psql)
-    for command in (dsn, status, destroy):
-        app.command()(command)
+    app.command()(dsn)
+    app.command()(status)
+    app.command()(destroy)
 
 
 def _say(text: str | Text) -> None:
     Terminal(soft_wrap=True).print(text)
+
+
+def _say_aside(text: str | Text) -> None:
+    """Beside JSON on standard output, what is going on is told on standard error."""
+    Terminal(stderr=True, soft_wrap=True).print(text)
 
 
 def up(
@@ -55,6 +61,7 @@ def up(
             " are lost.",
         ),
     ] = False,
+    json: Json = False,
 ) -> None:
     """Make the cluster, start it, and install the extension, as far as that is not done yet.
 
@@ -72,9 +79,10 @@ def up(
             " pip install 'cerebro_db[trainer]'. To use the server of a database that is there, set CEREBRO_DSN or"
             " write --dsn."
         )
+    say = _say_aside if json else _say
     cluster = Cluster(name)
-    result = cluster.up(listen=listen, port=port, recreate=recreate, say=_say)
-    _say(_summary(result, cluster))
+    result = cluster.up(listen=listen, port=port, recreate=recreate, say=say)
+    say(_summary(result, cluster))
     if result.extension == "stale":
         # Only between two states of the code with the same version number: a newer version updates itself.
         raise ClusterError(
@@ -83,13 +91,17 @@ def up(
         )
     cluster.warm_up()
     if result.extension != "unchanged":
-        _say(f"The extension was {result.extension}.")
+        say(f"The extension was {result.extension}.")
     elif result.files_changed:
-        _say("The extension's Python code has changed. New sessions use the new code.")
+        say("The extension's Python code has changed. New sessions use the new code.")
     if cluster.add_iris():
-        _say("The table iris was made: 150 rows for the examples of README.md.")
-    _say(f"DSN: {cluster.dsn()}")
-    _say(f"Next: {command()} psql{option_of(name)}")
+        say("The table iris was made: 150 rows for the examples of README.md.")
+    if json:
+        print_json({"name": cluster.name, "dsn": cluster.dsn(), "made": result.created, "started": result.started,
+                    "extension": result.extension})  # fmt: skip
+        return
+    say(f"DSN: {cluster.dsn()}")
+    say(f"Next: {command()} psql{option_of(name)}")
 
 
 def command() -> str:
@@ -103,9 +115,12 @@ def _summary(result: UpResult, cluster: Cluster) -> str:
     return f"Cluster {cluster.name} {'was started' if result.started else 'is running already'}."
 
 
-def down(name: Name = "default") -> None:
+def down(name: Name = "default", json: Json = False) -> None:
     """Stop the cluster. Its data stays."""
     stopped = Cluster(name).down()
+    if json:
+        print_json({"name": name, "stopped": stopped})
+        return
     _say(f"Cluster {name} was stopped." if stopped else f"Cluster {name} was not running.")
 
 
@@ -118,21 +133,30 @@ def psql(context: typer.Context, name: Name = "default") -> None:
     os.execv(arguments[0], arguments)
 
 
-def dsn(name: Name = "default") -> None:
+def dsn(name: Name = "default", json: Json = False) -> None:
     """Print the connection string of the database."""
-    _say(Cluster(name).dsn())
+    found = Cluster(name).dsn()
+    if json:
+        print_json({"name": name, "dsn": found})
+    else:
+        _say(found)
 
 
-def status(name: Name = "default") -> None:
+def status(name: Name = "default", json: Json = False) -> None:
     """Show whether the cluster is running, where it is, and which versions it has."""
     shown = Cluster(name).status()
+    if json:
+        print_json(shown)
+        return
     width = max(map(len, shown))
     for label, value in shown.items():
         _say(Text(f"{label:<{width}}", style="bold").append(f"  {value}", style="not bold"))
 
 
 def destroy(
-    name: Name = "default", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    name: Name = "default",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
 ) -> None:
     """Stop the cluster and remove it with all its data."""
     cluster = Cluster(name)
@@ -140,4 +164,7 @@ def destroy(
     if not yes:
         confirm(f"Remove {shlex.quote(str(cluster.path))} with all its data?")
     cluster.destroy()
-    _say(f"Cluster {name} was removed.")
+    if json:
+        print_json({"name": name, "removed": True})
+    else:
+        _say(f"Cluster {name} was removed.")

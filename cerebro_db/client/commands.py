@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 
 from . import boards, drawing
-from .cerebro import Cerebro, connect
+from .cerebro import TABLES_WITHIN, Cerebro, connect
 from .errors import ClientError
+from .show import everything
 from .show import show as show_run
-from .terminal import Terminal, fail, lines, named
-from .watch import TOP
+from .terminal import Json, Terminal, fail, lines, named, print_json
+from .watch import LINE_EVERY, TOP
 from .watch import watch as watch_run
 
 Dsn = Annotated[
@@ -26,7 +27,8 @@ RunNumber = Annotated[
 ]
 WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
 
-TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
+JsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON every few seconds, for programs.")]
+
 ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, and after more while it starts
 
 
@@ -54,11 +56,18 @@ def _chosen(cerebro: Cerebro, run: int | None) -> int:
     return known[0].run
 
 
-def runs(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many runs to list.")] = 30) -> None:
+def runs(
+    dsn: Dsn = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many runs to list.")] = 30,
+    json: Json = False,
+) -> None:
     """List your runs, the latest first."""
     console = Terminal()
     with at(dsn) as cerebro:
         known = cerebro.runs()
+        if json:
+            print_json(known[:limit])
+            return
         if not known:
             console.print("No runs yet.")
             return
@@ -91,11 +100,22 @@ def watch(
     run: RunNumber = None,
     dsn: Dsn = None,
     top: Annotated[int, typer.Option(min=1, help="How many models of the leaderboard to show.")] = TOP,
+    json: JsonLines = False,
 ) -> None:
     """Watch a run until it ends. Ctrl-C stops watching, not the run."""
     console = Terminal()
     with at(dsn) as cerebro:
-        _follow(cerebro, _chosen(cerebro, run), console, top)
+        if json:
+            _tell(cerebro, _chosen(cerebro, run))
+        else:
+            _follow(cerebro, _chosen(cerebro, run), console, top)
+
+
+def _tell(cerebro: Cerebro, number: int) -> None:
+    for progress in cerebro.follow(number, LINE_EVERY):
+        print_json(progress)
+    if progress.status != "finished":
+        raise typer.Exit(1)
 
 
 def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
@@ -115,10 +135,13 @@ def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
         raise typer.Exit(1)
 
 
-def show(run: RunNumber = None, dsn: Dsn = None) -> None:
+def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
     """Show a run: leaderboard with learning curves, time by activity, and a time line of the segments."""
     with at(dsn) as cerebro:
-        show_run(cerebro, _chosen(cerebro, run), Terminal())
+        if json:
+            print_json(everything(cerebro, _chosen(cerebro, run)))
+        else:
+            show_run(cerebro, _chosen(cerebro, run), Terminal())
 
 
 def cancel(
@@ -127,12 +150,17 @@ def cancel(
     owner: Annotated[
         str | None, typer.Option(help="For administrators: the user whose run it is.", show_default=False)
     ] = None,
+    json: Json = False,
 ) -> None:
     """Cancel a run that is under way. Its committed hops stay."""
     console = Terminal()
     with at(dsn) as cerebro:
         if not cerebro.cancel(cerebro.run(run, owner)):
-            console.print(f"Run {run} is not under way: it is {cerebro.run(run, owner).status}.")
+            status = cerebro.run(run, owner).status
+            if json:
+                print_json({"run": run, "cancelled": False, "status": status})
+            else:
+                console.print(f"Run {run} is not under way: it is {status}.")
             raise typer.Exit(1)
         deadline = time.monotonic() + ENDS_WITHIN
         # A driver that ends while the view is read looks interrupted.
@@ -140,6 +168,9 @@ def cancel(
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
+        if json:
+            print_json({"run": run, "cancelled": True, "status": status})
+            return
         console.print(f"Run {run} is {'being cancelled' if status == 'running' else status}.")
         if status == "cancelled" and owner is None:
             console.print(f"To continue it: cerebro resume {run}")
@@ -150,7 +181,12 @@ def resume(
     dsn: Dsn = None,
     epochs: Annotated[int | None, typer.Option(help="Extend the run to this many epochs.", show_default=False)] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train failed configurations again.")] = False,
+    json: JsonLines = False,
 ) -> None:
     """Continue a run that has ended, and watch it. Ctrl-C stops watching, not the run."""
     with at(dsn) as cerebro:
-        _follow(cerebro, cerebro.resume(run, epochs, retry_failed, wait=False).run, Terminal(), TOP)
+        number = cerebro.resume(run, epochs, retry_failed, wait=False).run
+        if json:
+            _tell(cerebro, number)
+        else:
+            _follow(cerebro, number, Terminal(), TOP)

@@ -12,8 +12,9 @@ from rich.text import Text
 from cerebro_db.core.texts import counted
 
 from .commands import Dsn, at
-from .terminal import Terminal, lines, named
+from .terminal import Json, Terminal, lines, named, print_json
 
+COLUMNS = ("component", "check_name", "status", "found", "advice")
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -27,13 +28,19 @@ def doctor(
         int | None,
         typer.Option(min=1, help="Start trainers on so many segments; default: as many as packing would use."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Check the installation, roles, worker logins and trainers. The exit status is 1 if there is a problem."""
     console = Terminal()
     with at(dsn) as cerebro, console.status("Starting a trainer on every segment …"):
-        found = cerebro.rows("SELECT * FROM cerebro.doctor(%s)", (segments,))
-    console.print(table(found))
+        found = cerebro.rows(f"SELECT {', '.join(COLUMNS)} FROM cerebro.doctor(%s)", (segments,))
     statuses = [row[2] for row in found]
+    if json:
+        print_json([dict(zip(COLUMNS, row)) for row in found])
+        if "problem" in statuses:
+            raise typer.Exit(1)
+        return
+    console.print(table(found))
     problems, warnings = statuses.count("problem"), statuses.count("warning")
     summary = "No problems." if not problems else f"{counted(problems, 'problem')}."
     if warnings:

@@ -8,7 +8,7 @@ import typer
 
 from . import boards, drawing
 from .commands import Dsn, at
-from .terminal import Terminal, named
+from .terminal import Json, Terminal, named, print_json
 
 Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
 Configuration = Annotated[
@@ -26,11 +26,18 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def models(dsn: Dsn = None, limit: Annotated[int, typer.Option(min=1, help="How many tables to list.")] = 30) -> None:
+def models(
+    dsn: Dsn = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many tables to list.")] = 30,
+    json: Json = False,
+) -> None:
     """List the tables of trained models that you may read, the latest first."""
     console = Terminal()
     with at(dsn) as cerebro:
         known = cerebro.models()
+        if json:
+            print_json(known[:limit])
+            return
         if not known:
             console.print("No trained models yet.")
             return
@@ -72,13 +79,18 @@ def calibrate(
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
     configuration: Configuration = None,
     decide_by: Annotated[str, typer.Option(help="f1, balanced_accuracy, or costs of classes as JSON.")] = "f1",
+    json: Json = False,
 ) -> None:
     """Keep with a model how far its predictions can be trusted: intervals, probabilities, thresholds."""
     with at(dsn) as cerebro:
+        found = cerebro.calibrate(model_table, query, target, configuration, decide_by)
+        if json:
+            print_json(found)
+            return
         table = boards.plain_table()
         for name in ("target", "measure", "before", "after"):
             table.add_column(name, justify="right" if name in ("before", "after") else "left")
-        for one in cerebro.calibrate(model_table, query, target, configuration, decide_by):
+        for one in found:
             after = (
                 _count(int(one.after)) if one.measure == "rows" and one.after is not None else drawing.number(one.after)
             )
@@ -99,14 +111,19 @@ def evaluate(
     coverage: Coverage = None,
     calibrated: Probabilities = False,
     thresholds: Thresholds = False,
+    json: Json = False,
 ) -> None:
     """Show how good a model is on the rows of a query."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
     with at(dsn) as cerebro:
+        found = cerebro.evaluate(model_table, query, target, configuration, **wanted)
+        if json:
+            print_json(found)
+            return
         table = boards.plain_table()
         table.add_column("metric")
         table.add_column("value", justify="right")
-        for metric, value in cerebro.evaluate(model_table, query, target, configuration, **wanted).items():
+        for metric, value in found.items():
             table.add_row(metric, f"{value:.0f}" if metric == "rows" else drawing.number(value))
         Terminal().print(table)
 
@@ -130,6 +147,7 @@ def predict(
     coverage: Coverage = None,
     calibrated: Probabilities = False,
     thresholds: Thresholds = False,
+    json: Json = False,
 ) -> None:
     """Predict the rows of a query, or with --into a whole table into a new one."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
@@ -137,9 +155,15 @@ def predict(
     with at(dsn) as cerebro:
         if into is not None:
             count = cerebro.predict_into(model_table, rows, into, key, configuration, top, **wanted)
-            console.print(f"{count} rows predicted into {named(into)}.")
+            if json:
+                print_json({"table": into, "rows": count})
+            else:
+                console.print(f"{count} rows predicted into {named(into)}.")
             return
         found = cerebro.predict(model_table, rows, key, configuration, top, **wanted)
+        if json:
+            print_json(found)
+            return
         table = boards.plain_table()
         classes = any(one.label is not None for one in found)
         more = (*(("probability",) if classes else ()), *(("lower", "upper") if coverage is not None else ()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol, TypeAlias
 
 from .errors import RunFailed
-from .orm import LeaderboardEntry, Run, RunProgress
+from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress
+from .row_lists import RowList
 
 UNDER_WAY = ("created", "running")
 # Seconds that one waiting statement takes at most: libpq does not react to Ctrl-C while a statement runs.
@@ -22,7 +24,10 @@ class RunCalls(Protocol):
     def cancel(self, run: int) -> bool: ...
     def run_progress(self, run: int) -> RunProgress: ...
     def follow(self, run: int, every: float) -> Iterator[RunProgress]: ...
-    def leaderboard(self, run: int) -> list[LeaderboardEntry]: ...
+    def leaderboard(self, run: int) -> RowList[LeaderboardEntry]: ...
+    def learning_curve(self, run: int) -> RowList[LearningCurvePoint]: ...
+    def watch(self, run: int) -> RunProgress: ...
+    def _picture(self, run: int) -> str: ...
 
 
 class RunHandle:
@@ -52,15 +57,15 @@ class RunHandle:
         Raises RunFailed if the run ends in another way, and TimeoutError after ``timeout`` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        left = SLICE
-        while True:
-            if deadline is not None:
-                left = max(0.0, min(SLICE, deadline - time.monotonic()))
-            status = self._calls.status_within(self.run, left)
-            if status not in UNDER_WAY:
-                break
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"run {self.run} is still {status} after {timeout} s")
+        while (status := self._status_by(deadline)) in UNDER_WAY:
+            _require_time(deadline, self.run, status)
+        return self._ended_well(status)
+
+    def _status_by(self, deadline: float | None) -> str:
+        left = SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic()))
+        return self._calls.status_within(self.run, left)
+
+    def _ended_well(self, status: str) -> int:
         message = self._calls.run(self.run).message
         if status != "finished" or message:
             raise RunFailed(self.run, status, message)
@@ -78,12 +83,44 @@ class RunHandle:
         """The progress every so many seconds, until the run has ended."""
         return self._calls.follow(self.run, every)
 
-    def leaderboard(self) -> list[LeaderboardEntry]:
+    def watch(self) -> RunProgress:
+        """Shows the progress until the run has ended, in a notebook, on a terminal, or as lines of text."""
+        return self._calls.watch(self.run)
+
+    def leaderboard(self) -> RowList[LeaderboardEntry]:
         """The models of the run, the best first."""
         return self._calls.leaderboard(self.run)
 
+    def learning_curve(self) -> RowList[LearningCurvePoint]:
+        """Losses and first metrics by model and epoch."""
+        return self._calls.learning_curve(self.run)
+
+    async def wait_async(self, timeout: float | None = None) -> int:
+        """As ``wait``, while other tasks of the event loop go on. If the task is cancelled, the run continues."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := await asyncio.to_thread(self._status_by, deadline)) in UNDER_WAY:
+            _require_time(deadline, self.run, status)
+        return await asyncio.to_thread(self._ended_well, status)
+
+    async def follow_async(self, every: float = 0.5) -> AsyncIterator[RunProgress]:
+        """As ``follow``, while other tasks of the event loop go on."""
+        while True:
+            progress = await asyncio.to_thread(self.progress)
+            yield progress
+            if progress.ended:
+                return
+            await asyncio.sleep(every)
+
     def __repr__(self) -> str:
         return f"<RunHandle of run {self.run}>"
+
+    def _repr_html_(self) -> str:
+        return self._calls._picture(self.run)
+
+
+def _require_time(deadline: float | None, run: int, status: str) -> None:
+    if deadline is not None and time.monotonic() >= deadline:
+        raise TimeoutError(f"run {run} is still {status}")
 
 
 AnyRun: TypeAlias = int | Run | RunHandle

@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from .database import DatabaseClient
 from .orm import ModelTable
+from .row_lists import RowList
 
 
 class Prediction(NamedTuple):
@@ -41,11 +42,10 @@ class Serving(DatabaseClient):
     ``coverage``, ``calibrated`` and ``thresholds`` need what ``calibrate`` has kept with the model.
     """
 
-    def models(self) -> list[ModelTable]:
+    def models(self) -> RowList[ModelTable]:
         """The tables of trained models that you may read, the latest first."""
-        return self.objects(
-            select(ModelTable).order_by(ModelTable.created_at.desc().nulls_last(), ModelTable.model_table)
-        )
+        latest = select(ModelTable).order_by(ModelTable.created_at.desc().nulls_last(), ModelTable.model_table)
+        return RowList(ModelTable, self.objects(latest))
 
     def predict(
         self,
@@ -58,14 +58,14 @@ class Serving(DatabaseClient):
         coverage: float | None = None,
         calibrated: bool = False,
         thresholds: bool = False,
-    ) -> list[Prediction]:
+    ) -> RowList[Prediction]:
         """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
         rows = self.rows(
             "SELECT key_value, target, value, class, probability, rank, lower, upper"
             " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s)",
             (model_table, query, key, configuration, top, coverage, calibrated, thresholds),
         )
-        return [Prediction(*row) for row in rows]
+        return RowList(Prediction, map(Prediction._make, rows))
 
     def predict_into(
         self,
@@ -91,12 +91,12 @@ class Serving(DatabaseClient):
         target: str | None = None,
         configuration: int | None = None,
         decide_by: str | None = "f1",
-    ) -> list[CalibrationMeasure]:
+    ) -> RowList[CalibrationMeasure]:
         """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
         validation. The comment of cerebro.calibrate describes the arguments."""
         given = (model_table, query, target, configuration, decide_by)
         rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
-        return [CalibrationMeasure(*row) for row in rows]
+        return RowList(CalibrationMeasure, map(CalibrationMeasure._make, rows))
 
     def evaluate(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.text import Text
 
 from . import boards, drawing
@@ -32,6 +34,20 @@ def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
     console.print(boards.where_time_went(cerebro.run_time(number), width))
     console.print(boards.heading("What each segment did"))
     console.print(boards.gantt(cerebro.hop_timeline(number), run.segments, width))
+
+
+def everything(cerebro: Cerebro, number: int) -> dict[str, Any]:
+    """What the views say about a run, by their names."""
+    return {
+        "runs": cerebro.run(number),
+        "run_progress": cerebro.run_progress(number),
+        "leaderboard": cerebro.leaderboard(number),
+        "learning_curve": cerebro.learning_curve(number),
+        "decisions": cerebro.decisions(number),
+        "requests": cerebro.requests(number),
+        "run_time": cerebro.run_time(number),
+        "hop_timeline": cerebro.hop_timeline(number),
+    }
 
 
 def summary(run: Run, progress: RunProgress, console: Terminal) -> None:

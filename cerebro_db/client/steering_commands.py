@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from json import JSONDecodeError, loads
 from typing import Annotated, Any
 
 import typer
 
 from .cerebro import Cerebro
 from .commands import Dsn, WhichRun, at
-from .terminal import Terminal
+from .terminal import Json, Terminal, print_json
 
 Key = Annotated[
     int | None, typer.Argument(metavar="[CONFIGURATION]", help="The configuration's number.", show_default=False)
@@ -36,17 +36,40 @@ def register(app: typer.Typer) -> None:
 
 
 def stop(
-    run: WhichRun, key: Key = None, dsn: Dsn = None, model: Model = None, reason: Reason = None, owner: Owner = None
+    run: WhichRun,
+    key: Key = None,
+    *,
+    dsn: Dsn = None,
+    model: Model = None,
+    reason: Reason = None,
+    owner: Owner = None,
+    json: Json = False,
 ) -> None:
     """Stop a model of a run at the end of its epoch. The others go on."""
-    _ask("stop", run, dsn, owner, lambda cerebro: cerebro.stop_model(run, key, model=model, reason=reason, owner=owner))
+    _ask(
+        "stop",
+        run,
+        dsn,
+        owner,
+        json,
+        lambda cerebro: cerebro.stop_model(run, key, model=model, reason=reason, owner=owner),
+    )
 
 
 def go_on(
-    run: WhichRun, key: Key = None, dsn: Dsn = None, model: Model = None, reason: Reason = None, owner: Owner = None
+    run: WhichRun,
+    key: Key = None,
+    *,
+    dsn: Dsn = None,
+    model: Model = None,
+    reason: Reason = None,
+    owner: Owner = None,
+    json: Json = False,
 ) -> None:
     """Let a model that was stopped train on."""
-    _ask("go on", run, dsn, owner, lambda cerebro: cerebro.go_on(run, key, model=model, reason=reason, owner=owner))
+    _ask(
+        "go on", run, dsn, owner, json, lambda cerebro: cerebro.go_on(run, key, model=model, reason=reason, owner=owner)
+    )
 
 
 def clone(
@@ -64,11 +87,12 @@ def clone(
     model: Model = None,
     reason: Reason = None,
     owner: Owner = None,
+    json: Json = False,
 ) -> None:
     """Add a model that begins with another one's weights and optimizer state, with changed parameters."""
     given = _pairs(changes or []) or None
     _ask(
-        "clone", run, dsn, owner,
+        "clone", run, dsn, owner, json,
         lambda cerebro: cerebro.clone_model(run, key, given, model=model, reason=reason, owner=owner),
     )  # fmt: skip
 
@@ -80,13 +104,15 @@ def add(
         typer.Argument(metavar="NAME=VALUE...", help="For instance architecture=mlp units=64 learning_rate=0.01.",
                        show_default=False),
     ],
+    *,
     dsn: Dsn = None,
     reason: Reason = None,
     owner: Owner = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Add a configuration to a run. Its model begins from the start."""
     _ask(
-        "add", run, dsn, owner,
+        "add", run, dsn, owner, json,
         lambda cerebro: cerebro.add_configuration(run, _pairs(configuration), reason=reason, owner=owner),
     )  # fmt: skip
 
@@ -94,12 +120,14 @@ def add(
 def extend(
     run: WhichRun,
     epochs: Annotated[int, typer.Argument(metavar="EPOCHS", help="The new total.", show_default=False)],
+    *,
     dsn: Dsn = None,
     reason: Reason = None,
     owner: Owner = None,
+    json: Json = False,
 ) -> None:
     """Give all models of a run more epochs."""
-    _ask("extend", run, dsn, owner, lambda cerebro: cerebro.extend(run, epochs, reason=reason, owner=owner))
+    _ask("extend", run, dsn, owner, json, lambda cerebro: cerebro.extend(run, epochs, reason=reason, owner=owner))
 
 
 def budget(
@@ -109,20 +137,26 @@ def budget(
         typer.Argument(metavar="[INTERVAL] [NAME=VALUE]...", show_default=False,
                        help="'2 hours', or seconds, unit_hours, hops, configurations; nothing: no limit."),
     ] = None,
+    *,
     dsn: Dsn = None,
     reason: Reason = None,
     owner: Owner = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Replace the budget of a run."""
     given = limits[0] if limits and len(limits) == 1 and "=" not in limits[0] else _pairs(limits or [])
-    _ask("budget", run, dsn, owner, lambda cerebro: cerebro.set_budget(run, given, reason=reason, owner=owner))
+    _ask("budget", run, dsn, owner, json, lambda cerebro: cerebro.set_budget(run, given, reason=reason, owner=owner))
 
 
-def _ask(action: str, run: int, dsn: str | None, owner: str | None, ask: Callable[[Cerebro], int]) -> None:
+def _ask(
+    action: str, run: int, dsn: str | None, owner: str | None, as_json: bool, ask: Callable[[Cerebro], int]
+) -> None:
     with at(dsn) as cerebro:
         request = ask(cerebro)
         status = cerebro.run(run, owner).status
-        if status in ("created", "running"):
+        if as_json:
+            print_json({"run": run, "request": request, "status": status})
+        elif status in ("created", "running"):
             Terminal().print(f"Request {request}: {WAITS[action]}")
         else:
             Terminal().print(f"Request {request}: run {run} is {status}. It takes effect with: cerebro resume {run}")
@@ -136,7 +170,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, Any]:
         if not name or not equals:
             raise typer.BadParameter(f"{text} is not of the form NAME=VALUE")
         try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
+            found[name] = loads(value)
+        except JSONDecodeError:
             found[name] = value
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -19,6 +19,10 @@ from rich.status import Status
 from rich.text import Text
 
 from cerebro_db.core.texts import harmless
+
+from .as_json import as_json
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 NAME, LINE = 100, 2000  # characters that are shown of a name, and of any line
 INDENT = "  "
@@ -74,6 +78,11 @@ def fail(message: str, hint: str | None = None) -> NoReturn:
     if hint:
         errors.print(lines(f"HINT: {hint}"))
     raise SystemExit(1)
+
+
+def print_json(value: Any) -> None:
+    """One line on standard output."""
+    typer.echo(as_json(value))
 
 
 def confirm(question: str) -> None:

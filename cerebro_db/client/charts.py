@@ -1,0 +1,73 @@
+"""Drawings for notebooks: SVG that needs no script and no network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from . import drawing
+from .orm import LearningCurvePoint
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 36
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+TICKS = 5
+NAMED = 12  # curves that get a colour of the legend; more would not be told apart
+
+
+def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
+    """The loss of each model by epoch, the validation loss if there is one. The best model has the thickest line."""
+    curves: dict[int, list[tuple[int, float]]] = {}
+    for point in points:
+        if point.loss is not None and math.isfinite(point.loss):
+            curves.setdefault(point.model, []).append((point.epoch, point.loss))
+    if not curves:
+        return "<p>No epoch is complete yet.</p>"
+    configurations = {point.model: point.configuration for point in points}
+    ranked = sorted(curves, key=lambda model: min(loss for _, loss in curves[model]))
+    last = max(epoch for curve in curves.values() for epoch, _ in curve)
+    losses = [loss for curve in curves.values() for _, loss in curve]
+    low, high = min(losses), max(losses)
+    with_validation = any(point.validation_loss is not None for point in points)
+
+    def x(epoch: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * ((epoch - 1) / (last - 1) if last > 1 else 0.5)
+
+    def y(loss: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * ((high - loss) / (high - low) if high > low else 0.5)
+
+    parts = []
+    for place in range(TICKS):
+        loss = low + (high - low) * place / (TICKS - 1)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(loss):.1f}" y2="{y(loss):.1f}" opacity="0.15"/>')
+        parts.append(_text(LEFT - 6, y(loss) + 4, drawing.number(loss), "end"))
+    for epoch in sorted({1, *(round(1 + (last - 1) * place / (TICKS - 1)) for place in range(TICKS))}):
+        parts.append(_text(x(epoch), HEIGHT - BOTTOM + 18, str(epoch), "middle"))
+    for place, model in reversed(list(enumerate(ranked))):
+        colour = COLOURS[place % len(COLOURS)] if place < NAMED else "#9498a0"
+        told = f"configuration {configurations[model]}, model {model}: {drawing.number(curves[model][-1][1])}"
+        path = " ".join(f"{x(epoch):.1f},{y(loss):.1f}" for epoch, loss in sorted(curves[model]))
+        width = 3 if place == 0 else 1.5
+        mark = (
+            ""
+            if " " in path
+            else f'<circle cx="{path.split(",")[0]}" cy="{path.split(",")[1]}" r="3" fill="{colour}"/>'
+        )
+        parts.append(
+            f'<g><title>{escape(told)}</title><polyline points="{path}" fill="none" stroke="{colour}"'
+            f' stroke-width="{width}" opacity="{1 if place < NAMED else 0.4}"/>{mark}</g>'
+        )
+    name = "validation loss" if with_validation else "training loss"
+    best = f"best: configuration {configurations[ranked[0]]}"
+    parts.append(_text(LEFT, 16, f"{name} by epoch, {best}", "start"))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img"'
+        f' aria-label="{name} by epoch" font-family="sans-serif" font-size="12" stroke="currentColor"'
+        f' stroke-width="1" style="max-width:100%">{"".join(parts)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {where} fill="currentColor" stroke="none">{escape(text)}</text>'
