@@ -115,6 +115,14 @@ class TensorFlowProgram(KerasProgram):
         """Only when it is needed: the variables must have values."""
         return ProgramGraphs(self._tf, *self._kept, self._all_variables())
 
+    def get(self, index: int) -> np.ndarray:
+        variable = self._state[index].value
+        if variable.dtype != self._tf.float32 or self._tf.config.list_physical_devices("GPU"):
+            return super().get(index)
+        # The variable's own memory: while the array is there, TensorFlow puts a new value elsewhere.
+        read = self._tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+        return np.asarray(memoryview(read))
+
     def set(self, index: int, value: np.ndarray) -> None:
         if value.nbytes <= LARGEST_COPY or value.dtype != np.float32:
             super().set(index, value)
