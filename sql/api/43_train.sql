@@ -47,8 +47,9 @@ COMMENT ON FUNCTION cerebro.train(
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
-each model. The models are in model_table, which cerebro.predict takes. Notices say what was decided; an argument
-overrides each decision. docs/train.md says how the decisions are made.
+each model. The models are in model_table, which cerebro.predict takes. The best model is calibrated on the rows for
+validation, as by cerebro.calibrate. Notices say what was decided; an argument overrides each decision. docs/train.md says
+how the decisions are made.
 
 - source_table: a table, a view or a foreign table, which is packed unless an earlier call has packed the same rows with
   the same arguments; or a packed table.

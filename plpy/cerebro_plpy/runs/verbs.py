@@ -33,7 +33,7 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
-from . import background, search
+from . import background, calibrating, search
 from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
@@ -101,8 +101,10 @@ def _called(db: Database, given: Given) -> int | None:
         preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
+        follows = calibrating.planned(db, given, rows, whole if asked.interval else None)
         if seconds is not None and asked.interval:
-            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
+            kept_back = 0.0 if follows is None or follows.too_long else follows.seconds
+            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
         request = request_of(db, given, asked, rows, output, seconds)
@@ -117,6 +119,9 @@ def _called(db: Database, given: Given) -> int | None:
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run, rows, preparing, began_at)
         _tell_of_time_left(db, run, whole, time.monotonic() - begun)
+    if follows is not None:
+        deadline = None if whole is None or not asked.interval else begun + whole
+        calibrating.calibrate(db, output, follows, deadline)
     if given.verb == TRAIN:
         db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
     return run
