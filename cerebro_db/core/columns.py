@@ -96,21 +96,28 @@ class Found:
     groups: int  # different values
     words_in_all: int  # of text
     look_like_numbers: int  # of text: so many rows
+    finite: int | None = None  # rows with a finite number, if ``numbers`` has only some of them
     identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
 
     @property
     def may_identify(self) -> bool:
         may_be_whole = self.type in (*INTEGERS, "numeric") and not self.not_finite
-        return may_be_whole and identifiers.may_identify(self.numbers, self.name)
+        return may_be_whole and identifiers.may_identify(self.numbers, self.name, self.filled)
 
     @property
     def filled(self) -> int:
         """The rows that are not NULL."""
-        return self.numbers.rows + self.not_finite or self.texts
+        return (self.numbers.rows if self.finite is None else self.finite) + self.not_finite or self.texts
 
     @property
     def rows(self) -> int:
         return self.filled + self.nulls
+
+    @property
+    def few_numbers(self) -> bool:
+        """Whether these are so few whole numbers that they are categories."""
+        values = self.numbers.values if self.type in INTEGERS else None
+        return values is not None and len(values) <= FEW_VALUES
 
     @property
     def words(self) -> float:
@@ -252,10 +259,8 @@ def _ignored(found: Found) -> Ignored | None:
 
 
 def _usual(found: Found) -> str:
-    if found.family == "number" and found.type in INTEGERS:
-        few = found.numbers.values
-        if found.refers or (few is not None and len(few) <= FEW_VALUES):
-            return "category"
+    if found.family == "number" and found.type in INTEGERS and (found.refers or found.few_numbers):
+        return "category"
     many = found.groups > min(MOST_VALUES, found.filled / 2)
     if found.family == "text" and found.words >= MANY_WORDS and many:
         return "words"

@@ -46,11 +46,14 @@ def named_as_key(name: str) -> bool:
     return _OF_A_KEY.search(_CAMEL.sub("_", name).lower().replace(" ", "_").replace(".", "_")) is not None
 
 
-def may_identify(found: Distribution, name: str) -> bool:
-    """Whether it is worth counting the different numbers in all rows.  ``found``: of the training rows."""
+def may_identify(found: Distribution, name: str, rows: int) -> bool:
+    """Whether it is worth counting the different numbers in all rows.
+
+    ``found`` has some of the training rows, and ``rows`` counts all that are not NULL.
+    """
     if found.rows < FEWEST_ROWS or found.constant or coincide(found) * NEARLY > found.rows:
         return False
-    return named_as_key(name) or pairs_by_chance(found) > MANY_PAIRS / 2
+    return named_as_key(name) or pairs_by_chance(found) * (rows / found.rows) ** 2 > MANY_PAIRS / 2
 
 
 def reason(found: Distribution, name: str, rows: int, different: int, consecutive: bool) -> str | None:

@@ -25,7 +25,7 @@ def reason(values: list[float], name: str = "x", share: float = 0.8) -> str | No
     """What is said of a column of these whole numbers, if the training rows are a share of all rows."""
     draw = random.Random(1)
     found = distribution([value for value in values if draw.random() < share])
-    if not identifiers.may_identify(found, name):
+    if not identifiers.may_identify(found, name, found.rows):
         return None
     consecutive = max(values) - min(values) + 1 == len(values)
     return identifiers.reason(found, name, len(values), len(set(values)), consecutive)

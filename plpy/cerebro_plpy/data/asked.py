@@ -11,7 +11,7 @@ from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import Sql, identifier, sql
 from cerebro_db.core.windows import Windows
 
 from ..database import lineage, relations
@@ -176,7 +176,7 @@ def sides(
         return source, others
     if split is None:
         return source, None
-    hashed = source.row_hash or splits.hash_of(split.by or key_of(db, source), splits.by_name)
+    hashed = splits.hash_of(split.by, splits.by_name) if split.by else splits.within_steps(hash_of_rows(db, source))
     condition = split.condition(db, source, hashed)
     both = (
         replace(source, condition=sql("NOT ({condition})", condition=condition)),
@@ -189,6 +189,11 @@ def sides(
                 hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",
             )
     return both
+
+
+def hash_of_rows(db: Database, source: Relation) -> Sql:
+    """The hash of what tells a row apart, 64 bits."""
+    return source.row_hash or splits.whole_hash_of(key_of(db, source), splits.by_name)
 
 
 def key_of(db: Database, source: Relation) -> list[Column]:

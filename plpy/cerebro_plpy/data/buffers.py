@@ -17,7 +17,7 @@ from ..database.access import Cursor, Database
 from ..database.relations import Relation
 from ..platform import RowsToPack
 from . import summary, surprises, unusable
-from .preparation import SourceVariable, expression, hashed
+from .preparation import SourceVariable, expression, hashed, shuffled
 from .summary import PackJob
 
 BATCH_BYTES = 4 << 20  # of rows fetched at a time
@@ -140,8 +140,8 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
 def _open(db: Database, job: PackJob) -> Cursor:
     """The rows, shuffled if there is a seed.
 
-    The order is that of a hash of the seed and of the packed columns, not of where a row lies: it is the same after a
-    dump and restore, and on PostgreSQL and Greenplum.
+    The order follows from a hash of what tells a row apart, or else of the packed columns, and not from where a row
+    lies: it is the same after a dump and restore, and on PostgreSQL and Greenplum.
     """
     names = list({column.name: None for variable in job.variables for column in variable.columns})
     alias = {name: sql("q.c{index}", index=index) for index, name in enumerate(names)}
@@ -150,8 +150,11 @@ def _open(db: Database, job: PackJob) -> Cursor:
     ]
     stored = [sql("s.{name} AS c{index}", name=identifier(name), index=index) for index, name in enumerate(names)]
     order = sql("$1")
-    for variable in job.variables:
-        order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
+    if job.row_hash is not None:
+        order = shuffled(job.row_hash, order)
+    else:
+        for variable in job.variables:
+            order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
     # Arrays, and windows, which are arrays, are large and take little to prepare.
     costly = job.rows >= MANY_ROWS and not any(variable.is_array for variable in job.variables)
     return platform.of(db).rows_to_pack(db, RowsToPack(job.source.rows, stored, values, order, job.seed, costly))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core.columns import NOTHING, POSSIBLE, Found, Ignored, Wish
@@ -45,7 +46,11 @@ def prepared(
             arrays.append(column)
         else:
             looked.append(_looked(column, family, asked))
-    goals = [_looked(column, family, asked) for column in asked.targets if (family := _known_family(column))]
+    goals = [
+        replace(_looked(column, family, asked), whole=True)
+        for column in asked.targets
+        if (family := _known_family(column))
+    ]
     most = max((wish.arguments.get("values", 0) for wish in asked.wishes.values()), default=0)
     both = statistics.of(db, training, looked + goals, max(most, deciding.MOST_VALUES))
     found = both[: len(looked)]
@@ -96,7 +101,10 @@ def _require_known(db: Database, found: Found, feature: Feature) -> None:
 
 def _looked(column: Column, family: str, asked: AskedColumns) -> Looked:
     as_text = statistics.as_text(family, asked.wish(column))
-    return Looked(column, family, as_text, column.name in asked.keys, column.name in asked.references)
+    refers = column.name in asked.references
+    # What the user wishes, and what refers to other rows, may become categories with few rows each.
+    whole = refers or column.name in asked.keys_below or column.name in asked.wishes
+    return Looked(column, family, as_text, column.name in asked.keys, refers, whole)
 
 
 def _known_family(column: Column) -> str | None:

@@ -8,7 +8,6 @@ of one row says nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.columns import Found
@@ -19,8 +18,8 @@ from cerebro_db.core.sql_types import SqlType
 
 from ..database.access import Database
 from ..database.relations import Relation
-from . import features, splits, statistics
-from .asked import AskedColumns, family_of, key_of
+from . import features, sample, statistics
+from .asked import AskedColumns, family_of
 from .preparation import SourceVariable, label_text
 from .statistics import Looked
 
@@ -54,7 +53,7 @@ def tell(
             looked.append((Looked(column, family, statistics.as_text(family, asked.wish(column))), one))
     if not looked:
         return
-    rows = sampled(db, training, max(one.rows for _, one in looked))
+    rows = sample.of(db, training, max(one.rows for _, one in looked), SAMPLE)
     for out in outs:
         if out.is_array:
             continue
@@ -64,17 +63,6 @@ def tell(
                 hint="If new rows will not have it before the target is known, leave it out: prepare =>"
                 f""" '{{"{leak.column}": "ignore"}}'.""",
             )
-
-
-def sampled(db: Database, training: Relation, rows: int) -> Relation:
-    """Some of the rows, always the same; those for validation have the lowest hashes."""
-    if rows <= 2 * SAMPLE:
-        return training
-    hashed = training.row_hash or splits.hash_of(key_of(db, training), splits.by_name)
-    above = sql("{hashed} >= {low}", hashed=hashed, low=int(splits.STEPS * (1 - SAMPLE / rows)))
-    if training.condition is not None:
-        above = sql("({condition}) AND {above}", condition=training.condition, above=above)
-    return replace(training, condition=above)
 
 
 def _group(looked: Looked, found: Found) -> Sql:

@@ -25,7 +25,7 @@ from ..platform import DistributionRule
 from ..sessions import warm_up
 from . import agreement, buffers, by_name, copied, labels, pack_plain, row_weights, splits, variables, windowed
 from . import folds as folding
-from .asked import AskedColumns, asked_for, key_of, sides, split_of
+from .asked import AskedColumns, asked_for, hash_of_rows, key_of, sides, split_of
 from .choosing import prepared
 from .folds import Folds
 from .pack_arguments import PackArguments
@@ -137,6 +137,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         windows=windows,
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
         key=key,
+        row_hash=None if windows else hash_of_rows(db, training),
     )
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)
@@ -150,10 +151,10 @@ def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
         return source
     others = (wanted.weight, split.stratify)
     columns = [*asked.used, *split.by, *(column for column in others if column is not None)]
-    key = split.by or key_of(db, source)
-    if not copied.is_worth_it(db, source, columns, costly=len(key) > splits.FEW_COLUMNS):
+    costly = len(split.by or key_of(db, source)) > splits.FEW_COLUMNS
+    if not copied.is_worth_it(db, source, columns, costly):
         return source
-    return copied.with_hashes(db, source, columns, splits.hash_of(key, splits.by_name))
+    return copied.with_hashes(db, source, columns, hash_of_rows(db, source))
 
 
 def _windows(sequence: str | None, present: dict[str, Column], source: Relation) -> Windows | None:
@@ -199,6 +200,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         geometry=pack_plain.geometry_of(ins + outs, rows, count, trained.buffer_size),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),
         seed=None,
+        row_hash=None,
         partitions=[],
     )
     buffers.write(db, job)

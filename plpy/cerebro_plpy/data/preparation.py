@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
+from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.preparation import (
     AsIs,
@@ -37,6 +38,7 @@ from . import features
 SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
 NUMBERS = (*SMALL, "bigint", *REALS)
+WITH_NUMBERS = ("number", "money", "interval", "date", "time", "boolean")  # families
 MOMENTS = (WITH_ZONE, "tstzrange", "tstzmultirange")
 
 Alias = Callable[[Column], Sql]  # how a query names a column
@@ -197,38 +199,45 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
             "coalesce(pg_catalog.hashtextextended({label}, {seed}), {seed})", label=_label(variable, alias), seed=seed
         )
     if variable.preparation.features and not variable.gathered:
-        return hash_of_any(variable.columns, alias, seed)
+        return shuffled(hash_of_row(variable.columns, alias), seed)
+    if variable.is_array:  # a NULL has no hash
+        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(alias(variable.columns[0]), seed), seed=seed)
     if isinstance(variable.preparation, Weight):
         return _hash_of_array(_weight(variable, alias), seed)
-    if variable.is_array:
-        return _hash_of_array(alias(variable.columns[0]), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
     return _hash_of_array(sql("ARRAY[{parts}]", parts=joined(", ", parts)), seed)
-
-
-def hash_of_any(columns: Sequence[Column], alias: Alias, seed: Sql) -> Sql:
-    """The hash of columns of any types, NULL included: of arrays, of all numbers, and of the others as texts."""
-    elements: tuple[list[Sql], list[Sql]] = ([], [])
-    for column in columns:
-        if column.element in NUMBERS:
-            seed = _hash_of_array(alias(column), seed)
-        elif column.type in NUMBERS and column.type != "boolean":
-            elements[0].append(features.number(column, alias(column)))
-        else:
-            elements[1].append(features.text(column, alias(column)))
-    for numbers_or_texts in elements:
-        if numbers_or_texts:
-            seed = _hash_of_array(sql("ARRAY[{parts}]", parts=joined(", ", numbers_or_texts)), seed)
-    return seed
 
 
 def _hash_of_array(array: Sql, seed: Sql) -> Sql:
     """The seed is no argument of the inner hash: PostgreSQL's hash of an array of NULLs would not depend on it."""
     return sql(
-        "coalesce(pg_catalog.hashint8extended(pg_catalog.hash_array_extended({array}, 0), {seed}), {seed})",
-        array=array,
-        seed=seed,
+        "pg_catalog.hashint8extended(pg_catalog.hash_array_extended({array}, 0), {seed})", array=array, seed=seed
     )
+
+
+def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
+    """A 64-bit number made of columns of any types: of arrays, of all that has a number, and of the others as texts."""
+    arrays: list[Sql] = []
+    numbers: list[Sql] = []
+    texts: list[Sql] = []
+    for column in columns:
+        if column.element in NUMBERS:
+            arrays.append(alias(column))
+        elif column.element is None and family_of(column.type, column.category, None) in WITH_NUMBERS:
+            numbers.append(features.number(column, alias(column)))
+        else:
+            texts.append(features.text(column, alias(column)))
+    arrays += [sql("ARRAY[{parts}]", parts=joined(", ", parts)) for parts in (numbers, texts) if parts]
+    hashes = [
+        sql("coalesce(pg_catalog.hash_array_extended({array}, {seed}), 0)", array=array, seed=seed)
+        for seed, array in enumerate(arrays, 17)
+    ]
+    return sql("({hashes})", hashes=joined(" # ", hashes))
+
+
+def shuffled(hashed: Sql, seed: Sql) -> Sql:
+    """A number in whose order rows with these hashes are mixed.  The hash of a bigint has 32 bits: too few for rows."""
+    return sql("pg_catalog.hashfloat8extended({hashed}::double precision, {seed})", hashed=hashed, seed=seed)
 
 
 def label_text(value: Sql, label_type: SqlType) -> Sql:

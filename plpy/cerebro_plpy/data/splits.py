@@ -97,13 +97,21 @@ class Split:
 
 def hash_of(columns: Sequence[Column], alias: Alias) -> Sql:
     """A number from 0 to STEPS - 1."""
-    if len(columns) <= FEW_COLUMNS:
-        # Texts of several columns: the length of each tells them apart.
-        texts = [features.text(column, alias(column)) for column in columns]
-        spelled = joined(" || ", (sql("COALESCE(length({one}) || ':' || {one}, '-')", one=one) for one in texts))
-        hashed = sql("pg_catalog.hashtextextended({spelled}, 17)", spelled=spelled)
-    else:
-        hashed = preparation.hash_of_any(columns, alias, sql("17"))
+    return within_steps(whole_hash_of(columns, alias))
+
+
+def whole_hash_of(columns: Sequence[Column], alias: Alias) -> Sql:
+    """A number of 64 bits."""
+    if len(columns) > FEW_COLUMNS:
+        return preparation.hash_of_row(columns, alias)
+    # Texts of several columns: the length of each tells them apart.
+    texts = [features.text(column, alias(column)) for column in columns]
+    spelled = joined(" || ", (sql("COALESCE(length({one}) || ':' || {one}, '-')", one=one) for one in texts))
+    return sql("pg_catalog.hashtextextended({spelled}, 17)", spelled=spelled)
+
+
+def within_steps(hashed: Sql) -> Sql:
+    """A number from 0 to STEPS - 1 that is made of a hash of 64 bits."""
     return sql("({hashed} & {mask})", hashed=hashed, mask=STEPS - 1)
 
 

@@ -16,7 +16,7 @@ from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary
 from cerebro_db.core.packed_summary import of as columns_of
 from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
 
@@ -56,6 +56,7 @@ class PackJob:
     weight: SourceVariable | None = None
     fold: SourceVariable | None = None
     key: str | None = None  # the column that identifies a row, if one does
+    row_hash: Sql | None = None  # of what tells a row apart, 64 bits; None: the order follows from the packed columns
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
 
     @property

@@ -17,7 +17,7 @@ from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
 from ..data import packed
-from ..data.preparation import hash_of_any
+from ..data.preparation import hash_of_row, shuffled
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
@@ -164,9 +164,8 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: in
     others = joined("", (sql("a.{name}, ", name=identifier(one)) for one in present if one != name))
 
     def numbered(order: int) -> Sql:
-        place = hash_of_any(
-            list(present.values()), lambda one: sql("q.{name}", name=identifier(one.name)), sql("{n}", n=order)
-        )
+        hashed = hash_of_row(list(present.values()), lambda one: sql("q.{name}", name=identifier(one.name)))
+        place = shuffled(hashed, sql("{n}", n=order))
         return sql("row_number() OVER (ORDER BY {place}) AS {number}", place=place, number=NUMBER)
 
     return sql(

@@ -603,6 +603,77 @@ def test_a_large_table_without_a_key_is_copied_once(visits: Lab) -> None:
     assert not visits("SELECT relname FROM pg_class WHERE relname ~ '^rows_[0-9a-f]{12}$'")
 
 
+# -- large tables ------------------------------------------------------------------------------------------------
+
+MANY = 120_000  # rows: a sample of them tells about most columns
+LARGE = f"""
+CREATE TABLE sampled AS SELECT i AS number, sin(i) * 10 + 50 AS wave, CASE WHEN i <> 77 THEN cos(i)::real END AS gap,
+  CASE WHEN i = 4242 THEN 1e6 ELSE i % 1009 / 10.0 END AS spike, (i * 7919::bigint % 50021)::integer AS drawn,
+  (i * 7919::bigint % 1000003)::integer AS given,
+  CASE WHEN i = 99 THEN 9 ELSE i % 3 END AS few, timestamp '2020-01-01' + i % 3001 * interval '1 day'
+  + CASE WHEN i = 4711 THEN interval '1 hour' ELSE '0' END AS at,
+  CASE WHEN i = 5 THEN NULL ELSE 'user ' || i % 5003 END AS login, CASE WHEN i = 8 THEN 'once' ELSE 'kind ' || i % 7 END
+  AS kind, 'a text of ' || i || ' words' AS note, i % 2 AS y FROM generate_series(1, {MANY}) i
+"""
+
+
+@pytest.fixture(scope="module")
+def large(place: Lab) -> Lab:
+    place(LARGE)
+    place("ALTER TABLE sampled ADD PRIMARY KEY (number)")
+    return place
+
+
+def test_a_sample_tells_about_columns_with_many_values(large: Lab) -> None:
+    """What only one row has is found, too: a NULL, an extreme, a time of day, a rare value."""
+    said = packed(large, "sampled_packed", "y", "sampled", validation=0, seed=1, segments=2)
+    assert any("'given' is ignored: its numbers are different in every row" in line for line in said)
+    became = {name: one["parameters"] for name, one in columns_of(large, "sampled_packed").items()}
+    assert {name: one["missing"] for name, one in became.items() if "missing" in one} == {
+        "wave": False, "gap": True, "spike": False, "drawn": False, "at": False,
+    }  # fmt: skip
+    rows = np.array(large("SELECT wave::float8, drawn::float8 FROM sampled"))
+    for place, name in enumerate(("wave", "drawn")):
+        assert abs(became[name]["mean"] - rows[:, place].mean()) < 0.02 * rows[:, place].std()
+        assert abs(became[name]["deviation"] / rows[:, place].std() - 1) < 0.02
+    assert became["spike"]["transform"] != "standard"  # as the one row far away demands
+    assert "day" in became["at"]["cycles"]
+    assert became["few"]["values"] == ["1", "2", "0"] and became["few"]["rare"] == ["9"]
+    assert sorted(became["kind"]["values"]) == [f"kind {i}" for i in range(7)] and became["kind"]["rare"] == ["once"]
+    assert became["login"]["buckets"] > 0 and len(became["login"]["values"]) == 1000
+    assert became["note"]["length"] == 16
+
+
+def test_a_value_that_is_not_finite_is_found_beside_a_sample(large: Lab) -> None:
+    large("CREATE VIEW spoiled AS SELECT number, CASE WHEN number = 3 THEN 'NaN' ELSE wave END AS wave, y FROM sampled")
+    error = refused(large, "spoiled_packed", target="y", source="spoiled", validation=0)
+    assert f"column 'wave' is NaN or infinite in 1 of {MANY} rows" in str(error)
+
+
+def test_rows_of_few_kinds_are_all_counted(large: Lab) -> None:
+    """Rows with the same values have the same hash: a sample of them could be of one kind."""
+    large(
+        "CREATE TABLE repeated AS SELECT k * k AS a, k / 7.0 AS b, k % 5 AS c, k % 3 AS d, 'k' || k AS e, k % 2 AS y"
+        f" FROM (SELECT i % 40 AS k FROM generate_series(1, {MANY}) i) kinds"
+    )
+    packed(large, "repeated_packed", "y", "repeated", validation=0, seed=1, segments=2)
+    became = columns_of(large, "repeated_packed")
+    squares = np.arange(40) ** 2
+    assert became["a"]["parameters"]["mean"] == pytest.approx(squares.mean(), rel=1e-4)
+    assert became["a"]["parameters"]["deviation"] == pytest.approx(squares.std(), rel=1e-4)
+
+
+def test_a_sample_is_the_same_in_a_copy_of_the_rows(large: Lab) -> None:
+    if large.greenplum:
+        pytest.skip("rows have no order there, and are not copied")
+    large("CREATE TABLE keyless AS SELECT * FROM sampled; CREATE VIEW keyless_view AS SELECT * FROM keyless")
+    for name, source in (("kept", "keyless"), ("seen", "keyless_view")):
+        packed(large, f"{name}_packed", "y", source, seed=1, segments=2)
+    for part in ("", "_validation"):
+        kept, seen = (large.value(f"SELECT layout FROM {name}_packed{part}_summary") for name in ("kept", "seen"))
+        assert kept == seen
+
+
 def test_a_user_who_may_not_make_temporary_tables_packs_a_large_table(visits: Lab) -> None:
     visits("CREATE TABLE wide_open AS SELECT i AS n, i % 100 AS size, i % 3 AS y FROM generate_series(1, 50000) i")
     database, user = visits("SELECT current_database(), current_user")[0]
