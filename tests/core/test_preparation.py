@@ -303,7 +303,10 @@ def test_what_columns_become_together() -> None:
     codes = applied("categories", [TEXT], PREPARED[1])
     assert (codes.dtype, codes.shape, codes.wire_dtype) == ("uint8", (1,), "int32")
     assert CITY.codes == {"Rome": 1, "D'Oh": 2, "Bonn": 3} and CITY.size == 4
-    assert '\'{"Rome": 1, "D\'\'Oh": 2, "Bonn": 3}\'::pg_catalog.jsonb' in shown(expression(codes, alias))
+    assert "WHEN 'Rome' THEN 1 WHEN 'D''Oh' THEN 2 WHEN 'Bonn' THEN 3 END" in shown(expression(codes, alias))
+    many = CategoryFeature("text", TEXT_TYPE, ("Rome", "D'Oh", *map(str, range(30))), (), 0, "notice")
+    looked_up = shown(expression(applied("categories", [TEXT], Categories((many,))), alias))
+    assert '\'{"Rome": 1, "D\'\'Oh": 2, "0": 3, ' in looked_up and "::pg_catalog.jsonb" in looked_up
     wide = Categories((CategoryFeature("text", TEXT_TYPE, tuple(map(str, range(300))), (), 0, "notice"),))
     assert applied("categories", [TEXT], wide).dtype == "int16"
 

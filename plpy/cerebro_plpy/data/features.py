@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from cerebro_db.core.distributions import limits
 from cerebro_db.core.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
-from cerebro_db.core.sql import Sql, literal, number_array, sql
+from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.sql_types import BUILT_IN, WITH_ZONE
 
 from ..database.relations import Column
@@ -22,6 +22,7 @@ REALS = ("real", "double precision", "numeric")
 WITHOUT_ZONE = BUILT_IN - {WITH_ZONE}
 NOT_FINITE = sql("('NaN', 'Infinity', '-Infinity')")
 DAY = 86400
+FEW_CODES = 16
 PERIODS: dict[
     str, tuple[Callable[[Sql], Sql], int]
 ] = {  # the cycles of a date: how far within its cycle a moment is, and how long the cycle is
@@ -54,12 +55,17 @@ def moment(column: Column, value: Sql) -> Sql:
     """A date or time as a timestamp; NULL if it is infinite."""
     if column.type == "time without time zone":
         return value
-    inside = (
-        sql("{value} AT TIME ZONE 'UTC'", value=value)
-        if column.type == "timestamp with time zone"
-        else sql("{value}::timestamp", value=value)
-    )
+    inside = _timestamp(column, value)
     return sql("CASE WHEN pg_catalog.isfinite({value}) THEN {inside} END", value=value, inside=inside)
+
+
+def _timestamp(column: Column, value: Sql) -> Sql:
+    """A date or time as a timestamp, which may be infinite."""
+    if column.type == "time without time zone":
+        return value
+    if column.type == "timestamp with time zone":
+        return sql("({value} AT TIME ZONE 'UTC')", value=value)
+    return sql("{value}::timestamp", value=value)
 
 
 def may_hold_moments(column: Column) -> bool:
@@ -165,7 +171,7 @@ def _array(values: tuple[float, ...] | list[float]) -> Sql:
 
 
 def _date(feature: DateFeature, column: Column, value: Sql) -> list[Sql]:
-    when = sql("({moment})", moment=moment(column, value))
+    when = _timestamp(column, value)  # one that is infinite has no place in a cycle: NULL
     elements = []
     for cycle in feature.cycles:
         position, length = PERIODS[cycle]
@@ -180,7 +186,9 @@ def _date(feature: DateFeature, column: Column, value: Sql) -> list[Sql]:
         elements.append(
             sql("(({days} - {start}) / {deviation} - 1)::real", days=days, start=start, deviation=feature.deviation)
         )
-    return [*elements, sql("({when} IS NULL)::integer::real", when=when)] if feature.missing else elements
+    if not feature.missing:
+        return elements
+    return [*elements, sql("(({moment}) IS NULL)::integer::real", moment=moment(column, value))]
 
 
 def code(feature: Feature, column: Column, value: Sql) -> Sql:
@@ -198,9 +206,23 @@ def code(feature: Feature, column: Column, value: Sql) -> Sql:
 
 
 def _looked_up(feature: CategoryFeature, spelled: Sql) -> Sql:
-    """The code of a listed value, else NULL.  A key of a jsonb is found by binary search."""
-    codes = literal(json.dumps(feature.codes, ensure_ascii=False))
-    return sql("({codes}::pg_catalog.jsonb OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=codes, spelled=spelled)
+    """The code of a listed value, else NULL.  A key of a jsonb is found by binary search; few values are compared."""
+    if not feature.codes:
+        return sql("NULL::integer")
+    if len(feature.codes) <= FEW_CODES:
+        cases = (sql("WHEN {value} THEN {code}", value=literal(one), code=code) for one, code in feature.codes.items())
+        return sql("CASE {spelled} {cases} END", spelled=spelled, cases=joined(" ", cases))
+    return sql("({codes} OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=_codes(feature), spelled=spelled)
+
+
+def _is_listed(feature: CategoryFeature, spelled: Sql) -> Sql:
+    if len(feature.codes) <= FEW_CODES:
+        return sql("{looked_up} IS NOT NULL", looked_up=_looked_up(feature, spelled))
+    return sql("COALESCE(pg_catalog.jsonb_exists({codes}, {spelled}), false)", codes=_codes(feature), spelled=spelled)
+
+
+def _codes(feature: CategoryFeature) -> Sql:
+    return sql("{codes}::pg_catalog.jsonb", codes=literal(json.dumps(feature.codes, ensure_ascii=False)))
 
 
 def _bucket(spelled: Sql, buckets: int) -> Sql:
@@ -225,8 +247,8 @@ def is_unknown(feature: Feature, column: Column, value: Sql) -> Sql | None:
     """The condition for a category that training has not seen; None if there is no such value."""
     if not isinstance(feature, CategoryFeature) or feature.buckets:
         return None
-    spelled = text(column, value)
-    return sql("{value} IS NOT NULL AND {looked_up} IS NULL", value=value, looked_up=_looked_up(feature, spelled))
+    listed = _is_listed(feature, text(column, value))
+    return sql("{value} IS NOT NULL AND NOT ({listed})", value=value, listed=listed)
 
 
 def is_not_finite(feature: Feature, column: Column, value: Sql) -> Sql | None:
