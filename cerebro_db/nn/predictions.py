@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from cerebro_db.core.metrics import LEAST_PROBABILITY
-from cerebro_db.core.protocol import Calibrated, Predict, Predicted, PredictedOutput
-from cerebro_db.nn.programs import Programs
+from cerebro_db.core.protocol import BestClasses, Calibrated, Predict, Predicted, PredictedMore, PredictedOutput
+from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset, slabs
 
 LARGEST_BATCH = 1024
@@ -19,6 +20,29 @@ BATCH_BYTES = 8 << 20
 
 def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
     """Apply the order's model to the rows, and write output n to the file OUT.n."""
+    ready, found = _outputs(programs, order, dataset, listen)
+    outputs = []
+    for number, values in enumerate(found):
+        output, numbers = _answer(order.best, number, values)
+        numbers.tofile(f"{order.out}.{number}")
+        outputs.append(output)
+    return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
+
+
+def predict_more(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> PredictedMore:
+    """As ``predict``, with the answers themselves instead of files."""
+    answers = [
+        _answer(order.best, number, values)
+        for number, values in enumerate(_outputs(programs, order, dataset, listen)[1])
+    ]
+    return PredictedMore(
+        [output for output, _ in answers], [base64.b64encode(numbers.tobytes()).decode() for _, numbers in answers]
+    )
+
+
+def _outputs(
+    programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]
+) -> tuple[ReadyProgram, list[np.ndarray]]:
     ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
     row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
     batch_size = max(1, min(LARGEST_BATCH, BATCH_BYTES // max(1, row_bytes)))
@@ -33,28 +57,23 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
                 parts.append(part)
             speed.measured(math.ceil(slab.rows / batch_size), time.monotonic() - started)
             listen()
-    outputs = []
-    for number, (parts, shape) in enumerate(zip(found, ready.program.outputs)):
-        values = np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
-        path, best = f"{order.out}.{number}", order.best
-        labels = best.labels[number] if best else None
-        ranked_by = best.ranks if best else None
-        calibrated = best.calibrated[number] if best and best.calibrated else None
-        outputs.append(
-            write(path, values) if labels is None else write_best(path, values, labels, ranked_by, calibrated)
-        )
-    return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
+    return ready, [
+        np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
+        for parts, shape in zip(found, ready.program.outputs)
+    ]
 
 
-def write(path: str, values: np.ndarray) -> PredictedOutput:
-    """The values as they are."""
-    values.astype("<f4", copy=False).tofile(path)
-    return PredictedOutput(shape=list(values.shape[1:]))
+def _answer(best: BestClasses | None, number: int, values: np.ndarray) -> tuple[PredictedOutput, np.ndarray]:
+    """What is answered for an output with this number, and its numbers."""
+    labels = best.labels[number] if best else None
+    if best is None or labels is None:
+        return PredictedOutput(shape=list(values.shape[1:])), values.astype("<f4", copy=False)
+    return best_classes(values, labels, best.ranks, best.calibrated[number] if best.calibrated else None)
 
 
-def write_best(
-    path: str, values: np.ndarray, labels: int, most: int | None, calibrated: Calibrated | None = None
-) -> PredictedOutput:
+def best_classes(
+    values: np.ndarray, labels: int, most: int | None, calibrated: Calibrated | None = None
+) -> tuple[PredictedOutput, np.ndarray]:
     """First the best class of each row, then the second best class of each row and so on; then their probabilities.
 
     One unit for two classes gives the probability of the second class.
@@ -69,8 +88,7 @@ def write_best(
             scores = probabilities * np.array(calibrated.weights)
     classes = ranked(scores, most)
     chosen = np.take_along_axis(probabilities, classes, 1)
-    np.stack([classes.T, chosen.T]).astype("<f4").tofile(path)
-    return PredictedOutput(ranks=classes.shape[1])
+    return PredictedOutput(ranks=classes.shape[1]), np.stack([classes.T, chosen.T]).astype("<f4")
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

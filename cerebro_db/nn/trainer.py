@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import platform
 import resource
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from cerebro_db.core.protocol import (
     Order,
     Predict,
     Predicted,
+    PredictedMore,
+    PredictMore,
     Progress,
     RehearseFusion,
     Rest,
@@ -71,6 +74,7 @@ class Trainer:
         self._opened: Programs | None = None  # once the engine is started
         self._datasets: dict[str, Dataset] = {}
         self._visits = 0
+        self._predicts: Predict | None = None  # the last order, if its weights are held
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             StartEngine: self.start_engine,
             LoadRows: self.load_rows,
@@ -83,6 +87,7 @@ class Trainer:
             Evaluate: self.evaluate,
             MergeMetrics: self.merge_metrics,
             Predict: self.predict,
+            PredictMore: self.predict_more,
             Suggest: self.suggest,
             Rest: self.rest,
             Wake: self.wake,
@@ -96,6 +101,8 @@ class Trainer:
                 raise InvalidArgument(f"a trainer takes no order {order.name!r}")
             if self._opened is None and not isinstance(order, StartEngine):
                 raise WrongState(f"the first order to a trainer has to be {StartEngine.name}")
+            if not isinstance(order, (PredictMore, Rest, Wake)):
+                self._predicts = None
             custom_functions.learn(getattr(order, "functions", None) or ())
             return method(order)
         except Exception as error:
@@ -243,7 +250,23 @@ class Trainer:
             assert order.inputs is not None and order.files is not None
             layout = {"inputs": [asdict(column) for column in order.inputs], "outputs": []}
             dataset = Dataset(layout, order.rows, order.files, packed=False)
-        return predictions.predict(self._programs, order, dataset, self._listen)
+        answer = predictions.predict(self._programs, order, dataset, self._listen)
+        if answer.holds and order.inputs is not None:
+            self._predicts = replace(order, state=replace(order.state, path=None))
+        return answer
+
+    def predict_more(self, order: PredictMore) -> PredictedMore:
+        last = self._predicts
+        if last is None:
+            raise WrongState("the trainer holds the weights of no prediction")
+        assert last.inputs is not None
+        if len(order.values) != len(last.inputs):
+            raise InvalidArgument(f"a model of {len(last.inputs)} inputs cannot predict rows of {len(order.values)}")
+        layout = {"inputs": [asdict(column) for column in last.inputs], "outputs": []}
+        values = {one.name: base64.b64decode(its) for one, its in zip(last.inputs, order.values)}
+        return predictions.predict_more(
+            self._programs, last, Dataset(layout, order.rows, values, packed=False), self._listen
+        )
 
     # -- parts -------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def run(confined: Sequence[str], gpu: bool) -> None:
                 continue
             if isinstance(order, protocol.Rest):
                 rest(order.seconds, order.folders or [])
-            elif isinstance(order, protocol.Predict) and order.rest is not None:
+            elif isinstance(order, (protocol.Predict, protocol.PredictMore)) and order.rest is not None:
                 rest(order.rest, order.folders or [])
 
 

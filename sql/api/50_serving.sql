@@ -31,12 +31,15 @@ COMMENT ON FUNCTION cerebro._bytes_smallints(bytea) IS
 'As _bytes_array, for smallint[].';
 
 CREATE OR REPLACE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
-SELECT CASE WHEN octet_length($1) % 4 = 0 THEN
-       -- the header of a real[] with that many elements, and then the numbers
-       cerebro._bytes_array(substring(cerebro._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
-       END
-$sql$;
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $plpgsql$
+BEGIN  -- in PL/pgSQL, which keeps the plan for the next query of the session
+    RETURN CASE WHEN octet_length($1) % 4 = 0 THEN
+        -- the header of a real[] with that many elements, and then the numbers
+        cerebro._bytes_array(
+            substring(cerebro._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
+        END;
+END
+$plpgsql$;
 COMMENT ON FUNCTION cerebro._reals(bytea) IS
 'Converts numbers of four bytes each (float32, in the byte order of the machine) to an array.';
 

@@ -123,16 +123,18 @@ def test_classes_are_ranked_as_sql_would(values: np.ndarray, most: int | None) -
     assert found.tolist() == [sql_order(row)[:most] for row in values.tolist()]
 
 
-def test_answers_lie_rank_by_rank(tmp_path: Path) -> None:
+def test_answers_lie_rank_by_rank() -> None:
     values = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], "f4")
-    assert predictions.write_best(str(tmp_path / "two"), values, 3, 2) == PredictedOutput(ranks=2)
-    written = np.fromfile(tmp_path / "two", "<f4").reshape(2, 2, 2)
+    output, numbers = predictions.best_classes(values, 3, 2)
+    written = np.frombuffer(numbers.tobytes(), "<f4").reshape(2, 2, 2)
+    assert output == PredictedOutput(ranks=2)
     assert written[0].tolist() == [[1, 0], [2, 2]]
     assert written[1].tolist() == values[[0, 1], [[1, 0], [2, 2]]].tolist()
 
 
-def test_one_unit_for_two_classes_is_the_second(tmp_path: Path) -> None:
+def test_one_unit_for_two_classes_is_the_second() -> None:
     values = np.array([[0.25], [0.75]], "f4")
     for labels, expected in ((2, [[0, 1], [0.75, 0.75]]), (1, [[0, 0], [0.25, 0.75]])):
-        assert predictions.write_best(str(tmp_path / "one"), values, labels, 1) == PredictedOutput(ranks=1)
-        assert np.fromfile(tmp_path / "one", "<f4").reshape(2, 2).tolist() == expected
+        output, numbers = predictions.best_classes(values, labels, 1)
+        assert output == PredictedOutput(ranks=1)
+        assert numbers.reshape(2, 2).tolist() == expected

@@ -214,6 +214,14 @@ class Predicted:
 
 
 @dataclass(frozen=True)
+class PredictedMore:
+    """The answers for a few more rows."""
+
+    outputs: list[PredictedOutput]  # one entry per output of the model
+    values: list[str]  # for each output, what its file would have, in base64
+
+
+@dataclass(frozen=True)
 class ServerFacts:
     """What a process of the server reports about itself and its machine."""
 

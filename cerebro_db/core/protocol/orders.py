@@ -25,6 +25,7 @@ from .answers import (
     MetricsMerged,
     MetricStates,
     Predicted,
+    PredictedMore,
     RowsLoaded,
     Suggested,
     Trained,
@@ -264,6 +265,22 @@ class Predict(Order[Predicted], route=Route.TO_TRAINER):
         require(self.rest is None or 0 < self.rest <= LONGEST_REST, f"a trainer cannot rest for {self.rest} seconds")
         given = self.inputs is not None and self.files is not None
         require(given != (self.handle is not None), "a prediction needs a handle, or inputs and files")
+
+
+@dataclass(frozen=True)
+class PredictMore(Order[PredictedMore], route=Route.TO_TRAINER):
+    """Apply the model of the last prediction, whose weights the trainer holds, to a few more rows.
+
+    Rows and answers are part of the messages: for few bytes, files take longer than the prediction.
+    """
+
+    rows: int  # number of rows
+    values: list[str]  # for each input of that prediction, what its file would have, in base64
+    rest: Optional[int] = None  # as of Predict
+    folders: Optional[list[str]] = None  # as of Predict
+
+    def __post_init__(self) -> None:
+        require(self.rest is None or 0 < self.rest <= LONGEST_REST, f"a trainer cannot rest for {self.rest} seconds")
 
 
 @dataclass(frozen=True)

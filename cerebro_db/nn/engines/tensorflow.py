@@ -143,6 +143,17 @@ class TensorFlowProgram(KerasProgram):
         values = [one.value for one in variables]
         return [np.asarray(read(resource=one.handle, dtype=one.dtype).numpy()) for one in values]
 
+    def put_back(self) -> Callable[[], None]:
+        written = [*self._written_by_calls, *(self._state[place] for place in self._averages)]
+        kept = [value.tobytes() for value in self.values_of(written)]
+
+        def put() -> None:
+            for variable, value, before in zip(written, self.values_of(written), kept):
+                if value.tobytes() != before:
+                    self._assign([variable], [np.frombuffer(before, value.dtype).reshape(value.shape)])
+
+        return put
+
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         self.touched()
         self._assign(self._state, values)

@@ -21,11 +21,17 @@ START = 4  # an array's length is left out of the file, but counted in the place
 Shape = tuple[int, ...]
 
 
-def opened(path: str, rows: int, variable: dict[str, Any]) -> np.ndarray:
-    """The values of so many arrays, in the variable's shape; BadData if the arrays do not fit the variable."""
-    if not os.path.getsize(path):  # an empty file cannot be mapped
+def opened(source: str | bytes, rows: int, variable: dict[str, Any]) -> np.ndarray:
+    """The values of so many arrays, in the variable's shape; BadData if the arrays do not fit the variable.
+
+    ``source``: the path of the file, or what it would have.
+    """
+    if not (len(source) if isinstance(source, bytes) else os.path.getsize(source)):  # an empty file cannot be mapped
         raise _unusable(variable, "a NULL")
-    payload = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
+    if isinstance(source, bytes):
+        payload = np.frombuffer(source, np.uint8)
+    else:
+        payload = np.memmap(source, np.uint8, mode="r").view(np.ndarray)
     values = _elements(payload, rows, variable)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,10 @@ GROWTH = 8  # largest ratio of a slab to the slab before
 class Dataset:
     """The inputs and outputs of one partition, as read-only arrays over mapped files."""
 
-    def __init__(self, layout: dict[str, Any], rows: int, files: dict[str, str], packed: bool = True) -> None:
+    def __init__(
+        self, layout: dict[str, Any], rows: int, files: Mapping[str, str | bytes], packed: bool = True
+    ) -> None:
+        """``files``: by variable, the path of a file; of rows that are not packed also what the file would have."""
         self.layout = layout
         self.rows = rows
         self.inputs = [
@@ -45,7 +48,9 @@ class Dataset:
         self.outputs = [_mapped(variable, rows, files) for variable in layout["outputs"]] if with_outputs else []
         self.columns = self.inputs + self.outputs
         self.folds = next((_mapped(fold, rows, files).ravel() for fold in layout.get("fold", ())), None)
-        self.from_disk = self.bytes > SLAB_FROM_DISK and not any(path.startswith(MEMORY) for path in files.values())
+        self.from_disk = self.bytes > SLAB_FROM_DISK and not any(
+            isinstance(path, str) and path.startswith(MEMORY) for path in files.values()
+        )
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
 
@@ -78,7 +83,7 @@ class Dataset:
         return sum(array.nbytes for array in self.columns)
 
 
-def _mapped(variable: dict[str, Any], rows: int, files: dict[str, str]) -> np.ndarray:
+def _mapped(variable: dict[str, Any], rows: int, files: Mapping[str, str | bytes]) -> np.ndarray:
     name, shape = variable["name"], (rows, *variable["shape"])
     if variable["dtype"] not in ITEM_BYTES:
         raise InvalidArgument(f"column {name} has type {variable['dtype']}; known are {', '.join(ITEM_BYTES)}")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable, Optional
 
 from cerebro_db.core.errors import BadData, InvalidArgument, TrainerFailed
-from cerebro_db.core.protocol import BeginPrediction, CustomFunction, Predict, Predicted, PredictedOutput, StateRef
+from cerebro_db.core.protocol import (
+    BeginPrediction,
+    CustomFunction,
+    Predict,
+    Predicted,
+    PredictedOutput,
+    PredictMore,
+    StateRef,
+)
 
 # The columns of the type cerebro._prediction: output, rank, classes, and numbers (both as float32).
 Answer = tuple[int, Optional[int], Optional[bytes], bytes]
+
+Output = tuple[PredictedOutput, bytes]  # what a trainer says of an output, and its numbers
+
+FEW_BYTES = 64 << 10  # of rows; more of them travel sooner through files
 
 
 class SegmentPrediction:
@@ -24,17 +37,20 @@ class SegmentPrediction:
         functions: list[CustomFunction],
         obey: Callable[[Predict], Predicted],
         *,
+        obey_more: Callable[[PredictMore], list[Output] | None],
         is_sure: Callable[[], bool],
         renew: Callable[[], bool],
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict.
 
+        ``obey_more``: the same for a few rows more, or None if the trainer does not hold the weights.
         ``is_sure``: whether the trainer cannot end its rest just now; ``renew``: have another trainer in the place of
         one that may have ended while it rested, and say whether there is one.
         """
         self._folder, self._order, self._functions, self._obey = folder, order, functions, obey
-        self._is_sure, self._renew = is_sure, renew
+        self._obey_more, self._is_sure, self._renew = obey_more, is_sure, renew
         self.state = state
+        self._wrote = False  # files
         self.send_weights: Callable[[], None] | None = None  # again, to another trainer
 
     @property
@@ -58,12 +74,22 @@ class SegmentPrediction:
             if not self._renew():
                 raise
             outputs = self._predicted(rows, variables, rest)
-        return [answer for number, output in enumerate(outputs) for answer in self._answers(number, output, rows)]
+        except BadData as error:
+            error.message = f"prediction: {error.message}"
+            raise
+        return [
+            answer for number, (output, its) in enumerate(outputs) for answer in _answers(number, output, its, rows)
+        ]
 
-    def _predicted(self, rows: int, variables: list[bytes | None], rest: int | None) -> list[PredictedOutput]:
+    def _predicted(self, rows: int, variables: list[bytes | None], rest: int | None) -> list[Output]:
+        if sum(len(payload or b"") for payload in variables) <= FEW_BYTES:
+            values = [b2a_base64(payload or b"", newline=False).decode() for payload in variables]
+            more = self._obey_more(PredictMore(rows, values, rest))
+            if more is not None:
+                return more
         inputs, files = self._order.inputs, {}
         for number, (variable, payload) in enumerate(zip(inputs, variables)):
-            path = self._path(f"in.{number}")
+            path, self._wrote = self._path(f"in.{number}"), True
             path.write_bytes(payload or b"")
             files[variable.name] = str(path)
         order = Predict(
@@ -77,24 +103,23 @@ class SegmentPrediction:
             functions=self._functions,
             rest=rest,
         )
-        try:
-            return self._obey(order).outputs
-        except BadData as error:
-            error.message = f"prediction: {error.message}"
-            raise
+        outputs = self._obey(order).outputs
+        return [(output, self._path(f"out.{number}").read_bytes()) for number, output in enumerate(outputs)]
 
     def close(self) -> None:
+        if not self._wrote:
+            return
         for path in self._folder.glob("predict.*"):
             path.unlink(missing_ok=True)  # a trainer that has rested long enough removes it, too
 
-    def _answers(self, number: int, output: PredictedOutput, rows: int) -> Iterator[Answer]:
-        payload = self._path(f"out.{number}").read_bytes()
-        if output.ranks is None:
-            yield number, None, None, payload
-            return
-        lines = [payload[start : start + 4 * rows] for start in range(0, len(payload), 4 * rows)]
-        for rank, (classes, numbers) in enumerate(zip(lines[: output.ranks], lines[output.ranks :]), start=1):
-            yield number, rank, classes, numbers
-
     def _path(self, name: str) -> Path:
         return self._folder / f"predict.{name}"
+
+
+def _answers(number: int, output: PredictedOutput, payload: bytes, rows: int) -> Iterator[Answer]:
+    if output.ranks is None:
+        yield number, None, None, payload
+        return
+    lines = [payload[start : start + 4 * rows] for start in range(0, len(payload), 4 * rows)]
+    for rank, (classes, numbers) in enumerate(zip(lines[: output.ranks], lines[output.ranks :]), start=1):
+        yield number, rank, classes, numbers

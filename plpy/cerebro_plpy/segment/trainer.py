@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import time
+from binascii import a2b_base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -27,6 +28,8 @@ from cerebro_db.core.protocol import (
     Order,
     Predict,
     Predicted,
+    PredictedOutput,
+    PredictMore,
     Progress,
     Rest,
     StartEngine,
@@ -151,6 +154,21 @@ class TrainerProcess:
         if order.rest is not None:
             self._rests(order.rest)
         return answer
+
+    def predict_more(self, order: PredictMore) -> list[tuple[PredictedOutput, bytes]]:
+        """Each output, and its numbers, for a few more rows of the prediction whose weights it holds."""
+        held = self.held
+        answer = self.order(order)
+        self.unasked, self.held = False, held
+        if order.rest is not None:
+            self._rests(order.rest)
+        try:
+            if len(answer.values) != len(answer.outputs):
+                raise ValueError(f"{len(answer.values)} answers for {len(answer.outputs)} outputs")
+            return [(output, a2b_base64(its)) for output, its in zip(answer.outputs, answer.values)]
+        except ValueError as error:
+            self.kill()
+            raise TrainerFailed(f"the trainer sent what cannot be understood: {error}") from error
 
     def begin(self, order: Order[Any]) -> None:
         """Send an order."""

@@ -34,6 +34,8 @@ from cerebro_db.core.protocol import (
     Order,
     Predict,
     Predicted,
+    PredictedOutput,
+    PredictMore,
     Progress,
     Rest,
     RowsLoaded,
@@ -370,6 +372,13 @@ class Segment:
                 raise TrainerFailed("the trainer ended while the rows were read", hint="Call the function again.")
             return trainer.predict(rows, order)
 
+        def predict_more(rows: PredictMore) -> list[tuple[PredictedOutput, bytes]] | None:
+            if first.held != order or not first.alive:
+                return None
+            if rows.rest is not None:
+                rows = replace(rows, folders=[str(folder) for folder in self.folders])
+            return first.predict_more(rows)
+
         def renew() -> bool:
             nonlocal first
             if not first.unasked or prediction.send_weights is None:
@@ -386,7 +395,14 @@ class Segment:
         functions = filling.functions_of(Database(self.plpy), order)
         state = self.received.filled(order.state)
         prediction = SegmentPrediction(
-            self.folder, order, state, functions, predict, is_sure=lambda: first.is_sure, renew=renew
+            self.folder,
+            order,
+            state,
+            functions,
+            predict,
+            obey_more=predict_more,
+            is_sure=lambda: first.is_sure,
+            renew=renew,
         )
         self.prediction = prediction
         return Done()

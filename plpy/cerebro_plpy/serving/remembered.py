@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Union
 
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, joined, sql
+from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 
 from .. import platform
 from ..database import relations
@@ -31,6 +31,7 @@ Key = tuple[str, Union[int, None]]  # the name of the table as the caller wrote 
 @dataclass(frozen=True)
 class Remembered:
     tables: list[Relation]  # that it was read from
+    question: Sql  # for the mark
     mark: str
     model: TrainedModel | None  # None: something may have changed while it was read
 
@@ -45,7 +46,7 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
         return trained.read(db, text, key)[0]
     asked = (text, key)
     known = _models.pop(asked, None)
-    mark = known and _mark(db, text, known.tables)
+    mark = known and _mark(db, known.question)
     if known is not None and known.model is not None and known.mark == mark:
         _models[asked] = known
         return known.model
@@ -53,10 +54,11 @@ def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
     tables = [model.table, *companions]
     if _may_be_remembered(db, model, tables):
         model.known_version = model.version(db)
-        after = _mark(db, text, tables)
+        question = known.question if known is not None and known.tables == tables else _question(text, tables)
+        after = _mark(db, question)
         if after is not None:
             # What was read is what the mark says if nothing has changed from before until after.
-            _models[asked] = Remembered(tables, after, model if after == mark else None)
+            _models[asked] = Remembered(tables, question, after, model if after == mark else None)
             if len(_models) > MOST_MODELS:
                 del _models[next(iter(_models))]
     return model
@@ -70,43 +72,40 @@ def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]
     return bool(whole) and not custom_functions.of(db, model.definition)
 
 
-def _mark(db: Database, text: str, tables: list[Relation]) -> str | None:
+def _mark(db: Database, question: Sql) -> str | None:
     """Another text whenever anything has changed; None: a change could go unseen, or the tables cannot be read.
 
     The first table, which the text names, is held already (``relations.hold``).
     """
     try:
-        return _asked_mark(db, text, tables)
+        found: str | None = db.value(question)
+        return found
     except db.plpy.SPIError as error:
         if not error.sqlstate.startswith("42"):  # a table is gone, or may not be read: who reads the model says so
             raise
         return None
 
 
-def _asked_mark(db: Database, text: str, tables: list[Relation]) -> str | None:
-    found: str | None = db.value(
-        sql(
-            "SELECT CASE WHEN c.plain = {tables} AND {few} THEN concat_ws('|',"
-            " pg_catalog.to_regclass($1)::oid, c.mark, a.mark, {marks}) END"
-            " FROM (SELECT count(*) FILTER (WHERE c.relkind = 'r' AND m.amname = 'heap' AND NOT c.relrowsecurity"
-            "   AND NOT c.relhassubclass AND pg_catalog.has_table_privilege(c.oid, 'SELECT')) AS plain,"
-            "   string_agg(concat_ws(' ', n.nspname, c.relname, c.oid, c.xmin, c.ctid), ',' ORDER BY c.oid) AS mark"
-            "  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
-            "   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($2::oid[])) c,"
-            " (SELECT string_agg(concat_ws(' ', a.xmin, a.ctid), ',' ORDER BY a.attrelid, a.attnum) AS mark"
-            "  FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($2::oid[]) AND a.attnum > 0) a, {rows}",
-            tables=len(tables),
-            few=joined(
-                " AND ", (sql("r{place}.n <= {most}", place=place, most=MOST_ROWS) for place in range(len(tables)))
-            ),
-            marks=joined(", ", (sql("r{place}.mark", place=place) for place in range(len(tables)))),
-            rows=joined(", ", (_rows(place, table) for place, table in enumerate(tables))),
-        ),
-        ("text", "bigint[]"),
-        text,
-        [table.oid for table in tables],
+def _question(text: str, tables: list[Relation]) -> Sql:
+    """The statement whose answer is the mark.  It has no parameters, so that PostgreSQL plans it once per session."""
+    oids = number_array([table.oid for table in tables])
+    return sql(
+        "SELECT CASE WHEN c.plain = {tables} AND {few} THEN concat_ws('|',"
+        " pg_catalog.to_regclass({text})::oid, c.mark, a.mark, {marks}) END"
+        " FROM (SELECT count(*) FILTER (WHERE c.relkind = 'r' AND m.amname = 'heap' AND NOT c.relrowsecurity"
+        "   AND NOT c.relhassubclass AND pg_catalog.has_table_privilege(c.oid, 'SELECT')) AS plain,"
+        "   string_agg(concat_ws(' ', n.nspname, c.relname, c.oid, c.xmin, c.ctid), ',' ORDER BY c.oid) AS mark"
+        "  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam"
+        "   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ({oids}::oid[])) c,"
+        " (SELECT string_agg(concat_ws(' ', a.xmin, a.ctid), ',' ORDER BY a.attrelid, a.attnum) AS mark"
+        "  FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0) a, {rows}",
+        tables=len(tables),
+        few=joined(" AND ", (sql("r{place}.n <= {most}", place=place, most=MOST_ROWS) for place in range(len(tables)))),
+        marks=joined(", ", (sql("r{place}.mark", place=place) for place in range(len(tables)))),
+        text=literal(text),
+        oids=oids,
+        rows=joined(", ", (_rows(place, table) for place, table in enumerate(tables))),
     )
-    return found
 
 
 def _rows(place: int, table: Relation) -> Sql:

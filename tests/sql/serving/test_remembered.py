@@ -241,3 +241,21 @@ def test_a_trainer_that_is_killed_while_rows_are_read_gets_a_successor(place: La
         assert run(session, ask) == before
         killer.join()
         assert run(session, ask.replace("pg_sleep(2)", "pg_sleep(0)")) == before
+
+
+def test_few_rows_and_many_rows_in_turn(place: Lab) -> None:
+    """Few rows are part of the order to a trainer that has the weights; many rows lie in files."""
+    ask = (
+        "SELECT key_value::int, class, probability, rank FROM cerebro.predict('model', '{}', top => 3, key => 'id')"
+        " ORDER BY 1, 4"
+    )
+    rows = "SELECT i AS id, i / 1000.0::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw FROM {} AS i"
+    one, few, many = (rows.format(f"generate_series(1, {count})") for count in (1, 7, 5000))
+    with contextlib.closing(place.connect()) as session:
+        everything = run(session, ask.format(many))
+        assert len(everything) == 3 * 5000 and len({row[2] for row in everything}) > 5000
+        for query, count in ((one, 1), (few, 7), (one, 1), (many, 5000), (few, 7)):
+            assert run(session, ask.format(query)) == everything[: 3 * count]
+        with pytest.raises(psycopg2.Error, match="prediction: column 'features' has values that are NaN"):
+            run(session, ask.format(one.replace("3.5::real", "''nan''::real")))
+        assert run(session, ask.format(few)) == everything[:21]
