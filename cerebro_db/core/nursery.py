@@ -2,7 +2,8 @@
 
 The nursery starts trainers and is their parent (cerebro_db/nn/nursery.py).  A template has imported one engine, and
 forks when the nursery asks it to (cerebro_db/nn/template.py).  A message is one packet of a Unix socket: a JSON list of
-the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``.
+the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``,
+and a session's ends of them with ``Keep``.
 Whatever else arrives (other bytes, other fields, more or fewer descriptors than fit) ends the connection.
 """
 
@@ -40,6 +41,7 @@ class StartTrainer:
     folders: list[str]  # the scratch folders of the session; the first one is the trainer's home
     confined: list[str]  # a folder that has to be closed to it, then those in which it may write; none: it is free
     gpu: bool = False  # whether it may use what a GPU's driver needs
+    key: str = ""  # a kept trainer with this key will do as well; empty: none will
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Started:
     pid: int  # process id of the trainer
     template: bool = True  # whether it is a fork of a template
     home: str = ""  # the first folder of the order that it has got
+    # Of a kept trainer, what its session has said of it; the streams of ``Keep`` come with this message.
+    kept: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,29 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Session to nursery: after the session, keep its trainer for another one that asks with the same key.
+
+    The session's ends of the trainer's pipes come with this message, and the trainer's mark: a file whose first byte
+    is 1 while the trainer rests.  The rest of the file is a recipe for sessions that ask by ``Recall``.
+    """
+
+    key: str
+    owner: int  # number of the role for which the trainer works
+    most: int  # number of trainers that are kept for this role at most
+    seconds: int  # for which it rests
+    about: str  # what the next session is told of the trainer
+    recall: str = ""  # another key, for sessions that know no more than the arguments of a call; empty: none
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Session to nursery: have a kept trainer; the answer is ``Started`` or ``NotStarted``."""
+
+    key: str
+
+
+@dataclass(frozen=True)
 class Kill:
     """Session to nursery: end the trainer.  (The end of the connection says the same.)"""
 
@@ -92,14 +119,16 @@ class Report:
     """Nursery to session: the answer to ``Ask``."""
 
     engines: list[str]  # those whose package is installed
-    trainers: int  # number of trainers that run
+    trainers: int  # number of trainers that sessions have
     templates: dict[str, str] = field(default_factory=dict)  # engine -> what its template does, in words
+    kept: int = 0  # number of trainers that are kept without a session
+    kept_bytes: int = 0  # of memory that they take
 
 
-Message = Union[Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Kill, Ask, Report]
+Message = Union[Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Keep, Recall, Kill, Ask, Report]
 MESSAGES = {
     each.__name__: each
-    for each in (Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Kill, Ask, Report)
+    for each in (Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Keep, Recall, Kill, Ask, Report)
 }
 
 

@@ -11,9 +11,10 @@ It also keeps a template of each engine: a process that has imported the framewo
 A trainer is a fork of the template, which takes a fiftieth of the time that importing takes.  A template that nobody
 used for KEEP seconds ends; with 0 there are none, and each trainer is a new interpreter.
 
-A trainer ends when the connection of its session ends.  If the session's process is gone, its scratch folders are
-removed then.  Everything ends with the postmaster.  Only the server's own account may connect.  A connection that says
-anything but a sound message is closed, and nothing else happens.
+A trainer ends when the connection of its session ends, unless it is kept for another one (kept_trainers.py).  If the
+session's process is gone, its scratch folders are removed then.  Everything ends with the postmaster.  Only the
+server's own account may connect.  A connection that says anything but a sound message is closed, and nothing else
+happens.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ from cerebro_db.core.nursery import (  # noqa: E402
     Ask,
     Ended,
     Gone,
+    Keep,
     Kill,
     Message,
     NotStarted,
     Prepare,
+    Recall,
     Report,
     Started,
     StartTrainer,
@@ -55,8 +58,9 @@ from cerebro_db.core.nursery import (  # noqa: E402
     receive,
     send,
 )
+from cerebro_db.nn.kept_trainers import KeptTrainers  # noqa: E402
 from cerebro_db.nn.processes import born, close, kill, lives, spawned  # noqa: E402
-from cerebro_db.nn.templates import ConnectedSession, Templates, WantedTrainer  # noqa: E402
+from cerebro_db.nn.templates import ConnectedSession, Keeping, Templates, WantedTrainer  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PR_SET_CHILD_SUBREAPER = 36
@@ -81,6 +85,7 @@ class Nursery:
         self.sessions: list[ConnectedSession] = []
         self.ended: dict[int, int] = {}  # children that ended before it was known whose they are
         self.left: list[Leftover] = []
+        self.kept = KeptTrainers(remove_aside)
         self.places: set[str] = set()  # folders in which the sessions' scratch folders are
         self.busy = time.monotonic()
         self.stopped = False
@@ -116,9 +121,10 @@ class Nursery:
         while not self._over():
             for key, _ in self.selector.select(TICK):
                 key.data()
-            if self._reap() or self.left:
+            if self._reap() or self.left or self.kept:
                 self.busy = time.monotonic()
             self.templates.look_after(any(session.trainer is not None for session in self.sessions))
+            self.kept.look_after()
             self._sweep()
         self.end_everything()
 
@@ -149,6 +155,7 @@ class Nursery:
         for pid in (*(template.pid for template in templates), *(session.trainer for session in self.sessions)):
             if pid is not None:
                 kill(pid)
+        self.kept.end_all()
         self.left += [Leftover(session, time.monotonic()) for session in self.sessions if session.folders]
         deadline = time.monotonic() + 10
         while self._sweep() | self._reap() and time.monotonic() < deadline:
@@ -212,14 +219,28 @@ class Nursery:
                 return False
             session.folders = message.folders
             self.places.update(map(os.path.dirname, message.folders))
+            if message.key and self.kept.give(session, message.key, message.folders):
+                close(streams)
+                return True
             self.templates.start(WantedTrainer(session, message, streams, time.monotonic()))
+            return True
+        if isinstance(message, Keep):
+            if len(streams) != STREAMS or session.trainer is None or session.keeping is not None:
+                return False
+            session.keeping = Keeping(message, streams)
             return True
         if streams:
             return False
         if isinstance(message, Kill):
+            self._release(session)
             self._kill_trainer(session)
         elif isinstance(message, Prepare) and message.engine in ENGINES:
             self.templates.of(message.engine)
+        elif isinstance(message, Recall):
+            if session.folders or session.trainer is not None:
+                return False
+            if not self.kept.recall(session, message.key):
+                self._tell(session, NotStarted("none is kept"))
         elif isinstance(message, Ask):
             self._tell(session, self._report())
         else:
@@ -238,6 +259,8 @@ class Nursery:
         self.selector.unregister(session.connection)
         session.connection.close()
         self.sessions.remove(session)
+        if self.kept.keep(session):
+            return
         self._kill_trainer(session)
         if session.folders:
             self.left.append(Leftover(session, time.monotonic()))
@@ -246,10 +269,16 @@ class Nursery:
         if session.trainer is not None:  # not waited for yet, so no other process can have the number
             kill(session.trainer)
 
+    def _release(self, session: ConnectedSession) -> None:
+        """The trainer of a session will not be kept."""
+        if session.keeping is not None:
+            close(session.keeping.streams)
+            session.keeping = None
+
     def _report(self) -> Report:
         trainers = sum(session.trainer is not None for session in self.sessions)
         installed = [engine for engine, package in ENGINES.items() if find_spec(package)]
-        return Report(installed, trainers, self.templates.report())
+        return Report(installed, trainers, self.templates.report(), len(self.kept.pids()), self.kept.memory())
 
     # -- trainers ------------------------------------------------------------------------------------
 
@@ -279,6 +308,7 @@ class Nursery:
 
     def _trainer_ended(self, session: ConnectedSession, status: int) -> None:
         session.trainer = None
+        self._release(session)
         self._tell(session, Ended(status))
 
     def _reap(self) -> bool:
@@ -296,6 +326,8 @@ class Nursery:
                     self._trainer_ended(session, code)
                     break
             else:
+                if self.kept.has_ended(pid):
+                    continue
                 # Perhaps a fork of which its template has not told yet. What is kept longer could be taken for the end
                 # of a later process with the same number.
                 if any(template.wanted for template in self.templates.living.values()):

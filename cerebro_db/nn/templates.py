@@ -11,13 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cerebro_db.core.nursery import Gone, NotStarted, Ready, Started, StartTrainer, receive, send
+from cerebro_db.core.nursery import Gone, Keep, NotStarted, Ready, Started, StartTrainer, receive, send
 from cerebro_db.nn.processes import kill, memory, spawned
 
 LOADS_WITHIN = 300.0  # seconds; a template that takes longer to import its engine hangs
 FORKS_WITHIN = 20.0  # seconds; a template that takes longer to fork hangs
 NOT_AGAIN = 60.0  # seconds until a template that failed is tried again
 PROGRAM = Path(__file__).resolve().parent / "template.py"
+
+
+@dataclass
+class Keeping:
+    """What the session of a trainer has said so that another one can have the trainer."""
+
+    order: Keep
+    streams: list[int]  # the session's ends of the trainer's pipes, and the mark
+
+    @property
+    def mark(self) -> int:
+        return self.streams[2]
 
 
 @dataclass
@@ -29,6 +41,7 @@ class ConnectedSession:
     born: str
     folders: list[str] = field(default_factory=list)
     trainer: int | None = None
+    keeping: Keeping | None = None
     open: bool = True
 
 

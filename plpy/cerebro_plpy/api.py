@@ -7,10 +7,10 @@ longer than most calls.
 from __future__ import annotations
 
 import gc
-from importlib import import_module
-from typing import Any
 
-from .runs.tables import faces
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FUNCTIONS = {
     "data.architecture": ("architecture",),
@@ -54,7 +54,7 @@ FUNCTIONS = {
     "serving.judging": ("judging",),
     "serving.models": ("drop_model",),
     "serving.predictor": ("create_predictor",),
-    "serving.streaming": ("predict_rows",),
+    "serving.resident": ("predict_rows",),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }
@@ -74,11 +74,28 @@ def imported(module: str) -> Any:
     collects = gc.isenabled()
     try:
         gc.disable()
-        return import_module(f".{module}", __package__)
+        if module not in LIGHT:
+            _begin_session()
+        return _module(module)
     finally:
         if collects:
             gc.enable()
 
 
-faces.IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
-imported("segment.scratch").remove_leftovers()  # once in each session: its first call of a function imports this
+def _begin_session() -> None:
+    """Once in each session, at its first call of a function, unless a resident predictor does it all."""
+    global _begun
+    if not _begun:
+        _begun = True
+        _module("runs.tables.faces").IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
+        _module("segment.scratch").remove_leftovers()
+
+
+def _module(module: str) -> Any:
+    from importlib import import_module
+
+    return import_module(f".{module}", __package__)
+
+
+LIGHT = ("serving.resident",)
+_begun = False

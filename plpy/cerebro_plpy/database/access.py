@@ -82,6 +82,12 @@ class Database:
         # The random name cannot be that of a cursor of the user's, nor of a function of ours that the query calls.
         return Cursor(self, f"cerebro_{token()}", statement, types, values, drops)
 
+    def opened_cursor(self, name: str) -> Cursor:
+        """A cursor of ours that is open already."""
+        cursor = Cursor.__new__(Cursor)
+        cursor.db, cursor.text, cursor.name, cursor.drops = self, name, identifier(name), None
+        return cursor
+
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
         return self.plpy.subtransaction()

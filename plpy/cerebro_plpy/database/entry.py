@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import wraps
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported
 from cerebro_db.core.texts import harmless
@@ -125,6 +125,16 @@ def _as_postgres(db: Database, action: Callable[[], Any]) -> Any:
         told.sqlstate = "57014"
         failure = _postgres_error(plpy, told)
     raise failure
+
+
+def failed(plpy: Any, called: str, error: BaseException) -> NoReturn:
+    """Raise an error of a statement as ``entry`` does, for a function that is none."""
+
+    def raise_it() -> NoReturn:
+        raise error
+
+    _as_postgres(Database(plpy, called), raise_it)
+    raise AssertionError
 
 
 def _postgres_error(plpy: Any, told: CerebroError, called: str = INTERNAL) -> Any:

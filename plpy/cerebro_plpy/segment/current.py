@@ -14,6 +14,11 @@ from .worker import Segment
 _segment: Segment | None = None
 
 
+def is_unused() -> bool:
+    """Whether this process has no worker."""
+    return _segment is None
+
+
 def mine(db: Database) -> Segment:
     """The worker of this process and the current user, made when it is first needed.
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import select
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from cerebro_db.core.engines import default_among
 from cerebro_db.core.errors import CerebroError, TrainerFailed, Unsupported
 from cerebro_db.core.nursery import (
+    STREAMS,
     Ask,
     Ended,
     Gone,
+    Keep,
     Kill,
     Message,
     NotStarted,
@@ -35,8 +36,9 @@ from cerebro_db.core.records import dataclass
 from ..database import listening
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, wait_for
+from . import nursery_place
 from .installation import INSTALLATION, cannot_start, installation, installer, last_lines
-from .scratch import data_folder, has_ended, process_start
+from .scratch import has_ended, process_start
 
 ANSWERS_WITHIN = 2.0  # seconds; a nursery that takes longer hangs, and gets a successor
 BEGINS_WITHIN = 30.0  # seconds; as ``ANSWERS_WITHIN``, for a nursery that was just started
@@ -61,6 +63,8 @@ class Child:
         self._status: int | None = None
         self._over = False  # nothing more will come from the nursery
         self._answered = time.monotonic()  # when the nursery was last seen to answer
+        self.kept = ""  # what an earlier session has said of the trainer that it has left for this one
+        self._mark = -1  # the file that says whether the trainer rests
         theirs, self.orders = os.pipe()
         self.answers, theirs_too = os.pipe()
         try:
@@ -100,6 +104,31 @@ class Child:
                 connection.close()
             self._answered = time.monotonic()
 
+    def keep(self, order: Keep, recipe: str) -> None:
+        """Have the nursery keep the trainer after this session, if its mark says then that it rests.
+
+        ``recipe``: for sessions that ask by ``Recall``.
+        """
+        mark = os.memfd_create("cerebro-trainer", os.MFD_CLOEXEC)
+        try:
+            left = memoryview(b"\0" + recipe.encode())
+            while left:
+                left = left[os.write(mark, left) :]
+            with contextlib.suppress(Gone):  # later orders will find out
+                send(self._connection, order, [self.orders, self.answers, mark])
+        except BaseException:
+            os.close(mark)
+            raise
+        self._mark = mark
+
+    @property
+    def may_be_kept(self) -> bool:
+        return self._mark >= 0
+
+    def mark(self, *, rests: bool) -> None:
+        if self._mark >= 0:
+            os.pwrite(self._mark, b"\1" if rests else b"\0", 0)
+
     @property
     def known_pid(self) -> int | None:
         self._hear(0)
@@ -138,7 +167,7 @@ class Child:
     def close(self) -> None:
         self._over = True
         self._connection.close()
-        for name in ("orders", "answers"):
+        for name in ("orders", "answers", "_mark"):
             descriptor = getattr(self, name)
             if descriptor >= 0:
                 os.close(descriptor)
@@ -149,16 +178,26 @@ class Child:
         while not self._over and wait_for([self._connection.fileno()], select.POLLIN, seconds):
             seconds = 0
             try:
-                message, _ = receive(self._connection)
+                message, streams = receive(self._connection)
             except Gone:
                 self._over = True
                 return
             if isinstance(message, Started):
                 self._started, self._born = message, process_start(message.pid)
+                if len(streams) == STREAMS:
+                    self._take_over(message.kept, streams)
             elif isinstance(message, NotStarted):
                 self._why_not, self._over = message.why, True
             elif isinstance(message, Ended):
                 self._status, self._over = message.status, True
+
+    @listening.paused()
+    def _take_over(self, kept: str, streams: list[int]) -> None:
+        """The trainer has pipes already.  What was written to the new ones is lost with them."""
+        for own in (self.orders, self.answers):
+            os.close(own)
+        self.orders, self.answers, self._mark = streams
+        self.kept = kept
 
 
 def prepare(engine: str | None, listen: Listen) -> None:
@@ -215,9 +254,7 @@ def default_engine(listen: Listen) -> str:
 
 
 def nursery_folder() -> Path:
-    # A server that was restarted has a nursery of its own, while the one of its predecessor is ending.
-    server = os.getppid()
-    return data_folder() / f"{server}-{process_start(server)}" / f"nursery-{version()}"
+    return Path(os.getcwd()) / nursery_place.folder(version())
 
 
 def connected(listen: Listen) -> socket.socket:
@@ -305,14 +342,12 @@ def locked(path: Path, listen: Listen) -> Iterator[None]:
 
 
 def version() -> str:
-    """A name for what a nursery imports: after an upgrade there is a new nursery, and the old one ends when idle."""
+    """The version of the nursery; looks at its sources only."""
     global _version
-    if _version is None or _version.seen != _looks(_version.paths):
-        environment = Path(installation()["trainer_python"]).parent.parent
-        libraries = sorted((environment / "lib").glob("python3*/site-packages"))
-        paths = [str(path) for path in (INSTALLATION / "install.json", environment / "pyvenv.cfg", *libraries)]
-        seen = _looks(paths)
-        _version = _Version(paths, seen, hashlib.sha256("\n".join(seen).encode()).hexdigest()[:12])
+    if _version is None or _version.seen != nursery_place.looks(_version.paths):
+        paths = nursery_place.sources_of(str(INSTALLATION), installation()["trainer_python"])
+        seen = nursery_place.looks(paths)
+        _version = _Version(paths, seen, nursery_place.version(seen))
     return _version.name
 
 
@@ -324,12 +359,3 @@ class _Version:
 
 
 _version: _Version | None = None  # each call of a session asks for it
-
-
-def _looks(paths: Sequence[str]) -> list[str]:
-    found = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            file = os.stat(path)
-            found.append(f"{path} {file.st_mtime_ns} {file.st_ino}")
-    return found

@@ -6,12 +6,12 @@ import contextlib
 import os
 from pathlib import Path
 
-from cerebro_db.core import shared_memory
+from cerebro_db.core import scratch_names, shared_memory
 from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
 
 from ..platform import machine
+from .nursery_place import SCRATCH
 
-SCRATCH = "pgsql_tmp_cerebro"  # in the data folder; pg_basebackup leaves out names that begin like this
 RESERVE = 64 << 20  # bytes that rows and states leave free
 ENOUGH_SHARED_MEMORY = 4 << 30  # bytes
 
@@ -37,7 +37,7 @@ def scratch_folders() -> tuple[Path, Path]:
     Containers have only 64 MB in /dev/shm; mapped files in the data folder serve as well.
     """
     remove_leftovers()
-    owner = f"{os.getpid()}-{process_start(os.getpid())}"
+    owner = scratch_names.folder(os.getpid(), process_start(os.getpid()))
     on_disk = data_folder()
     on_disk.mkdir(mode=0o700, exist_ok=True)
     in_memory = memory_folder()
@@ -64,8 +64,8 @@ def remove_leftovers() -> None:
     for base in (data_folder(), memory_folder()):
         with contextlib.suppress(OSError):  # there is no such folder yet, or another session removes the same ones
             for leftover in base.iterdir() if shared_memory.is_of(base, os.getuid()) else ():
-                pid, _, start = leftover.name.partition("-")
-                if pid.isdigit() and has_ended(int(pid), start):
+                owner = scratch_names.owner(leftover.name)
+                if owner is not None and has_ended(*owner):
                     remove(leftover)
 
 

@@ -7,6 +7,7 @@ the trainer waits in short steps and can be cancelled between them.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import select
@@ -14,12 +15,13 @@ import signal
 import time
 from binascii import a2b_base64
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from cerebro_db.core import frames, protocol
 from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed
-from cerebro_db.core.nursery import StartTrainer
+from cerebro_db.core.nursery import Keep, StartTrainer
 from cerebro_db.core.protocol import (
     BeginPrediction,
     EngineStarted,
@@ -36,6 +38,7 @@ from cerebro_db.core.protocol import (
     TrainerSettings,
     Wake,
 )
+from cerebro_db.core.protocol.orders import decode_answer
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, is_hung_up, wait_for
@@ -59,8 +62,16 @@ class TrainerProcess:
         listen: Listen,
         report: Callable[[Progress], None] = lambda progress: None,
         compiled: Path | None = None,
+        *,
+        keep: Keep | None = None,
+        recipe: str = "",
+        keeps: BeginPrediction | None = None,
     ) -> None:
-        """Start the process.  It imports the framework meanwhile, and the first order waits for the rest of that."""
+        """Start the process.  It imports the framework meanwhile, and the first order waits for the rest of that.
+
+        ``keep``: a trainer that another session has left, and that holds the weights of the prediction ``keeps``, will
+        do as well; and so this one is kept after this session if it does nothing but predict with them.
+        """
         self._listen, self._report = listen, report
         self._hang_after = settings.hang_after
         self.log = folders[0] / f"trainer-{settings.engine}.log"
@@ -68,7 +79,9 @@ class TrainerProcess:
         # An administrator can do without confinement, should a driver need more.
         confined = confined if installation().get("confine", True) else []
         gpu = settings.gpu is not None
-        self._wanted = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu)
+        key = "" if keep is None else keep.key
+        self._wanted = StartTrainer(settings.engine, [str(folder) for folder in folders], confined, gpu, key)
+        self._keep, self._recipe, self._keeps = keep, recipe, keeps
         self._current: Order[Any] | None = None  # the order that it works on
         self.held: BeginPrediction | None = None  # the last order's prediction, if it keeps the weights
         self.rests = False  # its last order ended with a rest
@@ -92,6 +105,28 @@ class TrainerProcess:
     @property
     def alive(self) -> bool:
         return self._child.alive
+
+    # -- between sessions ----------------------------------------------------------------------------
+
+    def holds(self, prediction: BeginPrediction) -> bool:
+        """Whether it has the weights of a prediction in memory."""
+        self._take_over()
+        return self.held == prediction
+
+    def _take_over(self) -> None:
+        """If another session may have left it, wait until that is known, and go on where that session ended."""
+        if self._engine is None and self._wanted.key and self.pid and self._child.kept:
+            self._engine = decode_answer(self._start, json.loads(self._child.kept))
+            self.held, self.rests, self.unasked, self._surely_until = self._keeps, True, True, math.inf
+
+    def _rests_with(self, prediction: BeginPrediction) -> None:
+        """It has answered, and its next order may be another session's."""
+        if self._keep is None or prediction != self._keeps or self.held != prediction:
+            return
+        if not self._child.may_be_kept:
+            about = json.dumps(protocol.encode_answer(self.started()))
+            self._child.keep(replace(self._keep, about=about), self._recipe)
+        self._child.mark(rests=True)
 
     # -- orders ------------------------------------------------------------------------------------
 
@@ -148,11 +183,14 @@ class TrainerProcess:
 
     def predict(self, order: Predict, prediction: BeginPrediction) -> Predicted:
         """As ``order``, for some rows of a prediction."""
+        if prediction != self._keeps:
+            self._keep = None
         answer = self.order(order)
         self.unasked = False
         self.held = prediction if answer.holds else None
         if order.rest is not None:
             self._rests(order.rest)
+            self._rests_with(prediction)
         return answer
 
     def predict_more(self, order: PredictMore) -> list[tuple[PredictedOutput, bytes]]:
@@ -165,16 +203,21 @@ class TrainerProcess:
         try:
             if len(answer.values) != len(answer.outputs):
                 raise ValueError(f"{len(answer.values)} answers for {len(answer.outputs)} outputs")
-            return [(output, a2b_base64(its)) for output, its in zip(answer.outputs, answer.values)]
+            found = [(output, a2b_base64(its)) for output, its in zip(answer.outputs, answer.values)]
         except ValueError as error:
             self.kill()
             raise TrainerFailed(f"the trainer sent what cannot be understood: {error}") from error
+        if order.rest is not None and held is not None:
+            self._rests_with(held)
+        return found
 
     def begin(self, order: Order[Any]) -> None:
         """Send an order."""
         self.rests = False
         if not isinstance(order, (Rest, Wake)):
             self.held = None  # other orders may need the memory
+        if not isinstance(order, (Predict, PredictMore, Rest, Wake)):
+            self._keep = None  # it may know more than the rows of predictions
         frame = encoded(order)
         if self._child.orders < 0:
             raise TrainerFailed("the trainer was ended")
@@ -184,6 +227,7 @@ class TrainerProcess:
             self.kill()
             raise TrainerFailed("the trainer was given an order while it worked on another one, and was ended")
         self._current = order
+        self._child.mark(rests=False)
         with self._killed_unless_answered():
             self._send(frame)
 
@@ -198,6 +242,7 @@ class TrainerProcess:
 
     def started(self) -> EngineStarted:
         """What the trainer said when its engine was ready; waits until it is."""
+        self._take_over()
         while self._engine is None:
             with self._killed_unless_answered():
                 try:

@@ -52,6 +52,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
 from . import compiled, filling, inspection, memory, nursery
+from .keeping import Wanted
 from .prediction import SegmentPrediction
 from .row_cache import RowCache
 from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
@@ -82,6 +83,7 @@ class Segment:
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
         self.settings: TrainerSettings | None = None
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
+        self.wanted: Wanted | None = None
         self.resting = False
         self.called = False  # after a rest, and the answers were not read yet
         self.rows = RowCache(self.folder, on_disk, self.listen)
@@ -128,8 +130,12 @@ class Segment:
         self.wake()
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
-    def start(self, settings: TrainerSettings, ask: bool = True) -> None:
-        """As ``open``, without waiting.  ``ask``: a trainer that rests is asked whether it is still there."""
+    def start(self, settings: TrainerSettings, ask: bool = True, wanted: Wanted | None = None) -> None:
+        """As ``open``, without waiting.  ``ask``: a trainer that rests is asked whether it is still there.
+
+        ``wanted``: what a trainer that another session has left may be used for.
+        """
+        self.wanted = wanted
         settings = filling.limited(Database(self.plpy), settings)
         here = self.settings
         if here is not None and replace(here, engine=settings.engine, silent=settings.silent) != settings:
@@ -150,7 +156,18 @@ class Segment:
         if trainer is None or not trainer.alive:
             self.close_trainers(keep=set(self.trainers) - {engine})
             kept = compiled.folder_of_user(Database(self.plpy), data_folder())
-            trainer = TrainerProcess(self.folders, replace(settings, engine=engine), self.listen, self._report, kept)
+            settings, wanted = replace(settings, engine=engine), self.wanted if not self.rows.orders else None
+            keep, recipe = (None, "") if wanted is None else wanted.keep(Database(self.plpy), settings)
+            trainer = TrainerProcess(
+                self.folders,
+                settings,
+                self.listen,
+                self._report,
+                kept,
+                keep=keep,
+                recipe=recipe,
+                keeps=None if wanted is None else wanted.order,
+            )
             self.rows.drop_damaged()
             try:
                 for order in self.rows.orders:
@@ -359,7 +376,7 @@ class Segment:
 
     def holds(self, order: BeginPrediction) -> bool:
         """Whether the trainer still has the weights, because its last order was the same prediction of other rows."""
-        return self.running().held == order
+        return self.running().holds(order)
 
     def begin_prediction(self, order: BeginPrediction) -> Done:
         first = self.running()

@@ -41,6 +41,26 @@ _models: dict[Key, Remembered] = {}  # the one that was used last at the end
 
 def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
     """The model with this number in a model table; without a number, the best one."""
+    return read_and_known(db, text, key, twice=False)[0]
+
+
+def read_and_known(
+    db: Database, text: str, key: int | None, *, twice: bool = True
+) -> tuple[TrainedModel, Remembered | None]:
+    """As ``read_model``, and what is remembered of it.
+
+    ``twice``: it is read a second time if it is new here, because only what was read between two equal marks is
+    remembered.
+    """
+    model = _read(db, text, key)
+    known = _models.get((text, key))
+    if twice and known is not None and known.model is None:
+        model = _read(db, text, key)
+        known = _models.get((text, key))
+    return model, known if known is not None and known.model is model else None
+
+
+def _read(db: Database, text: str, key: int | None) -> TrainedModel:
     relations.hold(db, text)
     if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
         return trained.read(db, text, key)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
-from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.errors import BadData, InvalidArgument, SerializationFailure
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -23,7 +23,8 @@ from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from . import calibrations, natural, trainers
 from .chunks import at_a_time, gathered_arrays
-from .remembered import read_model
+from .recipes import Recipe
+from .remembered import read_and_known
 from .table_rows import bytes_per_row
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..data.surprises import Surprise
     from .calibrations import Applied
+    from .resident import HandedOver
     from .trained import TrainedModel
     from .trainers import PredictionOrder
 
@@ -53,8 +55,11 @@ class PredictRowsArguments:
 
 
 @entry_of_rows("cerebro.predict")
-def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
-    """A row for each chunk: the ids, the labels of each output, and the answers."""
+def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None) -> Iterator[dict[str, Any]]:
+    """A row for each chunk: the ids, the labels of each output, and the answers.
+
+    ``begun``: the query, which has begun already.
+    """
     given = PredictRowsArguments(*arguments)
     query, key = given.query, given.key
     ranks = natural.require_top(given.top)
@@ -62,7 +67,11 @@ def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     platform.of(db).require_own_session(db)
-    model = read_model(db, given.model_table or "", given.configuration)
+    model, known = read_and_known(db, given.model_table or "", given.configuration)
+    if begun is not None and (known is None or known.mark != begun.mark):
+        raise SerializationFailure(
+            f"the model in '{given.model_table}' was changed while the rows were read.", hint="Try again."
+        )
     source, present = relations.of_query(db, query)
     asked = (tuple(present.items()), key, ranks, wanted)
     reading = model.remembered.get(asked)
@@ -74,14 +83,20 @@ def predict_rows(db: Database, *arguments: Any) -> Iterator[dict[str, Any]]:
         if model.layout.windows is None and by_name.matches(model.layout) and len(model.remembered) < MOST_READINGS:
             model.remembered[asked] = reading
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
-    with trainers.own_segment(db, chosen) as (mine, seconds):
-        if reading.order is None:  # made now, because the trainer starts meanwhile
-            reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
-        with trainers.predicting(db, mine, model, reading.order) as prediction:
-            for rows, ids, variables in chunks(db, source, reading):
-                rest = seconds if rows < reading.chunk else None  # these are the last rows
-                answers = prediction.predict(rows, variables, rest or None)
-                yield {"ids": ids, "outputs": reading.outputs, "answers": answers}
+    if reading.order is None:
+        reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
+    begin = trainers.begin_of(db, model, reading.order)
+    recipe = None
+    if known is not None and reading in model.remembered.values():
+        recipe = Recipe(arguments, known, source, reading)
+    with (
+        trainers.own_segment(db, chosen, begin, recipe) as (mine, seconds),
+        trainers.predicting(db, mine, model, reading.order, begin) as prediction,
+    ):
+        for rows, ids, variables in chunks(db, source, reading, begun):
+            rest = seconds if rows < reading.chunk else None  # these are the last rows
+            answers = prediction.predict(rows, variables, rest or None)
+            yield {"ids": ids, "outputs": reading.outputs, "answers": answers}
 
 
 @dataclass
@@ -184,12 +199,16 @@ def _query(
     )
 
 
-def chunks(db: Database, source: Relation, reading: Reading) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
+def chunks(
+    db: Database, source: Relation, reading: Reading, begun: HandedOver | None = None
+) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
-    cursor = db.cursor(reading.query(source))
+    cursor = db.cursor(reading.query(source)) if begun is None else db.opened_cursor(begun.cursor)
+    first: Any = [begun.first] if begun is not None and begun.first is not None else []
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
     mine, chunk = -1, {"rows": reading.chunk}
-    while chunk["rows"] == reading.chunk and (batch := cursor.fetch(1)):
+    while chunk["rows"] == reading.chunk and (batch := first or cursor.fetch(1)):
+        first = []
         chunk = batch[0]
         found = {name: before + chunk[name] for name, before in found.items()}
         if mine < 0:

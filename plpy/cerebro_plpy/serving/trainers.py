@@ -20,15 +20,19 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform.machine import cores
 from ..segment import current, nursery
+from ..segment.keeping import Wanted
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine, seconds_to_rest
 from ..sessions.trainer_options import TrainerOptions
+from . import resident
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
+    from .recipes import Recipe
     from .trained import TrainedModel
 
+MOST_KEPT = 8  # trainers of a role
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
@@ -63,15 +67,18 @@ def prediction_order(
 
 
 @contextlib.contextmanager
-def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[tuple[Segment, int]]:
+def own_segment(
+    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: Recipe | None = None
+) -> Iterator[tuple[Segment, int]]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
     Also for how many seconds the trainer will rest after the call.
 
-    A trainer of an earlier call stays for the next call if this call is refused before it predicts.
+    A trainer of an earlier call stays for the next call if this call is refused before it predicts.  ``begin``: a
+    trainer that another session of the user has left, and that has the weights of this prediction, will do as well.
     """
     mine = current.mine(db)
-    if mine.lent:  # to the call that reads these rows
+    if mine.lent or resident.busy:  # to the call that reads these rows
         raise InUse(
             "a query or view whose rows are being predicted cannot call it.",
             hint="Write the inner predictions to a table first.",
@@ -79,8 +86,13 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[tuple[Segment,
     kept = mine.resting
     mine.lent = True
     try:
-        mine.start(chosen.settings(0), ask=False)
         seconds = seconds_to_rest(db, chosen)
+        wanted = (
+            None
+            if begin is None
+            else Wanted(begin, mine.user, MOST_KEPT, seconds, None if recipe is None else recipe.written)
+        )
+        mine.start(chosen.settings(0), ask=False, wanted=wanted)
         try:
             yield mine, seconds
         except CerebroError:
@@ -97,11 +109,20 @@ def own_segment(db: Database, chosen: TrainerOptions) -> Iterator[tuple[Segment,
         mine.lent = False
 
 
+def begin_of(db: Database, model: TrainedModel, order: PredictionOrder) -> BeginPrediction | None:
+    """The prediction, with the version of the weights; None if that cannot be said."""
+    version = model.version(db)
+    return None if version is None else order.begin(version)
+
+
 @contextlib.contextmanager
-def predicting(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
-    """Within it, cerebro._predict works in the caller's session."""
-    name = model.version(db) or token(8)
-    begin = order.begin(name)
+def predicting(
+    db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder, begin: BeginPrediction | None = None
+) -> Iterator[SegmentPrediction]:
+    """Within it, cerebro._predict works in the caller's session.  ``begin``: as of ``begin_of``, where it is known."""
+    begin = begin or begin_of(db, model, order) or order.begin(token(8))
+    name = begin.state.name
+    assert name is not None
 
     def send_weights() -> None:
         start = 0

@@ -1,0 +1,59 @@
+"""Which trainer may outlive its session, and which session may have it then.
+
+A trainer is kept that has predicted with one model for one role, and has done nothing else.  The next session has to
+want the very same: the same role of the same database, the same settings, limits, preparation and architecture, and the
+same rows with weights.  Their key says so; the nursery compares keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Callable, Optional
+
+from cerebro_db import __version__
+from cerebro_db.core import protocol
+from cerebro_db.core.nursery import Keep
+from cerebro_db.core.protocol import BeginPrediction, TrainerSettings
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
+
+from ..database.access import Database
+from . import nursery_place
+
+Recipe = Callable[[Database, int, int, Optional[int]], tuple[str, str]]  # of role, database and limit of memory
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A prediction for which a kept trainer would do, and how a trainer that starts for it is kept."""
+
+    order: BeginPrediction
+    role: int
+    most: int  # kept trainers of the role
+    seconds: int
+    recipe: Recipe | None = None  # makes the key and the recipe for sessions that have read no model
+
+    def keep(self, db: Database, settings: TrainerSettings) -> tuple[Keep | None, str]:
+        """What the nursery is told, and the recipe.  None: the trainer is not kept."""
+        if not self.most or not self.seconds or settings.gpu is not None or not hasattr(os, "memfd_create"):
+            return None, ""
+        database = db.value(
+            sql(
+                "SELECT d.oid::pg_catalog.int8 FROM pg_catalog.pg_database d"
+                " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+            )
+        )
+        made_of = [
+            __version__,
+            nursery_place.server_started(),
+            database,
+            self.role,
+            protocol.encode_settings(settings),  # with the limit of memory
+            protocol.encode(self.order),
+        ]
+        key = nursery_place.digest(json.dumps(made_of, sort_keys=True))
+        recall, recipe = "", ""
+        if self.recipe is not None:
+            recall, recipe = self.recipe(db, self.role, database, settings.memory_limit_mb)
+        return Keep(key, self.role, self.most, self.seconds, "", recall), recipe

@@ -1,0 +1,57 @@
+"""The recipe of a call of ``cerebro.predict``: what another session needs to do it for other rows (resident.py)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cerebro_db.core.names import Name
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql, sql_of_user, text_of
+
+from ..database.access import Database
+from ..database.relations import FIRST_OF_USERS, Relation
+from . import resident
+
+if TYPE_CHECKING:
+    from .remembered import Remembered
+    from .streaming import Reading
+
+LONGEST = 1_000_000  # characters
+ROWS = "the rows of the query"  # where they stand in the statement
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the recipe of a call is made of."""
+
+    given: tuple[Any, ...]  # the arguments
+    known: Remembered  # the model
+    source: Relation  # the query
+    reading: Reading  # how its rows are read
+
+    def written(self, db: Database, role: int, database: int, trainer_mb: int | None) -> tuple[str, str]:
+        """The key of the calls that it serves, and the recipe; empty: there is none."""
+        described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=self.source.rows))
+        marked = self.reading.query(replace(self.source, query=sql_of_user(ROWS)))
+        parts = text_of(marked).split(f"({ROWS}\n)")
+        if len(parts) != 2 or any(kind >= FIRST_OF_USERS for _, kind in described):
+            return "", ""
+        model, reading = self.given[0], self.reading
+        text = json.dumps(
+            {
+                "hold": text_of(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(model, "table").sql)),
+                "question": text_of(self.known.question),
+                "mark": self.known.mark,
+                "columns": described,
+                "trainer_mb": trainer_mb,
+                "query": parts,
+                "keys": len(reading.keys),
+                "filled": len(reading.filled),
+                "news": len(reading.news),
+                "chunk": reading.chunk,
+                "outputs": reading.outputs,
+            }
+        )
+        return (resident.key(role, database, self.given), text) if len(text) <= LONGEST else ("", "")
