@@ -19,7 +19,7 @@ BEGIN
            AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
-                             '_calibration_lines')
+                             '_calibration_lines', 'set_limits')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN
@@ -37,5 +37,7 @@ BEGIN
     END LOOP;
 END
 $$;
+
+ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 
 @api@

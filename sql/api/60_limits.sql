@@ -40,7 +40,8 @@ SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_run
        COALESCE(own.max_run_seconds, everybody.max_run_seconds) AS run_seconds,
        COALESCE(own.min_free_connections, everybody.min_free_connections,
                 GREATEST(3, current_setting('max_connections')::integer / 10)) AS free_connections,
-       COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds
+       COALESCE(own.max_waiting_seconds, everybody.max_waiting_seconds, 60) AS waiting_seconds,
+       COALESCE(own.max_predictors, everybody.max_predictors, 8) AS predictors
   FROM (VALUES (1)) one
   LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
   LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0;
@@ -81,12 +82,14 @@ SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
            ('waiting_seconds', mine.waiting_seconds, NULL::numeric,
             'seconds for which worker sessions stay open for the next call of your session; 0: they end with the call'),
            ('trainer_mb', mine.trainer_mb, NULL::numeric,
-            'megabytes of private memory that each trainer process of yours may take, without a GPU')
+            'megabytes of private memory that each trainer process of yours may take, without a GPU'),
+           ('predictors', mine.predictors, NULL::numeric,
+            'trainers that stay for your later sessions after they have predicted rows; 0: none')
        ) AS l (name, allowed, used, about);
 COMMENT ON VIEW cerebro.limits IS
 'What you may use of the server, and what you use now.';
 COMMENT ON COLUMN cerebro.limits.name IS
-'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections, waiting_seconds or trainer_mb.';
+'Name of the limit: running_runs, segments, state_bytes, run_seconds, connections, waiting_seconds, trainer_mb or predictors.';
 COMMENT ON COLUMN cerebro.limits.allowed IS 'The most that you may use, in the unit that about names; NULL: no limit.';
 COMMENT ON COLUMN cerebro.limits.used IS 'What is used now, in the same unit; NULL: not measured.';
 COMMENT ON COLUMN cerebro.limits.about IS 'What the limit counts, and its unit.';
@@ -99,7 +102,8 @@ CREATE OR REPLACE FUNCTION cerebro.set_limits(
     max_run_seconds      integer DEFAULT NULL,
     min_free_connections integer DEFAULT NULL,
     max_waiting_seconds  integer DEFAULT NULL,
-    max_trainer_mb       integer DEFAULT NULL
+    max_trainer_mb       integer DEFAULT NULL,
+    max_predictors       integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -111,14 +115,14 @@ BEGIN
     DELETE FROM cerebro.role_limit l WHERE l.role = COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole;
     INSERT INTO cerebro.role_limit
            (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
-            max_waiting_seconds, max_trainer_mb)
+            max_waiting_seconds, max_trainer_mb, max_predictors)
     VALUES (COALESCE(quote_ident(NULLIF(set_limits.role, '')), '-')::regrole, set_limits.max_running_runs,
             set_limits.max_segments,
             set_limits.max_state_bytes, set_limits.max_run_seconds, set_limits.min_free_connections,
-            set_limits.max_waiting_seconds, set_limits.max_trainer_mb);
+            set_limits.max_waiting_seconds, set_limits.max_trainer_mb, set_limits.max_predictors);
 END
 $$;
-COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer) IS
+COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer) IS
 'Sets all limits of a role, replacing the limits that the role had. For cerebro_admin. The limits bound what runs use;
 PostgreSQL itself limits the role''s own sessions.
 
@@ -133,7 +137,9 @@ PostgreSQL itself limits the role''s own sessions.
   same session, in seconds. Default: 60. They end at once when other users lack connections or memory.
 - max_trainer_mb: private memory of each trainer process, in megabytes. A model that needs more fails, or its trainer
   ends. A trainer needs about 600 MB before it builds a model. Trainers that use a GPU are not limited, because drivers
-  reserve far more than they use.';
+  reserve far more than they use.
+- max_predictors: trainers that stay in memory after their sessions, so that later sessions of the role get predictions
+  at once. Each stays for max_waiting_seconds without a row to predict. Default: 8. 0: none stays.';
 
 CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -28,7 +28,7 @@ GRANT SELECT ON cerebro._own_limits, cerebro.limits, cerebro.architectures TO ce
 GRANT INSERT (name, version, kind, source, sha256, description) ON cerebro.custom_function TO cerebro_admin;
 GRANT SELECT, DELETE ON cerebro.role_limit TO cerebro_admin;
 GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_seconds, min_free_connections,
-              max_waiting_seconds, max_trainer_mb)
+              max_waiting_seconds, max_trainer_mb, max_predictors)
    ON cerebro.role_limit TO cerebro_admin;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
@@ -40,11 +40,11 @@ GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) 
 GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models(), cerebro._code_folder() TO cerebro_monitor;
 REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                        cerebro._forget(bigint, name),
-                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)
+                       cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer)
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                           cerebro._forget(bigint, name),
-                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer)
+                          cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer)
    TO cerebro_admin;
 
 -- The password is computed from a secret of the server, so repeating this keeps the login working.

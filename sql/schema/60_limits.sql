@@ -10,7 +10,8 @@ CREATE TABLE cerebro.role_limit (
     max_waiting_seconds  integer CHECK (max_waiting_seconds BETWEEN 0 AND 86400),
     max_trainer_mb       integer CHECK (max_trainer_mb > 0),
     set_by               name        NOT NULL DEFAULT current_user,
-    set_at               timestamptz NOT NULL DEFAULT clock_timestamp()
+    set_at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    max_predictors       integer CHECK (max_predictors BETWEEN 0 AND 1000)
 );
 COMMENT ON TABLE cerebro.role_limit IS
 'The limits that cerebro.set_limits() has set, per role. The row with the role ''-'' holds for every role; a value '

@@ -14,7 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.bench import gpu, growth, hops, many, meter, mixed, other_work, report, results, search, tabular, trainers
+from tests.bench import (
+    gpu,
+    growth,
+    hops,
+    many,
+    meter,
+    mixed,
+    other_work,
+    report,
+    results,
+    search,
+    sessions,
+    tabular,
+    trainers,
+)
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
@@ -29,6 +43,7 @@ CONTENDERS_OF = {
     "predict_mixed": mixed.PREDICTION,
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
+    "sessions": sessions.CONTENDERS,
     "W5": other_work.BOUNDED,
     "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
@@ -98,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results.write(found, path.with_suffix(".json"))  # after each work, because later ones may take hours
             print(f"\n## {work.name}: {work.about}\n")
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
+            tables += [sessions.table(repeats)]
             tables += [mixed.table(repeats), search.table(search.figures(repeats))]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.bench import growth, hops, many, mixed, report, search, tabular, trainers
+from tests.bench import growth, hops, many, mixed, report, search, sessions, tabular, trainers
 from tests.bench.results import CLONE, Unfit, merged, repeats_of, write
 from tests.bench.works import WORKS
 from tests.sql.lab import Json
@@ -246,6 +246,7 @@ BLOCKS: dict[str, Block] = {
     "predict": made_by("predict", lambda repeats: f"{_table(repeats)}\n\n{report.rates(repeats)}"),
     "predict_mixed": made_by("predict_mixed", mixed.table),
     "singles": made_by("singles", report.delays),
+    "sessions": made_by("sessions", sessions.table),
     "trainers": made_by("trainers", trainers.table),
     "hops": hop_costs,
     "many": many_models,

@@ -290,6 +290,14 @@ SINGLES = W1.but(
     epochs=1,
 )
 
+SESSIONS = SINGLES.but(
+    name="sessions",
+    about="512 rows of W1, one by one, predicted by 1, 8 and 64 sessions at once: cerebro.predict, and an HTTP server"
+    " of one process with the same model",
+    rows=2_000,
+    validation_rows=100,
+)
+
 # Each batch size occurs equally often.
 SIXTY_FOUR = grid(range(2), tuple(1e-4 * 2**power for power in range(8)), (32, 64, 128, 256))
 GROWING = W1.but(epochs=1, contenders=("ours",))
@@ -408,7 +416,7 @@ GPU = tuple(
     )
 )
 
-ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, TRAINERS)
+ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, SESSIONS, TRAINERS)
 WORKS = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],

@@ -38,20 +38,25 @@ SERVER = "plpy/cerebro_plpy/"
 
 # The functions that read a fragment as text or make SQL of a text, and who may call each of them.
 RESTRICTED = {
-    "text_of": {SERVER + "database/access.py"},
+    "text_of": {SERVER + "database/access.py", SERVER + "serving/recipes.py"},
     "in_psycopg2": {SERVER + "sessions/session.py"},
     "numbered": {SERVER + "runs/record/log/base.py"},
     "with_constants": {SERVER + "sessions/own_session.py", SERVER + "runs/record/log/events.py"},
     "is_query": {SERVER + "sessions/own_session.py"},
     "sql_of_type": {"cerebro_db/core/sql_types.py"},
-    "sql_of_user": {SERVER + "database/relations.py", SERVER + "runs/drive/rules.py"},
+    "sql_of_user": {
+        SERVER + "database/relations.py",
+        SERVER + "runs/drive/rules.py",
+        SERVER + "serving/recipes.py",
+    },
 }
 LITERAL_FIRST = ("sql", "joined")  # their first argument is a literal in the source
 # Methods of the server's interface and of psycopg2 that take a text, and the modules that may call them.
 TEXT_RUNNERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "plpy": (
         ("execute", "prepare", "cursor"),
-        {SERVER + "database/access.py", SERVER + "database/cancellation.py"},
+        # resident.py runs what recipes.py has written, and imports none of this.
+        {SERVER + "database/access.py", SERVER + "database/cancellation.py", SERVER + "serving/resident.py"},
     ),
     "cursor": (("execute", "executemany", "mogrify", "copy_expert"), {SERVER + "sessions/session.py"}),
 }

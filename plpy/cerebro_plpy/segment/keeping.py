@@ -21,7 +21,8 @@ from cerebro_db.core.sql import sql
 from ..database.access import Database
 from . import nursery_place
 
-Recipe = Callable[[Database, int, int, Optional[int]], tuple[str, str]]  # of role, database and limit of memory
+Limits = dict[str, Optional[int]]
+Recipe = Callable[[Database, int, int, Limits], tuple[str, str]]  # of role, database and the limits of the trainer
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,6 @@ class Wanted:
         key = nursery_place.digest(json.dumps(made_of, sort_keys=True))
         recall, recipe = "", ""
         if self.recipe is not None:
-            recall, recipe = self.recipe(db, self.role, database, settings.memory_limit_mb)
+            limits = {"trainer_mb": settings.memory_limit_mb, "seconds": self.seconds, "predictors": self.most}
+            recall, recipe = self.recipe(db, self.role, database, limits)
         return Keep(key, self.role, self.most, self.seconds, "", recall), recipe

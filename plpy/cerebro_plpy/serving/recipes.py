@@ -12,6 +12,7 @@ from cerebro_db.core.sql import sql, sql_of_user, text_of
 
 from ..database.access import Database
 from ..database.relations import FIRST_OF_USERS, Relation
+from ..segment.keeping import Limits
 from . import resident
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Recipe:
     source: Relation  # the query
     reading: Reading  # how its rows are read
 
-    def written(self, db: Database, role: int, database: int, trainer_mb: int | None) -> tuple[str, str]:
+    def written(self, db: Database, role: int, database: int, limits: Limits) -> tuple[str, str]:
         """The key of the calls that it serves, and the recipe; empty: there is none."""
         described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=self.source.rows))
         marked = self.reading.query(replace(self.source, query=sql_of_user(ROWS)))
@@ -45,7 +46,7 @@ class Recipe:
                 "question": text_of(self.known.question),
                 "mark": self.known.mark,
                 "columns": described,
-                "trainer_mb": trainer_mb,
+                **limits,
                 "query": parts,
                 "keys": len(reading.keys),
                 "filled": len(reading.filled),

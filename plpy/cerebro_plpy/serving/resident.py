@@ -42,9 +42,10 @@ FACTS = (
     "SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::pg_catalog.int8 AS role,"
     " (SELECT d.oid::pg_catalog.int8 FROM pg_catalog.pg_database d"
     " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS database,"
-    " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds"
+    " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds, l.predictors"
     " FROM cerebro._own_limits l"
 )
+LIMITS = ("trainer_mb", "seconds", "predictors")
 
 _plans: dict[str, Any] = {}
 _mine: Predictor | None = None
@@ -105,7 +106,8 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     if _mine is None:
         return None
     recipe, query = _mine.recipe, given[1]
-    if recipe["trainer_mb"] != facts["trainer_mb"] or not facts["seconds"]:
+    if any(recipe[name] != facts[name] for name in LIMITS):
+        let_go(end=True)  # the limits have changed
         return None
     try:
         plpy.execute(recipe["hold"])

@@ -23,7 +23,7 @@ from ..segment import current, nursery
 from ..segment.keeping import Wanted
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
-from ..sessions.resting import rest_mine, seconds_to_rest
+from ..sessions.resting import rest_mine, time_to_rest
 from ..sessions.trainer_options import TrainerOptions
 from . import resident
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .recipes import Recipe
     from .trained import TrainedModel
 
-MOST_KEPT = 8  # trainers of a role
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
@@ -86,11 +85,11 @@ def own_segment(
     kept = mine.resting
     mine.lent = True
     try:
-        seconds = seconds_to_rest(db, chosen)
+        seconds, predictors = time_to_rest(db, chosen)
         wanted = (
             None
             if begin is None
-            else Wanted(begin, mine.user, MOST_KEPT, seconds, None if recipe is None else recipe.written)
+            else Wanted(begin, mine.user, predictors, seconds, None if recipe is None else recipe.written)
         )
         mine.start(chosen.settings(0), ask=False, wanted=wanted)
         try:

@@ -38,6 +38,13 @@ def waiting_seconds(db: Database) -> int:
     return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))
 
 
+def waiting_predictors(db: Database) -> tuple[int, int]:
+    """For how many seconds a trainer of this session may wait, and how many may stay when their sessions have ended."""
+    found = db.one(sql("SELECT waiting_seconds, predictors FROM cerebro._own_limits"))
+    assert found is not None
+    return int(found["waiting_seconds"]), int(found["predictors"])
+
+
 def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int], str]) -> None:
     """``refusal`` makes the message from what is allowed and what is used already."""
     allowed, used = figures[name]

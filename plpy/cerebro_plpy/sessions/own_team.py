@@ -18,7 +18,7 @@ from ..database.cancellation import Listen, listener
 from ..segment import current
 from . import logins
 from .own_session import OwnSession
-from .resting import rest_mine, seconds_to_rest
+from .resting import rest_mine, time_to_rest
 from .session import Session
 from .team import Resident, Team, Versions, Worker
 from .trainer_options import TrainerOptions
@@ -59,7 +59,7 @@ class OwnTeam(Team):
         for handle in {handle for worker in self.workers for handle in worker.cached}:
             current.mine(self.db).obey(protocol.DropRows(handle))
         self.workers.clear()
-        rest_mine(self.db, seconds_to_rest(self.db, self.options))
+        rest_mine(self.db, time_to_rest(self.db, self.options)[0])
 
     def _end(self, workers: Sequence[Worker]) -> None:
         if not self._one_process:

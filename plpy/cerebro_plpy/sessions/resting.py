@@ -14,9 +14,13 @@ from . import limits
 from .trainer_options import TrainerOptions
 
 
-def seconds_to_rest(db: Database, options: TrainerOptions) -> int:
-    """How long the trainer of this session may wait for its next call; 0: not at all."""
-    return 0 if options.gpus else limits.waiting_seconds(db)
+def time_to_rest(db: Database, options: TrainerOptions) -> tuple[int, int]:
+    """For how many seconds the trainer of this session may wait for its next call (0: not at all).
+
+    Also how many trainers of the role may stay after their sessions.
+    """
+    seconds, predictors = limits.waiting_predictors(db)
+    return (0, 0) if options.gpus else (seconds, predictors)
 
 
 def rest_mine(db: Database, seconds: int) -> None:

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,107 @@ def test_a_new_nursery_removes_what_servers_that_are_gone_left_in_shared_memory(
             shutil.rmtree(folder, ignore_errors=True)
 
 
+# -- trainers that are kept ----------------------------------------------------------------------------------------
+
+
+KEEP = messages.Keep("the key", owner=1, most=1, seconds=60, about="as it was", recall="the other key")
+
+
+def kept(server: Path) -> list[Path]:
+    return list(server.glob("*/kept-*"))
+
+
+def recalled(key: str) -> tuple[socket.socket, Any, list[int]]:
+    connection = nursery.greeted(nursery.nursery_folder(), no_cancel)
+    assert connection is not None
+    send(connection, messages.Recall(key))
+    return connection, *messages.receive(connection)
+
+
+def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
+    child = started(server)
+    pid = answer(child, StartEngine(JAX, None)).pid
+    child.keep(KEEP, "the recipe")
+    child.mark(rests=True)
+    child._connection.close()
+    eventually(lambda: kept(server), 30, "it is kept, in a folder of the nursery's")
+    assert not scratch(server).exists() or not list(scratch(server).iterdir())
+    for key in ("", "another key", "the key"):  # the latter is not for those who ask like this
+        connection, message, streams = recalled(key)
+        connection.close()
+        assert isinstance(message, messages.NotStarted) and streams == []
+    assert nursery.report(no_cancel).kept == 1
+    connection, message, streams = recalled("the other key")
+    orders, answers, mark = streams
+    assert message.pid == pid and os.pread(mark, 100, 0) == b"\0the recipe" and not kept(server)
+    for attribute, stream in (("orders", orders), ("answers", answers)):
+        os.close(getattr(child, attribute))
+        setattr(child, attribute, stream)
+    answer(child, Rest(60, []))
+    os.pwrite(mark, b"\1", 0)
+    connection.close()
+    eventually(lambda: kept(server), 30, "it is kept again")
+    order = StartTrainer("jax", [str(scratch(server))], [], key="the key")
+    another = nursery.Child(order, scratch(server) / "log", no_cancel)
+    assert another.pid == pid and another.kept == "as it was"
+    assert Path(f"/proc/{pid}/cwd").readlink() == scratch(server)
+    another.kill()
+    eventually(lambda: not processes.lives(pid, born(pid) or "gone"), 30, "it has ended")
+    assert not kept(server)
+
+
+@pytest.mark.parametrize("why", ["it works", "another one is kept for the role", "a file is in the way"])
+def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
+    first = started(server, "one")
+    pid = answer(first, StartEngine(JAX, None)).pid
+    first.keep(KEEP, "")
+    first.mark(rests=why != "it works")
+    if why == "a file is in the way":
+        (server / "one" / f"kept-{the_nursery(server)}-{born(the_nursery(server))}-1").touch()
+    first._connection.close()
+    if why == "another one is kept for the role":
+        eventually(lambda: kept(server), 30, "the first one is kept")
+        second = started(server, "two")
+        assert answer(second, StartEngine(JAX, None)).pid != pid
+        second.keep(KEEP, "")
+        second.mark(rests=True)
+        second._connection.close()
+        eventually(lambda: list((server / "two").glob("kept-*")), 30, "the second one is kept")
+    eventually(lambda: not Path(f"/proc/{pid}/exe").exists(), 30, "it has ended")
+    eventually(lambda: not [one for one in (server / "one").glob("kept-*") if one.is_dir()], 30, "its folder is gone")
+
+
+def test_kept_trainers_end_in_time_and_with_their_nursery(server: Path) -> None:
+    for seconds, ends in ((1, lambda: None), (600, lambda: os.kill(the_nursery(server), signal.SIGTERM))):
+        child = started(server)
+        pid = answer(child, StartEngine(JAX, None)).pid
+        child.keep(replace(KEEP, seconds=seconds), "")
+        child.mark(rests=True)
+        child._connection.close()
+        eventually(lambda: kept(server), 30, "it is kept")
+        ends()
+        eventually(lambda pid=pid: not Path(f"/proc/{pid}/exe").exists(), 30, "it has ended")
+        eventually(lambda: not kept(server), 30, "its folder is gone")
+
+
+def test_a_session_removes_what_a_killed_nursery_has_kept(server: Path) -> None:
+    child = started(server, "pgsql_tmp_cerebro")
+    answer(child, StartEngine(JAX, None))
+    child.keep(KEEP, "")
+    child.mark(rests=True)
+    child._connection.close()
+    eventually(lambda: kept(server), 30, "it is kept")
+    from cerebro_plpy.segment import scratch as folders
+
+    folders.remove_leftovers()
+    assert kept(server)
+    pid, birth = the_nursery(server), born(the_nursery(server))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: folders.has_ended(pid, birth), 30, "it is killed")
+    folders.remove_leftovers()
+    assert not kept(server)
+
+
 # -- what is said to it ------------------------------------------------------------------------------------------
 
 
@@ -443,6 +545,19 @@ def malformed(server: Path, randomly: random.Random) -> Iterator[bytes]:
     for field, values in wrong.items():
         for value in values:
             yield json.dumps([name, {**fields, field: value}]).encode()
+    keep = {"key": "a", "owner": 1, "most": 1, "seconds": 60, "about": ""}
+    for field, values in {
+        "key": [None, 1],
+        "owner": ["1"],
+        "most": [None, 0.5],
+        "seconds": ["60"],
+        "more": [1],
+    }.items():
+        for value in values:
+            yield json.dumps(["Keep", {**keep, field: value}]).encode()
+    yield json.dumps(["Keep", keep]).encode()  # there is no trainer
+    for fields in ({}, {"key": 1}, {"key": "a", "more": 1}):
+        yield json.dumps(["Recall", fields]).encode()
     for document in (None, 1, [], ["Ask"], ["Ask", {}, 1], [["Ask"], {}], {"Ask": {}}, ["Nothing", {}], ["Ask", [1]]):
         yield json.dumps(document).encode()
     for _ in range(1500):
@@ -496,6 +611,8 @@ def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
     child = started(server)
     assert answer(child, StartEngine(JAX, None)).pid == child.pid
     assert the_nursery(server) == pid
+    # Nor is there a trainer for this session, which has one.
+    assert say(messages.encoded(messages.Recall("a")), [])[:13] == b'["NotStarted"'
     # A second order of the same connection is one too many.
     again = StartTrainer("jax", [str(scratch(server))], [])
     socket.send_fds(child._connection, [messages.encoded(again)], [child.orders, child.answers, child.answers])
