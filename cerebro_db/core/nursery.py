@@ -105,6 +105,11 @@ class Recall:
 
 
 @dataclass(frozen=True)
+class Dismiss:
+    """Session to nursery: end all trainers that are kept; others need their memory."""
+
+
+@dataclass(frozen=True)
 class Kill:
     """Session to nursery: end the trainer.  (The end of the connection says the same.)"""
 
@@ -125,10 +130,26 @@ class Report:
     kept_bytes: int = 0  # of memory that they take
 
 
-Message = Union[Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Keep, Recall, Kill, Ask, Report]
+Message = Union[
+    Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Keep, Recall, Dismiss, Kill, Ask, Report
+]
 MESSAGES = {
     each.__name__: each
-    for each in (Welcome, StartTrainer, Started, NotStarted, Ready, Ended, Prepare, Keep, Recall, Kill, Ask, Report)
+    for each in (
+        Welcome,
+        StartTrainer,
+        Started,
+        NotStarted,
+        Ready,
+        Ended,
+        Prepare,
+        Keep,
+        Recall,
+        Dismiss,
+        Kill,
+        Ask,
+        Report,
+    )
 }
 
 

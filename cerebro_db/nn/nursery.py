@@ -43,6 +43,7 @@ from cerebro_db.core.engines import ENGINES  # noqa: E402
 from cerebro_db.core.nursery import (  # noqa: E402
     STREAMS,
     Ask,
+    Dismiss,
     Ended,
     Gone,
     Keep,
@@ -241,6 +242,8 @@ class Nursery:
                 return False
             if not self.kept.recall(session, message.key):
                 self._tell(session, NotStarted("none is kept"))
+        elif isinstance(message, Dismiss):
+            self.kept.end_all()
         elif isinstance(message, Ask):
             self._tell(session, self._report())
         else:

@@ -17,6 +17,7 @@ from cerebro_db.core.errors import CerebroError, TrainerFailed, Unsupported
 from cerebro_db.core.nursery import (
     STREAMS,
     Ask,
+    Dismiss,
     Ended,
     Gone,
     Keep,
@@ -217,6 +218,20 @@ def prepare(engine: str | None, listen: Listen) -> None:
         contextlib.closing(connected(hurry)) as connection,
     ):
         send(connection, Prepare(engine or default_engine(hurry)))
+
+
+def dismiss(listen: Listen) -> bool:
+    """End the trainers that are kept for later sessions; whether there were any."""
+    with contextlib.suppress(CerebroError, Gone, OSError):
+        connection = greeted(nursery_folder(), listen)
+        if connection is not None:
+            with connection:
+                send(connection, Ask())
+                found = answer(connection, listen, time.monotonic() + ANSWERS_WITHIN)
+                if isinstance(found, Report) and found.kept:
+                    send(connection, Dismiss())
+                    return True
+    return False
 
 
 def report(listen: Listen) -> Report:

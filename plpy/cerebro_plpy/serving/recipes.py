@@ -35,6 +35,8 @@ class Recipe:
     def written(self, db: Database, role: int, database: int, limits: Limits) -> tuple[str, str]:
         """The key of the calls that it serves, and the recipe; empty: there is none."""
         described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=self.source.rows))
+        if not self._has_types_of_the_server(db):  # who may have made another type is looked at when a model is read
+            return "", ""
         marked = self.reading.query(replace(self.source, query=sql_of_user(ROWS)))
         parts = text_of(marked).split(f"({ROWS}\n)")
         if len(parts) != 2 or any(kind >= FIRST_OF_USERS for _, kind in described):
@@ -56,3 +58,9 @@ class Recipe:
             }
         )
         return (resident.key(role, database, self.given), text) if len(text) <= LONGEST else ("", "")
+
+    def _has_types_of_the_server(self, db: Database) -> bool:
+        """Whether all casts in the preparation are to types that the server's own installation has made."""
+        kinds = {feature.type.name for one in self.reading.inputs for feature in one.preparation.features}
+        oids = sql("SELECT COALESCE(bool_and(pg_catalog.to_regtype(k)::oid < $2::oid), true) FROM unnest($1::text[]) k")
+        return bool(db.value(oids, ("text[]", "bigint"), sorted(kinds), FIRST_OF_USERS))

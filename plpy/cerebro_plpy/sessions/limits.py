@@ -12,6 +12,7 @@ from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
 from ..platform import machine
+from ..segment import nursery
 
 SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
 FIGURES = sql("SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits")
@@ -97,7 +98,7 @@ def require_states(figures: Figures, wanted: int, stored: int) -> None:
 
 
 def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> None:
-    """End the kept teams of all users if so many connections, or new trainers, would not find room."""
+    """End kept teams and predictors of all users if so many connections, or new trainers, would not find room."""
 
     def short() -> bool:
         # Without this PostgreSQL shows who was connected when this transaction looked first.
@@ -108,7 +109,10 @@ def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> 
             free is not None and trainers > 0 and free < machine.memory_of_trainers(trainers)
         )
 
-    if short() and ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0]:
+    if not short():
+        return
+    kept = trainers > 0 and nursery.dismiss(listen)
+    if ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0] or kept:
         deadline = time.monotonic() + LEAVE_WITHIN
         while short() and time.monotonic() < deadline:
             listen()

@@ -437,7 +437,7 @@ def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
     connection.close()
     eventually(lambda: kept(server), 30, "it is kept again")
     order = StartTrainer("jax", [str(scratch(server))], [], key="the key")
-    another = nursery.Child(order, scratch(server) / "log", no_cancel)
+    another = nursery.Child(order, scratch(server) / "trainer.log", no_cancel)
     assert another.pid == pid and another.kept == "as it was"
     assert Path(f"/proc/{pid}/cwd").readlink() == scratch(server)
     another.kill()
