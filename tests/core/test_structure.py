@@ -10,7 +10,8 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.protocol import ORDERS
 
 SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
-MAY_BRANCH = {"database/cancellation.py"}  # and all of platform/
+# And all of platform/.  A new session takes too long to import either of them for resident.py.
+MAY_BRANCH = {"database/cancellation.py", "serving/resident.py"}
 LOG = SERVER / "runs" / "record" / "log"
 LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
 CEREBRO_DB = SERVER.parents[1] / "cerebro_db"

@@ -22,18 +22,18 @@ from ..database.access import Database
 from . import nursery_place
 
 Limits = dict[str, Optional[int]]
-Recipe = Callable[[Database, int, int, Limits], tuple[str, str]]  # of role, database and the limits of the trainer
+WriteRecipe = Callable[[Database, int, int, Limits], tuple[str, str]]  # of role, database and the limits of the trainer
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LastingPrediction:
     """A prediction for which a kept trainer would do, and how a trainer that starts for it is kept."""
 
     order: BeginPrediction
     role: int
     most: int  # kept trainers of the role
     seconds: int
-    recipe: Recipe | None = None  # makes the key and the recipe for sessions that have read no model
+    recipe: WriteRecipe | None = None  # makes the key and the recipe for sessions that have read no model
 
     def keep(self, db: Database, settings: TrainerSettings) -> tuple[Keep | None, str]:
         """What the nursery is told, and the recipe.  None: the trainer is not kept."""

@@ -52,7 +52,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
 from . import compiled, filling, inspection, memory, nursery
-from .keeping import Wanted
+from .keeping import LastingPrediction
 from .prediction import SegmentPrediction
 from .row_cache import RowCache
 from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
@@ -83,7 +83,7 @@ class Segment:
         self.folders = list(dict.fromkeys((self.folder, on_disk)))
         self.settings: TrainerSettings | None = None
         self.trainers: dict[str, TrainerProcess] = {}  # by engine
-        self.wanted: Wanted | None = None
+        self.wanted: LastingPrediction | None = None
         self.resting = False
         self.called = False  # after a rest, and the answers were not read yet
         self.rows = RowCache(self.folder, on_disk, self.listen)
@@ -130,7 +130,7 @@ class Segment:
         self.wake()
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
-    def start(self, settings: TrainerSettings, ask: bool = True, wanted: Wanted | None = None) -> None:
+    def start(self, settings: TrainerSettings, ask: bool = True, wanted: LastingPrediction | None = None) -> None:
         """As ``open``, without waiting.  ``ask``: a trainer that rests is asked whether it is still there.
 
         ``wanted``: what a trainer that another session has left may be used for.

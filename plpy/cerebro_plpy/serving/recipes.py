@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cerebro_db.core import protocol
 from cerebro_db.core.names import Name
+from cerebro_db.core.protocol import PredictMore
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql, sql_of_user, text_of
 
@@ -24,7 +26,7 @@ ROWS = "the rows of the query"  # where they stand in the statement
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RowRecipe:
     """What the recipe of a call is made of."""
 
     given: tuple[Any, ...]  # the arguments
@@ -49,6 +51,7 @@ class Recipe:
                 "mark": self.known.mark,
                 "columns": described,
                 **limits,
+                "sent": protocol.encode(PredictMore(rows=1, values=[], folders=[])),
                 "query": parts,
                 "keys": len(reading.keys),
                 "filled": len(reading.filled),

@@ -189,7 +189,7 @@ class Predictor:
     def predict(self, plpy: Any, rows: int, variables: list[bytes], seconds: int) -> list[Answer] | None:
         """The answers as _prediction has them; None if there are none."""
         values = [b2a_base64(payload, newline=False).decode() for payload in variables]
-        order = json.dumps({"order": "predict_more", "rows": rows, "values": values, "rest": seconds, "folders": []})
+        order = json.dumps({**self.recipe["sent"], "rows": rows, "values": values, "rest": seconds})
         os.pwrite(self.mark, BUSY, 0)
         try:
             left = memoryview(len(order).to_bytes(HEADER, "big") + order.encode())

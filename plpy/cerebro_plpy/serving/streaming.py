@@ -23,7 +23,7 @@ from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from . import calibrations, natural, trainers
 from .chunks import at_a_time, gathered_arrays
-from .recipes import Recipe
+from .recipes import RowRecipe
 from .remembered import read_and_known
 from .table_rows import bytes_per_row
 
@@ -88,7 +88,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     begin = trainers.begin_of(db, model, reading.order)
     recipe = None
     if known is not None and reading in model.remembered.values():
-        recipe = Recipe(arguments, known, source, reading)
+        recipe = RowRecipe(arguments, known, source, reading)
     with (
         trainers.own_segment(db, chosen, begin, recipe) as (mine, seconds),
         trainers.predicting(db, mine, model, reading.order, begin) as prediction,

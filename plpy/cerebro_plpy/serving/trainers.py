@@ -20,7 +20,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform.machine import cores
 from ..segment import current, nursery
-from ..segment.keeping import Wanted
+from ..segment.keeping import LastingPrediction
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine, time_to_rest
@@ -29,7 +29,7 @@ from . import resident
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
-    from .recipes import Recipe
+    from .recipes import RowRecipe
     from .trained import TrainedModel
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
@@ -67,7 +67,7 @@ def prediction_order(
 
 @contextlib.contextmanager
 def own_segment(
-    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: Recipe | None = None
+    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: RowRecipe | None = None
 ) -> Iterator[tuple[Segment, int]]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
@@ -89,7 +89,7 @@ def own_segment(
         wanted = (
             None
             if begin is None
-            else Wanted(begin, mine.user, predictors, seconds, None if recipe is None else recipe.written)
+            else LastingPrediction(begin, mine.user, predictors, seconds, None if recipe is None else recipe.written)
         )
         mine.start(chosen.settings(0), ask=False, wanted=wanted)
         try:

@@ -25,7 +25,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core import frames, protocol, shared_memory
+from cerebro_db.core import frames, protocol, scratch_names, shared_memory
 from cerebro_db.core import nursery as messages
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.nursery import Started, StartTrainer, send
@@ -37,6 +37,7 @@ from cerebro_db.nn import nursery as process
 from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
 from cerebro_plpy.segment import installation, nursery, nursery_process, trainer
+from cerebro_plpy.segment.scratch import remove_leftovers
 from cerebro_plpy.segment.trainer import TrainerProcess, cpu_seconds
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
@@ -406,6 +407,12 @@ def kept(server: Path) -> list[Path]:
     return list(server.glob("*/kept-*"))
 
 
+def ready(child: nursery.Child) -> int:
+    """The trainer's process, when it has started its engine and its session has read what the nursery has said."""
+    assert answer(child, StartEngine(JAX, None)).pid == child.pid
+    return child.pid
+
+
 def recalled(key: str) -> tuple[socket.socket, Any, list[int]]:
     connection = nursery.greeted(nursery.nursery_folder(), no_cancel)
     assert connection is not None
@@ -415,7 +422,7 @@ def recalled(key: str) -> tuple[socket.socket, Any, list[int]]:
 
 def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
     child = started(server)
-    pid = answer(child, StartEngine(JAX, None)).pid
+    pid = ready(child)
     child.keep(KEEP, "the recipe")
     child.mark(rests=True)
     child._connection.close()
@@ -448,7 +455,7 @@ def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
 @pytest.mark.parametrize("why", ["it works", "another one is kept for the role", "a file is in the way"])
 def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
     first = started(server, "one")
-    pid = answer(first, StartEngine(JAX, None)).pid
+    pid = ready(first)
     first.keep(KEEP, "")
     first.mark(rests=why != "it works")
     if why == "a file is in the way":
@@ -457,7 +464,7 @@ def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
     if why == "another one is kept for the role":
         eventually(lambda: kept(server), 30, "the first one is kept")
         second = started(server, "two")
-        assert answer(second, StartEngine(JAX, None)).pid != pid
+        assert ready(second) != pid
         second.keep(KEEP, "")
         second.mark(rests=True)
         second._connection.close()
@@ -469,7 +476,7 @@ def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
 def test_kept_trainers_end_in_time_and_with_their_nursery(server: Path) -> None:
     for seconds, ends in ((1, lambda: None), (600, lambda: os.kill(the_nursery(server), signal.SIGTERM))):
         child = started(server)
-        pid = answer(child, StartEngine(JAX, None)).pid
+        pid = ready(child)
         child.keep(replace(KEEP, seconds=seconds), "")
         child.mark(rests=True)
         child._connection.close()
@@ -480,21 +487,15 @@ def test_kept_trainers_end_in_time_and_with_their_nursery(server: Path) -> None:
 
 
 def test_a_session_removes_what_a_killed_nursery_has_kept(server: Path) -> None:
-    child = started(server, "pgsql_tmp_cerebro")
-    answer(child, StartEngine(JAX, None))
-    child.keep(KEEP, "")
-    child.mark(rests=True)
-    child._connection.close()
-    eventually(lambda: kept(server), 30, "it is kept")
-    from cerebro_plpy.segment import scratch as folders
-
-    folders.remove_leftovers()
-    assert kept(server)
-    pid, birth = the_nursery(server), born(the_nursery(server))
-    os.kill(pid, signal.SIGKILL)
-    eventually(lambda: folders.has_ended(pid, birth), 30, "it is killed")
-    folders.remove_leftovers()
-    assert not kept(server)
+    ended = subprocess.Popen(["sleep", "60"])
+    theirs = scratch_names.kept_folder(ended.pid, born(ended.pid), 1)
+    ours = scratch_names.kept_folder(os.getpid(), born(os.getpid()), 2)
+    for name in (theirs, ours):
+        (server / "pgsql_tmp_cerebro" / name).mkdir(parents=True)
+    ended.kill()
+    ended.wait()
+    remove_leftovers()
+    assert [one.name for one in kept(server)] == [ours]
 
 
 # -- what is said to it ------------------------------------------------------------------------------------------
