@@ -34,6 +34,7 @@ LONGEST_QUERY = 100_000  # characters
 LONGEST_RECIPE = 8 << 20  # bytes
 FEW_BYTES = 64 << 10  # of rows
 WELCOMES_WITHIN = 0.5  # seconds
+MOST_PLANS = 50  # each model has a statement of its own
 LISTEN_EVERY = 100  # milliseconds
 ANSWERS_WITHIN = 600  # times as long; then the call goes on with a trainer that is looked after
 RESTS, BUSY = b"\1", b"\0"  # as in cerebro_db/nn/kept_trainers.py
@@ -165,6 +166,8 @@ def _run(plpy: Any, statement: str) -> Any:
 
 def _planned(plpy: Any, statement: str, types: list[str]) -> Any:
     if statement not in _plans:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
         _plans[statement] = plpy.prepare(statement, types)
     return _plans[statement]
 

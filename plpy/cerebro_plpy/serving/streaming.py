@@ -15,7 +15,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, by_name, surprises, windowed
+from ..data import buffers, surprises, windowed
 from ..data.preparation import SourceVariable, expression
 from ..database import relations
 from ..database.access import Database
@@ -79,8 +79,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
         applied = calibrations.applied(db, model, wanted)
         best = natural.best_classes(model.layout.outputs, ranks, applied)
         source, reading = reading_of(db, model, (source, present), key, best, applied)
-        # Else it depends on the rows, or there was something to tell.
-        if model.layout.windows is None and by_name.matches(model.layout) and len(model.remembered) < MOST_READINGS:
+        if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     if reading.order is None:

@@ -124,6 +124,24 @@ def test_the_next_session_of_the_role_gets_it_and_imports_little(place: Lab) -> 
         eventually(lambda: pid in kept(place), 30, f"the trainer of {me} is kept again")
 
 
+def test_a_model_of_arrays_has_a_recipe_too(place: Lab) -> None:
+    place("CREATE TABLE points AS SELECT id, ARRAY[sl, sw, pl, pw] AS x, species FROM flowers")
+    place(
+        "SELECT cerebro.fit('points', 'of_arrays', %s, target => 'species', inputs => 'x', epochs => 1, segments => 1)",
+        json.dumps([{"architecture": "mlp", "units": 4}]),
+    )
+    ask = "SELECT class, probability FROM predict('of_arrays', 'SELECT * FROM points WHERE id = 6')"
+    with contextlib.closing(place.connect()) as session:
+        expected = [run(session, ask) for _ in range(3)]
+        (pid,) = trainers_of(place, session)
+    eventually(lambda: pid in kept(place), 30, "the trainer is kept")
+    with contextlib.closing(place.connect()) as session:
+        assert [run(session, ask) for _ in range(3)] == expected == expected[:1] * 3
+        run(session, f"DO LANGUAGE plpython3u $$import sys; assert '{IMPORTED}' not in sys.modules$$")
+        with pytest.raises(psycopg2.Error, match="an array of shape"):
+            run(session, ask.replace("SELECT *", "SELECT id, x[1:3] AS x"))
+
+
 def test_another_role_gets_its_own(place: Lab) -> None:
     pid, expected = leave_one(place)
     with contextlib.closing(connected(place, READERS[1])) as other:
