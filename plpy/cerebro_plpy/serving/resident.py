@@ -43,7 +43,10 @@ FACTS = (
     "SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::pg_catalog.int8 AS role,"
     " (SELECT d.oid::pg_catalog.int8 FROM pg_catalog.pg_database d"
     " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS database,"
-    " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds, l.predictors"
+    " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
+    # No column of this name before ALTER EXTENSION.
+    " COALESCE(pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
+    " AS predictors"
     " FROM cerebro._own_limits l"
 )
 LIMITS = ("trainer_mb", "seconds", "predictors")
@@ -100,6 +103,8 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     """The rows of the answer; None: there is no recipe that serves."""
     global _mine, busy
     (facts,) = _run(plpy, FACTS)
+    if not facts["predictors"]:
+        return None
     wanted = key(facts["role"], facts["database"], given)
     if _mine is None or _mine.key != wanted or not _mine.rests():
         let_go()

@@ -41,7 +41,13 @@ def waiting_seconds(db: Database) -> int:
 
 def waiting_predictors(db: Database) -> tuple[int, int]:
     """For how many seconds a trainer of this session may wait, and how many may stay when their sessions have ended."""
-    found = db.one(sql("SELECT waiting_seconds, predictors FROM cerebro._own_limits"))
+    found = db.one(
+        sql(
+            "SELECT l.waiting_seconds, COALESCE("
+            "pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
+            " AS predictors FROM cerebro._own_limits l"  # no column of this name before ALTER EXTENSION
+        )
+    )
     assert found is not None
     return int(found["waiting_seconds"]), int(found["predictors"])
 
