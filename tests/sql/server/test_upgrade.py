@@ -71,9 +71,9 @@ WITH member AS (
                              E'\\n' ORDER BY attname)
                         FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
                        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
-                     (SELECT string_agg(pg_get_indexdef(indexrelid), E'\\n' ORDER BY 1)
+                     (SELECT string_agg(pg_get_indexdef(indexrelid), E'\\n' ORDER BY pg_get_indexdef(indexrelid))
                         FROM pg_index WHERE indrelid = c.oid),
-                     (SELECT string_agg(pg_get_constraintdef(k.oid), E'\\n' ORDER BY 1)
+                     (SELECT string_agg(pg_get_constraintdef(k.oid), E'\\n' ORDER BY pg_get_constraintdef(k.oid))
                         FROM pg_constraint k WHERE conrelid = c.oid),
                      (SELECT string_agg(concat_ws(' ', polname, polcmd, pg_get_expr(polqual, polrelid),
                              pg_get_expr(polwithcheck, polrelid)), E'\\n' ORDER BY polname)
