@@ -106,7 +106,9 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     if not facts["predictors"]:
         return None
     wanted = key(facts["role"], facts["database"], given)
-    if _mine is None or _mine.key != wanted or not _mine.rests():
+    if _mine is not None and not _mine.rests():
+        let_go(end=True)
+    if _mine is None or _mine.key != wanted:
         let_go()
         _mine = _asked_for(wanted)
     if _mine is None:
