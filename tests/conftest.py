@@ -75,9 +75,16 @@ def has_gpu() -> bool:
     return False
 
 
+def chromium() -> str | None:
+    """The path of the browser that looks at reports."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "docker": (has_docker, "no Docker engine answers"),
     "gpu": (has_gpu, "no GPU here"),
+    "browser": (lambda: chromium() is not None, "no Chromium here"),
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import interrupts, keras_models, notebooks
+from . import interrupts, keras_models, notebooks, report
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect
 from .looking import Looking
@@ -164,6 +165,14 @@ class Cerebro(Looking, Steering, Serving):
 
     def _picture(self, run: AnyRun) -> str:
         return notebooks.picture(self, run)
+
+    def report(self, runs: AnyRun | Sequence[AnyRun], path: str | Path = "report.html", replace: bool = False) -> Path:
+        """Writes one HTML file about a run, or about several runs beside each other, and returns its path.
+
+        The file needs no network and no server. ``replace``: a file that exists is written over.
+        """
+        given = runs if isinstance(runs, Sequence) else [runs]
+        return report.write(self.engine, [self.run(one) for one in given], Path(path), replace)
 
     # --- trained models ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``cancel``, ``resume``."""
+"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``report``, ``cancel``, ``resume``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, an
 
 
 def register(app: typer.Typer) -> None:
-    for command in (runs, watch, show, cancel, resume):
+    for command in (runs, watch, show, report, cancel, resume):
         app.command()(command)
 
 
@@ -142,6 +143,27 @@ def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
             print_json(everything(cerebro, _chosen(cerebro, run)))
         else:
             show_run(cerebro, _chosen(cerebro, run), Terminal())
+
+
+def report(
+    runs: Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)],
+    dsn: Dsn = None,
+    file: Annotated[Path, typer.Option("--file", "-o", metavar="FILE", help="The file to write.")] = Path(
+        "report.html"
+    ),
+    replace: Annotated[bool, typer.Option("--replace", help="Write over a file that exists.")] = False,
+    owner: Annotated[
+        str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write an HTML file about a run, or about several runs beside each other. It needs no network and no server."""
+    with at(dsn) as cerebro:
+        written = cerebro.report([cerebro.run(run, owner) for run in runs], file, replace)
+        if json:
+            print_json({"file": str(written)})
+        else:
+            Terminal().print(lines(f"Written: {written}"), soft_wrap=True)
 
 
 def cancel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from .errors import RunFailed
@@ -28,6 +29,7 @@ class RunCalls(Protocol):
     def learning_curve(self, run: int) -> RowList[LearningCurvePoint]: ...
     def watch(self, run: int) -> RunProgress: ...
     def _picture(self, run: int) -> str: ...
+    def report(self, runs: int, path: str | Path, replace: bool) -> Path: ...
 
 
 class RunHandle:
@@ -90,6 +92,10 @@ class RunHandle:
     def leaderboard(self) -> RowList[LeaderboardEntry]:
         """The models of the run, the best first."""
         return self._calls.leaderboard(self.run)
+
+    def report(self, path: str | Path = "report.html", replace: bool = False) -> Path:
+        """Writes one HTML file about the run and returns its path. ``replace``: a file that exists is written over."""
+        return self._calls.report(self.run, path, replace)
 
     def learning_curve(self) -> RowList[LearningCurvePoint]:
         """Losses and first metrics by model and epoch."""

@@ -106,6 +106,8 @@ def test_it_lists_follows_and_steers(client: Client, trained: Trained) -> None:
     followed = cerebro("watch", str(trained.run))
     assert followed.returncode == 0 and "finished" in followed.stdout, followed.stderr
     assert "Leaderboard" in cerebro("show", str(trained.run)).stdout
+    reported = cerebro("report", str(trained.run))
+    assert reported.returncode == 0 and "uPlot" in (client.folder / "report.html").read_text(), reported.stderr
     refused = cerebro("stop", str(trained.run), "1")
     assert refused.returncode == 1 and "finished" in refused.stderr + refused.stdout
     assert "Traceback" not in refused.stderr

@@ -1,0 +1,312 @@
+"""What a report says about one run: the rows of its views, in the form that the page reads.
+
+All views are read in one read-only transaction, so that their numbers fit together while the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, select
+
+from cerebro_db.core.search.objective import Objective
+from cerebro_db.core.texts import harmless
+
+from ..differences import differences
+from ..errors import NoSuchRun, translated
+from ..orm import (
+    LOSSES,
+    Decision,
+    LeaderboardEntry,
+    LearningCurvePoint,
+    Metric,
+    Request,
+    Run,
+    RunPlan,
+    RunProgress,
+    RunTime,
+    SegmentActivity,
+    View,
+)
+from .importance import importance, trend
+
+Json = dict[str, Any]
+Curves = dict[str, dict[int, dict[int, float]]]  # data set and metric, model, epoch
+
+DIGITS = 9  # of the numbers of curves: those of a float32
+TEXT = 2000  # characters of a name or a value
+DATASETS = {"": "training", "training": "training, after", "validation": "validation"}  # of objectives, in metrics
+PLAN = (
+    "source_table", "validation_table", "model_table", "epochs", "segments", "rows_per_epoch", "evaluate_every", "seed",
+    "cerebro_version",
+)  # fmt: skip
+LEADERBOARD = (
+    "rank", "model", "configuration", "fold", "status", "objective_value", "spread", "best_value", "best_epoch",
+    "epochs_done", "validation_loss", "training_loss", "validation_metric", "training_metric", "weights", "engine",
+    "rung", "parent", "stopped_by", "reason",
+)  # fmt: skip
+ACTIVITIES = ("train", "average", "evaluate")
+
+
+def read(engine: Engine, run: Run) -> Json:
+    """What the views say about this run of this owner."""
+    at_once = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    with translated(), engine.connect().execution_options(**at_once) as connection:
+        return RunReader(connection, run).contents()
+
+
+class RunReader:
+    def __init__(self, connection: Connection, run: Run) -> None:
+        self.connection = connection
+        self.run, self.owner = run.run, run.owner
+
+    def rows(self, view: type[View], *columns: str, order: Sequence[str] = ()) -> list[Json]:
+        """These columns of the run's rows; all columns if none is named."""
+        table = view.__table__
+        wanted = [table.c[name] for name in columns] or list(table.c)
+        query = select(*wanted).where(table.c.run == self.run, table.c.owner == self.owner)
+        return [
+            dict(row) for row in self.connection.execute(query.order_by(*(table.c[name] for name in order))).mappings()
+        ]
+
+    def row(self, view: type[View]) -> Json:
+        found = self.rows(view)
+        if not found:  # somebody has forgotten the run since it was looked up
+            raise NoSuchRun(f"There is no run {self.run} of {self.owner}.", "Your runs: cerebro runs")
+        return found[0]
+
+    def contents(self) -> Json:
+        run, plan, progress = self.row(Run), self.row(RunPlan), self.row(RunProgress)
+        entries = self.rows(LeaderboardEntry, order=("rank", "model"))
+        compared = [one for one in entries if one["fold"] is None]  # with folds: the models on all rows
+        objective = entries[0]["objective"] if entries else progress["objective"]
+        direction = _direction(objective, plan["options"] or {}, compared)
+        points = self.rows(LearningCurvePoint, "model", "epoch", "trained_at", order=("trained_at", "model"))
+        curves = self.curves()
+        parameters = _parameters(compared)
+        return plain({
+            "run": self.run,
+            "owner": self.owner,
+            "name": run["run_name"],
+            "description": run["description"],
+            "status": run["status"],
+            "message": run["message"],
+            "ended_by": run["reason"],
+            "started_at": run["started_at"],
+            "ended_at": run["ended_at"],
+            "source_table": run["source_table"],
+            "model_table": run["model_table"],
+            "targets": _targets(plan["layout"]),
+            "objective": objective,
+            "direction": direction,
+            "metric_name": next((one["metric_name"] for one in entries if one["metric_name"]), None),
+            "progress": progress,
+            "settings": _settings(plan, compared),
+            "leaderboard": _leaderboard(entries),
+            "parameters": parameters,
+            "importance": _importance(parameters, compared, direction),
+            "curves": _drawn(curves),
+            "best": _best(points, curves, entries, objective, direction, run["started_at"]),
+            "time": self.rows(RunTime, "activity", "seconds", "share", order=("position",)),
+            "timeline": self.timeline(),
+            "decisions": self.decisions(),
+            "requests": self.rows(Request, order=("request_id",)),
+        })  # fmt: skip
+
+    def curves(self) -> Curves:
+        """For each metric of each data set, the values by model and epoch. Values of single classes are left out."""
+        found: Curves = {}
+        for row in self.rows(Metric, "model", "epoch", "dataset", "metric", "value", order=("model", "epoch")):
+            if "[" not in row["metric"] and _finite(row["value"]):
+                values = found.setdefault(f"{row['dataset']} {row['metric']}", {}).setdefault(row["model"], {})
+                values[row["epoch"]] = float(f"{row['value']:.{DIGITS}g}")
+        return found
+
+    def timeline(self) -> Json:
+        """A list per column. Times are whole milliseconds after the first one."""
+        names = ("segment", "activity", "model", "epoch", "hop", "started_at", "seconds", "seconds_behind")
+        rows = self.rows(SegmentActivity, *names, order=("started_at", "segment"))
+        zero = rows[0]["started_at"] if rows else None
+        segments = sorted({row["segment"] for row in rows})
+        lanes = {segment: lane for lane, segment in enumerate(segments)}
+        activities = list(dict.fromkeys([*ACTIVITIES, *(row["activity"] for row in rows)]))
+        return {
+            "segments": segments,
+            "activities": activities,
+            "lane": [lanes[row["segment"]] for row in rows],
+            "activity": [activities.index(row["activity"]) for row in rows],
+            "start": [round((row["started_at"] - zero).total_seconds() * 1000) for row in rows],
+            # In the last seconds_behind the segment already works on the next unit.
+            "length": [round(1000 * (row["seconds"] - row["seconds_behind"])) for row in rows],
+            **{name: [row[name] for row in rows] for name in ("model", "epoch", "hop")},
+        }
+
+    def decisions(self) -> list[Json]:
+        rows = self.rows(Decision, order=("decision_id",))
+        return [row for row in rows if row["decision"] != "continue"]
+
+
+# -- pure ----------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can have it. Texts lose what reorders or hides them, and the end if they are very long."""
+    if isinstance(value, str):
+        return harmless(value, lines=True, longest=TEXT)
+    if isinstance(value, dict):
+        return {plain(str(name)): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _direction(objective: str | None, options: Json, entries: Sequence[Json]) -> str:
+    """``min`` or ``max``. Others than the owner do not see the options, but the order of the leaderboard."""
+    if options.get("direction") in ("min", "max"):
+        return options["direction"]
+    valued = [
+        one["objective_value"] for one in entries if one["status"] != "failed" and _finite(one["objective_value"])
+    ]
+    return "max" if objective not in LOSSES and valued and valued[0] > valued[-1] else "min"
+
+
+def _targets(layout: Json | None) -> list[str] | None:
+    """The columns that the models predict. None: the user is not the owner, who alone sees them."""
+    if layout is None:
+        return None
+    outputs = layout.get("outputs")
+    return [str(one.get("name")) for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else None
+
+
+def _settings(plan: Json, entries: Sequence[Json]) -> dict[str, str]:
+    """What the run was asked to do, by name."""
+    settings = {name: _text(plan[name]) for name in PLAN}
+    settings |= {f"option {name}": _text(value) for name, value in sorted((plan["options"] or {}).items())}
+    values = defaultdict(list)
+    for one in entries:
+        for name, value in {"architecture": one["architecture"], **one["parameters"]}.items():
+            values[name].append(value)
+    return settings | {f"parameter {name}": _range(values[name]) for name in values}
+
+
+def _range(values: Sequence[Any]) -> str:
+    """``0.001 to 0.1``, or the values themselves"""
+    different: list[Any] = list({_text(value): value for value in values}.values())
+    if len(different) > 3 and all(_number(value) for value in different):
+        return f"{min(different):.5g} to {max(different):.5g}"
+    return ", ".join(sorted(map(_text, different)))
+
+
+def _leaderboard(entries: Sequence[Json]) -> list[Json]:
+    words = differences([LeaderboardEntry(**one) for one in entries])
+    return [{"words": words[one["configuration"]], **{name: one[name] for name in LEADERBOARD}} for one in entries]
+
+
+def _parameters(entries: Sequence[Json]) -> list[Json]:
+    """The parameters that differ, with a value for each of the compared models: a number, a text, or None."""
+    described = [{"architecture": one["architecture"], **one["parameters"]} for one in entries]
+    names = list(dict.fromkeys(name for one in described for name in one))
+    models = [one["model"] for one in entries]
+    found = []
+    for name in names:
+        values = [_axis_value(one.get(name)) for one in described]
+        if len(set(values)) > 1:
+            found.append({"name": name, "models": models, "values": values})
+    return found
+
+
+def _importance(parameters: Sequence[Json], entries: Sequence[Json], direction: str) -> list[Json]:
+    """The parameters, the most important first. ``trend`` is positive if larger values go with better results."""
+    results = {one["model"]: one["objective_value"] for one in entries if one["status"] != "failed"}
+    sign = -1.0 if direction == "min" else 1.0
+    found = []
+    for one in parameters:
+        both = [
+            (value, sign * results[model])
+            for model, value in zip(one["models"], one["values"])
+            if _finite(results.get(model))
+        ]
+        share = importance([value for value, _ in both], [result for _, result in both])
+        if share is not None:
+            towards = trend([value for value, _ in both], [result for _, result in both])
+            found.append({"name": one["name"], "share": share, "trend": towards, "configurations": len(both)})
+    return sorted(found, key=lambda one: (-one["share"], one["name"]))
+
+
+def _drawn(curves: Curves) -> list[Json]:
+    """The curves as the page reads them, losses and validation first."""
+    names = sorted(curves, key=lambda name: (not name.endswith(" loss"), not name.startswith("validation"), name))
+    return [
+        {
+            "name": name,
+            "curves": [
+                {"model": model, "epochs": list(values), "values": list(values.values())}
+                for model, values in curves[name].items()
+            ],
+        }
+        for name in names
+    ]
+
+
+def _best(
+    points: Sequence[Json],
+    curves: Curves,
+    entries: Sequence[Json],
+    objective: str | None,
+    direction: str,
+    zero: datetime | None,
+) -> list[Json]:
+    """Each time that the objective was better than ever before: seconds after the start, value, model and epoch.
+
+    In a run with folds it is the mean over the folds of a configuration, from when each fold has a value.
+    """
+    if objective is None or zero is None:
+        return []
+    wanted = Objective(objective)
+    values = curves.get(f"{DATASETS[wanted.dataset]} {wanted.metric}", {})
+    configurations = {one["model"]: one["configuration"] for one in entries}
+    folds = {one["model"]: one["fold"] for one in entries if one["fold"] is not None}
+    on_all_rows = {one["configuration"]: one["model"] for one in reversed(entries) if one["fold"] is None}
+    latest: dict[int, dict[int, float]] = defaultdict(dict)  # configuration, fold
+    found: list[Json] = []
+    for point in points:
+        model, value = point["model"], values.get(point["model"], {}).get(point["epoch"])
+        if value is None or (folds and model not in folds):
+            continue
+        if folds:
+            configuration = configurations[model]
+            latest[configuration][folds[model]] = value
+            if len(latest[configuration]) < len(set(folds.values())):
+                continue
+            value = statistics.fmean(latest[configuration].values())
+            model = on_all_rows.get(configuration, model)
+        if not found or (value < found[-1]["value"] if direction == "min" else value > found[-1]["value"]):
+            seconds = round((point["trained_at"] - zero).total_seconds(), 3)
+            found.append({"seconds": seconds, "value": value, "model": model, "epoch": point["epoch"]})
+    return found
+
+
+def _axis_value(value: Any) -> float | str | None:
+    return value if value is None or _number(value) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> bool:
+    return _number(value) and math.isfinite(value)

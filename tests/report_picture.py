@@ -1,0 +1,61 @@
+"""Trains a search on scikit-learn's digits and writes docs/report.png, a picture of its report.
+
+python -m tests.report_picture
+
+It needs Chromium, and trains in the database that CEREBRO_TEST_DSN names, or else in a throw-away cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+from sklearn.datasets import load_digits
+
+from cerebro_db.client import Cerebro
+from tests.client.browser import Browser
+from tests.conftest import connect
+from tests.reference import database
+
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "report.png"
+SPACE = {
+    "units": {"choice": [16, 32, 64]},
+    "dropout": {"uniform": [0, 0.5]},
+    "optimizer": {"choice": ["Adam", "SGD", "RMSprop"]},
+    "learning_rate": {"log_uniform": [0.0001, 0.3]},
+    "batch_size": {"choice": [16, 32, 64]},
+}
+WIDTH, HEIGHT = 1000, 2500  # the head, the curves, the leaderboard, and the parameters
+
+
+def main() -> None:
+    with contextlib.ExitStack() as stack:
+        dsn = stack.enter_context(database())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        connection = stack.enter_context(contextlib.closing(connect(dsn)))
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA IF EXISTS report_picture CASCADE; CREATE SCHEMA report_picture")
+            cursor.execute("SET search_path = report_picture, public")
+            cursor.execute("CREATE TABLE digits (id integer, pixels real[], digit text)")
+            digits = load_digits()
+            for number, (pixels, digit) in enumerate(zip((digits.data / 16).tolist(), digits.target.tolist())):
+                cursor.execute("INSERT INTO digits VALUES (%s, %s, %s)", (number, pixels, str(digit)))
+        with Cerebro(connection) as cerebro:
+            run = cerebro.search("digits", "digits_models", SPACE, target="digit", inputs="pixels", epochs=9,
+                                 max_configurations=24, method="asha", segments=2, validation=0.2,
+                                 objective="val_accuracy", run_name="Digits", options={"seed": 3})  # fmt: skip
+            report = run.report(folder / "report.html")
+            cerebro.forget(run)
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA report_picture CASCADE")
+        browser = stack.enter_context(Browser(folder / "chromium"))
+        browser.size(WIDTH, HEIGHT)
+        browser.open(report)
+        browser.picture(PICTURE)
+    sys.stdout.write("docs/report.png\n")
+
+
+if __name__ == "__main__":
+    main()
