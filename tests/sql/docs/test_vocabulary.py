@@ -209,4 +209,4 @@ def test_the_command_line_has_the_words_of_sql(arguments: dict[str, dict[str, st
     assert {name: words for name, words in shown.items() if words} == {}
     of_models = {one.name for name in ("predict", "evaluate") for one in listed[name].params}
     # rows: a query, or with --into a table
-    assert of_models - known == {"dsn", "into", "rows"}
+    assert of_models - known == {"dsn", "into", "json", "rows"}
