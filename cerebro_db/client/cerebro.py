@@ -20,6 +20,8 @@ from .steering import Steering
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .model_files import Exported
+
 TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
 
 
@@ -180,3 +182,15 @@ class Cerebro(Looking, Steering, Serving):
         """The trained Keras model of one configuration, from a run's model table or from a named one."""
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
         return keras_models.load(self, table, configuration)
+
+    def export(
+        self, model_table: str, output: str, configuration: int | None = None, sample: str | None = None
+    ) -> Exported:
+        """Writes a trained model into a file and compares the predictions of the file. The ending says the format:
+        docs/export.md describes them.
+
+        ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
+        """
+        from . import model_files  # which imports NumPy
+
+        return model_files.export(self, model_table, output, configuration, sample)

@@ -6,7 +6,7 @@ import psycopg2
 import typer
 
 from ..embedded.errors import ClusterError
-from . import cluster_commands, doctor, model_commands, steering_commands
+from . import cluster_commands, doctor, file_commands, model_commands, steering_commands
 from . import commands as run_commands
 from .terminal import fail
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (cluster_commands, run_commands, steering_commands, model_commands, doctor):
+for module in (cluster_commands, run_commands, steering_commands, model_commands, file_commands, doctor):
     module.register(app)
 
 

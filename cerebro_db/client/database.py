@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +15,37 @@ from .connections import engine_of
 from .errors import translated
 
 log = logging.getLogger("cerebro_db")
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+class RunsStatements(Protocol):
+    """Where statements run: each in a transaction of its own, or all in one."""
+
+    def rows(self, statement: Any, values: Any = None) -> list[tuple[Any, ...]]: ...
+
+
+class Transaction:
+    """Runs statements in one transaction."""
+
+    def __init__(self, cursor: Any) -> None:
+        self.cursor = cursor
+
+    def rows(self, statement: Any, values: Any = None) -> list[tuple[Any, ...]]:
+        with translated():
+            self.cursor.execute(statement, values)
+            return self.cursor.fetchall() if self.cursor.description else []
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """After an error within, the transaction goes on as it was before."""
+        self.rows("SAVEPOINT attempt")
+        try:
+            yield
+        except BaseException:
+            self.rows("ROLLBACK TO SAVEPOINT attempt")
+            raise
+        finally:
+            self.rows("RELEASE SAVEPOINT attempt")
 
 
 class DatabaseClient:
@@ -40,6 +73,22 @@ class DatabaseClient:
                     level = logging.WARNING if notice.startswith("WARNING") else logging.INFO
                     log.log(level, "%s", notice)
                 return cursor.fetchall() if cursor.description else [], notices
+
+    @contextlib.contextmanager
+    def transaction(self, begin: str = "BEGIN") -> Iterator[Transaction]:
+        """One transaction, which commits unless there is an error. ``SNAPSHOT`` begins one that reads a
+        single state of the database."""
+        with translated(), self.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            with driver.cursor() as cursor:
+                cursor.execute(begin)
+                try:
+                    yield Transaction(cursor)
+                except BaseException:
+                    if not driver.closed:
+                        cursor.execute("ROLLBACK")
+                    raise
+                cursor.execute("COMMIT")
 
     def objects(self, query: Any) -> list[Any]:
         """The ORM objects of one SELECT. They stay readable after the session is closed."""

@@ -1,98 +1,93 @@
-"""Reads a trained model from a model table: architecture and float32 weights become a Keras model."""
+"""Builds the Keras model of a trained model: an architecture with float32 weights."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.names import Name
 
-from .database import DatabaseClient
+from . import stored_model
+from .database import SNAPSHOT, DatabaseClient
 from .errors import ClientError, MissingPackage, NoSuchModel
 
 if TYPE_CHECKING:
-    import numpy as np
-
-COLUMNS = (
-    "SELECT attname::text FROM pg_catalog.pg_attribute"
-    " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
-)
+    from .stored_model import StoredModel
 
 
 def load(database: DatabaseClient, model_table: str, configuration: int) -> Any:
     """The model of this configuration in a model table."""
-    try:
-        table = Name.parse(model_table, "model table")
-        weights_table, summary_table = table.suffixed("_weights"), table.suffixed("_summary")
-    except CerebroError as error:
-        raise NoSuchModel(error.message, error.hint) from error
-    if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
-        raise NoSuchModel(
-            f"There is no table {table}.",
-            "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
-        )
-    present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
-    named = model_columns.of(present) or model_columns.PLAIN
-    number = named.configuration
-    found = database.rows(
-        f"SELECT {named.architecture}::text, {named.weights} FROM {_escaped(table)} WHERE {number} = %s",
-        (configuration,),
-    )
-    if not found:
-        raise NoSuchModel(
-            f"The table {table} has no model of configuration {configuration}.",
-            f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
-        )
-    architecture, weights = found[0]
-    pieces = [weights]
-    if weights is None:  # too large for one value: the weights are in chunks in a table of their own
-        chunks = f"SELECT payload FROM {_escaped(weights_table)} WHERE {number} = %s ORDER BY start"
-        pieces = [payload for (payload,) in database.rows(chunks, (configuration,))]
-    layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
-    shapes = [entry["shape"] for entry in layout[0][0]["inputs"]] if layout and layout[0][0] else None
-    return build(architecture, pieces, shapes)
+    with database.transaction(SNAPSHOT) as snapshot:
+        return build(stored_model.read(snapshot, model_table, configuration))
 
 
-def build(architecture: str, weights: Sequence[memoryview | bytes], input_shapes: list[list[int]] | None) -> Any:
-    """The Keras model. ``weights`` are the pieces of all weights, in the order of ``get_weights()``, as little-endian
-    float32."""
-    try:
-        # The server has checked the architecture, but the table may have been changed since.
-        checked = reading.architecture(architecture)
-    except CerebroError as error:
-        raise ClientError(f"The model's architecture is refused: {error.message}", error.hint) from error
-    keras = _keras()
-    model = keras.models.model_from_json(json.dumps(checked))
+def build(stored: StoredModel) -> Any:
+    """The Keras model of a stored model."""
+    model = built(stored.architecture, stored.input_shapes)
+    needed = 4 * sum(_elements(variable) for variable in model.weights)
+    if stored.size != needed:
+        raise NoSuchModel(f"The table holds {stored.size:,} bytes of weights, the architecture needs {needed:,}.")
+    assign(model, stored.pieces())
+    return model
+
+
+def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> Any:
+    """The Keras model of an architecture, with initial weights."""
+    model = _keras().models.model_from_json(json.dumps(checked(architecture)))
     if not model.built:
         if not input_shapes:
             raise NoSuchModel("The architecture has no input shape, and the summary table has none either.")
         shapes = [(None, *shape) for shape in input_shapes]
         model.build(shapes[0] if len(shapes) == 1 else shapes)
-    model.set_weights(_split(b"".join(weights), model.get_weights()))
     return model
 
 
-def _split(payload: bytes, like: list[np.ndarray]) -> list[np.ndarray]:
-    import numpy as np  # Keras brings it; the client has no other use for it
-
-    needed = 4 * sum(array.size for array in like)
-    if len(payload) != needed:
-        raise NoSuchModel(f"The table holds {len(payload):,} bytes of weights, the architecture needs {needed:,}.")
-    flat = np.frombuffer(payload, dtype="<f4")
-    ends = np.cumsum([array.size for array in like])[:-1]
-    pieces = np.split(flat, ends) if like else []
-    return [piece.reshape(array.shape).astype(array.dtype) for piece, array in zip(pieces, like)]
+def checked(architecture: str | dict[str, Any]) -> dict[str, Any]:
+    """The architecture; ClientError if it has more than the allow-list allows."""
+    try:
+        return reading.architecture(architecture)
+    except CerebroError as error:
+        raise ClientError(f"The model's architecture is refused: {error.message}", error.hint) from error
 
 
-def _escaped(table: Name) -> str:
-    """The name in a statement with parameters, in which psycopg2 wants % doubled."""
-    return table.quoted.replace("%", "%%")
+def assign(model: Any, pieces: Iterable[bytes]) -> None:
+    """Gives the model these weights: the arrays of ``get_weights()`` one after the other, as little-endian float32.
+
+    No more than one array and one piece are in memory besides the model.
+    """
+    import numpy as np  # Keras brings it
+
+    stream = _Stream(iter(pieces))
+    for variable in model.weights:
+        flat = np.frombuffer(stream.read(4 * _elements(variable)), dtype="<f4")
+        variable.assign(flat.reshape(tuple(variable.shape)).astype(variable.dtype))
+
+
+def _elements(variable: Any) -> int:
+    return math.prod(map(int, variable.shape))
+
+
+class _Stream:
+    """Reads so many bytes at a time from pieces of any size."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces = pieces
+        self.rest = memoryview(b"")
+
+    def read(self, size: int) -> bytearray:
+        found = bytearray()
+        while len(found) < size:
+            if not self.rest:
+                self.rest = memoryview(next(self.pieces))
+            taken = self.rest[: size - len(found)]
+            self.rest = self.rest[len(taken) :]
+            found += taken
+        return found
 
 
 def _keras() -> Any:

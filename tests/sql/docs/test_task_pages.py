@@ -111,13 +111,23 @@ def test_a_model_is_exported(
     assert shown
     monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={lab.schema},public,cerebro"))
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    (code,) = blocks("docs/export.md", "python")
-    exec(code, names)
-    names["cerebro"].close()
-    import keras
-
-    assert keras.models.load_model("people.keras").count_params() == names["model"].count_params()
+    for block in blocks("docs/export.md", "sh"):
+        for line in block.splitlines():
+            done = CliRunner().invoke(cli.app, shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, (line, done.output)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = lab("SELECT to_jsonb(p) FROM new_people p ORDER BY id")
+    names: dict[str, Any] = {"rows": [row for (row,) in given]}
+    for code in blocks("docs/export.md", "python"):
+        *before, last = code.strip().splitlines()
+        exec("\n".join([*before, f"said = {last}"]), names)
+    expected = [
+        value
+        for (value,) in lab(
+            "SELECT value FROM cerebro.predict('people_models', 'SELECT * FROM new_people') ORDER BY key_value::integer"
+        )
+    ]
+    assert names["said"].ravel() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_new_models_are_compared_with_the_old(shown: dict[str, list[tuple[Any, ...]]]) -> None:

@@ -1,0 +1,53 @@
+"""The commands about files of models: ``cerebro export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .commands import Dsn, at
+from .model_commands import Configuration
+from .terminal import Terminal, lines
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(export)
+
+
+def export(
+    model_table: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The table of trained models.", show_default=False)
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="x.keras or x.safetensors.", show_default=False),
+    ],
+    *,
+    dsn: Dsn = None,
+    configuration: Configuration = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUERY", help="Rows to compare on; default: the table that was trained on.", show_default=False
+        ),
+    ] = None,
+    scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
+) -> None:
+    """Write a model into a file, and compare the file's predictions with those of the database."""
+    console = Terminal()
+    with at(dsn) as cerebro:
+        made = cerebro.export(model_table, output, configuration, sample)
+        console.print(lines(f"{made.path}: {made.bytes:,} bytes, SHA-256 {made.sha256}"), soft_wrap=True)
+        console.print(lines(f"Largest difference {made.difference:.2g}: {made.compared}"), soft_wrap=True)
+        if scorer:
+            from .model_files import copy_scorer
+
+            made_beside = (*made.beside, copy_scorer(Path(output).absolute().parent))
+        else:
+            made_beside = made.beside
+        for one in made_beside:
+            console.print(lines(f"Beside it: {one}"), soft_wrap=True)
+        for line in made.left_out:
+            console.print(lines(line), soft_wrap=True)

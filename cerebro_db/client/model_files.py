@@ -1,0 +1,306 @@
+"""Exports trained models as files of Keras and safetensors, and reads such files.
+
+A file is a stranger's word: its architecture passes the allow-list, its weights are read with bounds, and Keras'
+``load_model`` is never called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cerebro_db import scorer
+from cerebro_db.core import state
+from cerebro_db.core.architecture.limits import MOST_BYTES
+from cerebro_db.core.errors import CerebroError
+
+from . import hdf5, keras_models, preparations, samples, stored_model
+from .database import SNAPSHOT, DatabaseClient, Transaction
+from .errors import ClientError
+from .stored_model import StoredModel
+
+DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "int64": "I64",
+          "uint8": "U8", "int8": "I8", "bool": "BOOL"}  # fmt: skip
+KERAS_FILES = {"metadata.json": 1 << 20, "config.json": MOST_BYTES, "model.weights.h5": 1 << 40}  # name -> most bytes
+PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")  # modules of objects within layers
+MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
+SLACK = 1 << 20  # bytes of a file beyond its weights
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written. ``difference`` is the largest one between its predictions and the expected ones."""
+
+    path: Path
+    bytes: int
+    sha256: str
+    difference: float
+    compared: str  # on which rows, and with what
+    beside: tuple[Path, ...]  # other files
+    left_out: tuple[str, ...]  # what of the model the file does not have
+
+
+@dataclass(frozen=True)
+class ForExport:
+    """What the writers need."""
+
+    stored: StoredModel
+    model: Any  # of Keras
+    document: dict[str, Any]  # the preparation
+    sample: samples.SampleRows
+
+
+Writer = Callable[[ForExport, Path], samples.Compute]  # writes a file, and returns how the file predicts
+
+
+def export(
+    database: DatabaseClient, model_table: str, output: str, configuration: int | None, sample: str | None
+) -> Exported:
+    """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows."""
+    path = Path(output)
+    writer = WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise ClientError(f"{path.name!r} has no ending that names a format.", f"The formats: {', '.join(WRITERS)}.")
+    if not path.absolute().parent.is_dir():
+        raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
+    with database.transaction(SNAPSHOT) as snapshot:
+        stored = stored_model.read(snapshot, model_table, configuration)
+        found = _prepared(snapshot, stored, sample)
+        left_out = _left_out(stored)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
+        made = Path(folder) / path.name
+        difference = samples.difference(found.document, found.sample, writer(found, made))
+        size, sha256 = made.stat().st_size, hashed(made)
+        os.replace(made, path)
+    beside: tuple[Path, ...] = ()
+    if path.suffix != ".safetensors":
+        beside = (path.with_suffix(".preparation.json"),)
+        beside[0].write_text(json.dumps(found.document, ensure_ascii=False), encoding="utf-8")
+    return Exported(path, size, sha256, difference, found.sample.told, beside, left_out)
+
+
+def copy_scorer(folder: Path) -> Path:
+    """Copies the scorer, which needs NumPy only, into a folder."""
+    return Path(shutil.copyfile(scorer.__file__, folder / "cerebro_scorer.py"))
+
+
+def _prepared(snapshot: Transaction, stored: StoredModel, sample: str | None) -> ForExport:
+    document = preparations.document(stored)
+    model = keras_models.build(stored)
+    compute = keras_compute(model, document)
+    return ForExport(stored, model, document, samples.taken(snapshot, stored, document, compute, sample))
+
+
+def _left_out(stored: StoredModel) -> tuple[str, ...]:
+    """What cannot travel: custom functions are Python of this database, and decide nothing about predictions."""
+    info = stored.table.suffixed("_info")
+    present = {name for (name,) in stored.database.rows(stored_model.COLUMNS, (info.quoted,))} if (
+        stored.database.rows("SELECT to_regclass(%s) IS NOT NULL", (info.quoted,))[0][0]
+    ) else set()  # fmt: skip
+    if not {"functions", stored.named.configuration} <= present:
+        return ()
+    ((functions,),) = stored.database.rows(
+        f"SELECT functions FROM {stored_model.in_statement(info)}"
+        f" WHERE {stored_model.quoted_in_statement(stored.named.configuration)} = %s",
+        (stored.configuration,),
+    ) or [(None,)]
+    if not functions:
+        return ()
+    return (
+        f"The loss or metrics are custom functions of this database and stay in it: {', '.join(functions)}."
+        " Predictions do not need them; to train on, add them elsewhere first.",
+    )
+
+
+def hashed(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(16 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+# -- Keras -----------------------------------------------------------------------------------------------------
+
+
+def keras_compute(model: Any, document: dict[str, Any]) -> samples.Compute:
+    names = [name for name, _, _ in _inputs_in_order(document)]
+
+    def compute(inputs: samples.Inputs) -> list[Any]:
+        import numpy as np
+
+        arrays = [inputs[name] for name in names]
+        found = model.predict(arrays[0] if len(arrays) == 1 else arrays, verbose=0)
+        return [np.asarray(one) for one in (found if isinstance(found, (list, tuple)) else [found])]
+
+    return compute
+
+
+def _inputs_in_order(document: dict[str, Any]) -> list[tuple[str, list[int], str]]:
+    """Name, shape and type of the model's inputs, in the order of the model."""
+    listed = sorted(document["inputs"], key=lambda one: one["place"])
+    return [(one["input"], one["input_shape"], one["input_dtype"]) for one in listed]
+
+
+def write_keras(given: ForExport, path: Path) -> samples.Compute:
+    given.model.save(path)
+    return keras_compute(read_keras(path), given.document)
+
+
+def read_keras(path: Path) -> Any:
+    """The model of a ``.keras`` file, by its architecture and its weights alone."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = _entries(archive, path)
+            config = archive.read(entries["config.json"])
+            with tempfile.TemporaryDirectory() as folder:
+                weights = Path(folder) / "model.weights.h5"
+                with archive.open(entries["model.weights.h5"]) as source, open(weights, "wb") as target:
+                    shutil.copyfileobj(source, target, 16 << 20)
+                with _refusals(path):
+                    model = keras_models.built(_without_sharing(json.loads(config)), None)
+                needed = sum(
+                    variable.value.nbytes if hasattr(variable.value, "nbytes") else 0 for variable in model.weights
+                )
+                hdf5.check(weights, needed + SLACK)
+                model.load_weights(weights)
+                return model
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, RecursionError) as error:
+        raise ClientError(f"{path} cannot be read as a file of Keras: {error}") from error
+
+
+def _without_sharing(value: Any) -> Any:
+    """The configuration without the numbers by which ``save`` tells that two layers have one initializer or policy."""
+    if isinstance(value, dict):
+        is_part = value.get("class_name") == "DTypePolicy" or str(value.get("module")).startswith(PARTS)
+        kept = {name: one for name, one in value.items() if not is_part or name != "shared_object_id"}
+        return {name: _without_sharing(one) for name, one in kept.items()}
+    return [_without_sharing(one) for one in value] if isinstance(value, list) else value
+
+
+def _entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The files within, if these are all that a model has and each is as small as it should be."""
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if sorted(names) != sorted(KERAS_FILES):
+        others = ", ".join(repr(name[:80]) for name in names[:10] if name not in KERAS_FILES)
+        raise ClientError(
+            f"{path} is refused: it must have {', '.join(KERAS_FILES)} and nothing else"
+            + (f", and it has {others}." if others else f", and it has {len(names)} files."),
+            "Save the model with model.save(), without layers that keep files of their own.",
+        )
+    for entry in entries:
+        if entry.file_size > KERAS_FILES[entry.filename]:
+            raise ClientError(f"{path} is refused: {entry.filename} has {entry.file_size:,} bytes.")
+        if entry.file_size > MOST_EXPANDED * max(entry.compress_size, 4096):
+            raise ClientError(
+                f"{path} is refused: {entry.filename} expands from {entry.compress_size:,} bytes to"
+                f" {entry.file_size:,}.",
+                "Keras stores files without compression.",
+            )
+    return {entry.filename: entry for entry in entries}
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise ClientError(f"{path} is refused: {error.message}", error.hint) from error
+
+
+# -- safetensors -----------------------------------------------------------------------------------------------
+
+
+def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
+    """All weights in the order of ``get_weights()``; architecture and preparation are in the metadata."""
+    import numpy as np
+
+    variables = list(given.model.weights)
+    names = _names(variables)
+    by_variable = {id(variable): name for variable, name in zip(variables, names)}
+    layers = {layer.name: [by_variable[id(one)] for one in layer.weights] for layer in given.model.layers}
+    metadata = {
+        "format": "cerebro model 1",
+        "architecture": json.dumps(keras_models.checked(given.stored.architecture)),
+        "layers": json.dumps(layers),
+        "preparation": json.dumps(given.document, ensure_ascii=False),
+        state.WEIGHTS: str(len(variables)),
+    }
+    tensors = [
+        (name, DTYPES[str(variable.dtype)], tuple(map(int, variable.shape))) for name, variable in zip(names, variables)
+    ]
+    with open(path, "wb") as file:
+        file.write(state.header_bytes(tensors, metadata))
+        for variable in variables:
+            array = np.ascontiguousarray(variable.numpy())
+            array.tofile(file)
+    try:
+        return _scored(path)
+    except scorer.CannotScore:  # it has layers that the scorer does not compute
+        return keras_compute(read_safetensors(path), given.document)
+
+
+def _names(variables: list[Any]) -> list[str]:
+    """A name for each; those of equal paths get a number."""
+    found: list[str] = []
+    for variable in variables:
+        name, number = variable.path, 1
+        while name in found:
+            number += 1
+            name = f"{variable.path}#{number}"
+        found.append(name)
+    return found
+
+
+def _scored(path: Path) -> samples.Compute:
+    return scorer.Scorer(path).model
+
+
+def read_safetensors(path: Path) -> Any:
+    """The model of a safetensors file with an architecture in its metadata."""
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as file:
+            header = state.read_header(file, size)
+    except (CerebroError, OSError) as error:
+        raise ClientError(f"{path} cannot be read as safetensors: {error}") from error
+    if "architecture" not in header.metadata:
+        raise ClientError(
+            f"{path} has no architecture in its metadata.",
+            "cerebro export writes one. In another file, the key architecture can have the text of model.to_json().",
+        )
+    with _refusals(path):
+        model = keras_models.built(header.metadata["architecture"], None)
+    wanted = [(DTYPES[str(one.dtype)], tuple(map(int, one.shape))) for one in model.weights]
+    found = [(tensor.dtype, tensor.shape) for tensor in header.tensors]
+    if found != wanted:
+        place = next((i for i, (one, other) in enumerate(zip(found, wanted)) if one != other), None)
+        what = (
+            f"{len(found)} tensors where the architecture has {len(wanted)}"
+            if place is None
+            else f"the tensor {header.tensors[place].name!r} is {found[place]} and should be {wanted[place]}"
+        )
+        raise ClientError(
+            f"{path} does not fit its architecture: {what}.", "The tensors are in the order of get_weights()."
+        )
+    import numpy as np
+
+    with open(path, "rb") as file:
+        file.seek(header.data_start)
+        for variable in model.weights:
+            count = int(np.prod(variable.shape, dtype=np.int64))
+            variable.assign(np.fromfile(file, np.dtype(str(variable.dtype)), count).reshape(tuple(variable.shape)))
+    return model
+
+
+WRITERS: dict[str, Writer] = {".keras": write_keras, ".safetensors": write_safetensors}

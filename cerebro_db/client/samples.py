@@ -1,0 +1,174 @@
+"""Sample rows: what a model reads for them, and what it should answer. Exported files are compared on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psycopg2
+
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import quoted
+from cerebro_db.scorer import CannotScore, RowPreparation
+
+from .database import Transaction
+from .errors import ClientError
+from .stored_model import StoredModel
+
+ROWS = 100
+KEY = "cerebro_row"
+# The portable form of dates, intervals and amounts of money, for the scorer and for the server alike.
+SETTINGS = (
+    "SET LOCAL timezone = 'UTC'", "SET LOCAL intervalstyle = 'postgres'", "SET LOCAL lc_monetary = 'C'",
+    "SET LOCAL extra_float_digits = 1",
+)  # fmt: skip
+
+Inputs = dict[str, Any]  # arrays by the names of the model's inputs
+Compute = Callable[[Inputs], list[Any]]  # the outputs of a model
+
+
+@dataclass(frozen=True)
+class SampleRows:
+    inputs: Inputs
+    expected: dict[str, Any]  # by target: numbers, or a probability for each class
+    told: str  # which rows they are, and what computed the expected values
+    rows: list[dict[str, Any]] | None = None  # the raw rows; None: the inputs are drawn
+
+
+def taken(
+    transaction: Transaction, stored: StoredModel, document: Mapping[str, Any], compute: Compute, source: str | None
+) -> SampleRows:
+    """Rows of the table that the model was trained on, predicted by the database.
+
+    Without such rows, the inputs are drawn, and ``compute`` predicts them. ``source``: a query for the rows.
+    """
+    try:
+        with transaction.attempt():
+            return of_table(transaction, stored, document, source)
+    except (ClientError, psycopg2.Error, CannotScore) as error:
+        if source is not None:
+            raise (
+                error if isinstance(error, ClientError) else ClientError(f"The rows cannot be used: {error}")
+            ) from error
+        why = str(error.message if isinstance(error, ClientError) else error).splitlines()[0]
+    inputs = drawn(document)
+    told = f"{ROWS} drawn inputs compared with the model that the table has; rows of the database were not used: {why}"
+    return SampleRows(inputs, answers(document, compute(inputs)), told)
+
+
+def of_table(
+    transaction: Transaction, stored: StoredModel, document: Mapping[str, Any], source: str | None
+) -> SampleRows:
+    if document["window"]:
+        raise ClientError("the model reads windows of rows")
+    for setting in SETTINGS:
+        transaction.rows(setting)
+    preparation = RowPreparation(document)
+    given = source
+    if source is None:
+        ((name,),) = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
+        source, given = f"TABLE {Name.parse(name, 'source table').quoted}", name
+    # Texts by their output function: a cast of a user-defined type to json may be anybody's function.
+    columns = ", ".join(
+        f"CASE WHEN s.{quoted(one)} IS NOT NULL THEN pg_catalog.format('%s', s.{quoted(one)}) END AS {quoted(one)}"
+        if _is_text(document, one)
+        else f"s.{quoted(one)}"
+        for one in preparation.columns
+    )
+    listed = f"SELECT pg_catalog.to_jsonb({KEY})::text FROM (SELECT {columns} FROM ({source}) s LIMIT {ROWS}) {KEY}"
+    rows = [json.loads(line) for (line,) in transaction.rows(listed)]
+    if not rows:
+        raise ClientError(f"{given} has no rows")
+    # The very rows, because a query may give others each time.
+    names = ", ".join(f"s.{quoted(one)}" for one in preparation.columns)
+    types = types_of(transaction, source, preparation.columns)
+    recordset = ", ".join(f"{quoted(one)} {type}" for one, type in zip(preparation.columns, types))
+    query = (
+        f"SELECT row_number() OVER () AS {KEY}, {names}"
+        f" FROM pg_catalog.jsonb_to_recordset({_literal(transaction, json.dumps(rows))}::jsonb) AS s ({recordset})"
+    )
+    most = max(len(output["classes"] or [1]) for output in document["outputs"])
+    said = transaction.rows(
+        "SELECT key_value::integer, target, value, class, probability FROM cerebro.predict(%s, %s, %s, %s, %s)",
+        (stored.table.quoted, query, KEY, stored.configuration if stored.named.has_key else None, most),
+    )
+    expected = {}
+    for output in document["outputs"]:
+        known = output["classes"]
+        found = np.full((len(rows), len(known or [1])), np.nan)
+        for place, target, value, label, probability in said:
+            if target == output["name"]:
+                found[place - 1, 0 if known is None else known.index(label)] = value if known is None else probability
+        expected[output["name"]] = found
+    told = f"{len(rows)} rows of {given if stored.layout else source} compared with cerebro.predict"
+    return SampleRows(preparation.inputs(rows), expected, told, rows)
+
+
+def types_of(transaction: Transaction, source: str, columns: list[str]) -> list[str]:
+    """The types of the columns of a query, without lengths: character would be character(1)."""
+    listed = ", ".join(f"s.{quoted(one)}" for one in columns)
+    transaction.rows(f"SELECT {listed} FROM ({source}) s LIMIT 0")
+    oids = [column.type_code for column in transaction.cursor.description]
+    found = transaction.rows(
+        "SELECT CASE o WHEN 'bpchar'::regtype THEN 'bpchar' ELSE pg_catalog.format_type(o, NULL) END"
+        " FROM pg_catalog.unnest(%s::oid[]) WITH ORDINALITY AS u (o, place) ORDER BY place",
+        (oids,),
+    )
+    return [type for (type,) in found]
+
+
+def _is_text(document: Mapping[str, Any], column: str) -> bool:
+    """Whether the column is of the family of texts, to which the enums of users belong."""
+    return any(
+        feature["family"] == "text"
+        for variable in document["inputs"]
+        for name, feature in zip(variable["columns"], variable["preparation"].get("features", ()))
+        if name == column
+    )
+
+
+def _literal(transaction: Transaction, text: str) -> str:
+    return transaction.cursor.mogrify("%s", (text,)).decode()
+
+
+def drawn(document: Mapping[str, Any]) -> Inputs:
+    """Inputs within the bounds of the preparation, the same ones at each call."""
+    random = np.random.default_rng(1)
+    found = {}
+    for variable in document["inputs"]:
+        preparation, shape = variable["preparation"], (ROWS, *variable["shape"])
+        if preparation["kind"] == "categories":
+            sizes = [1 + len(f["values"]) + bool(f["rare"]) + f["buckets"] for f in preparation["features"]]
+            values: Any = random.integers(0, sizes, shape)
+        elif preparation["kind"] == "words":
+            values = random.integers(0, preparation["features"][0]["ids"], shape)
+        elif variable["dtype"] != "float32":
+            values = random.integers(0, 2, shape)
+        else:
+            values = random.standard_normal(shape)
+        found[variable["input"]] = values.reshape(ROWS, *variable["input_shape"]).astype(variable["input_dtype"])
+    return found
+
+
+def answers(document: Mapping[str, Any], outputs: list[Any]) -> dict[str, Any]:
+    """By target: numbers, or a probability for each class."""
+    found = {}
+    for output in document["outputs"]:
+        values = np.asarray(outputs[output["output"]], np.float64)
+        values = values.reshape(len(values), -1)
+        if output["classes"] is not None and len(output["classes"]) == 2 and values.shape[1] == 1:
+            values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
+        found[output["name"]] = values
+    return found
+
+
+def difference(document: Mapping[str, Any], sample: SampleRows, compute: Compute) -> float:
+    """The largest difference between what a model answers and what it should: of numbers above 1, in parts of them."""
+    found = answers(document, compute(sample.inputs))
+    parts = [
+        np.abs(found[target] - wanted) / np.maximum(1, np.abs(wanted)) for target, wanted in sample.expected.items()
+    ]
+    return float(np.max([np.max(part) for part in parts]))

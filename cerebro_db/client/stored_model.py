@@ -1,0 +1,125 @@
+"""Reads one trained model from a model table and the tables beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core import model_columns
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import quoted
+
+from .database import RunsStatements
+from .errors import NoSuchModel
+
+COLUMNS = (
+    "SELECT attname::text FROM pg_catalog.pg_attribute"
+    " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
+)
+PIECE = 16 << 20  # bytes of weights in one statement
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model as its tables have it. ``pieces`` reads the weights, so its transaction must go on until then."""
+
+    database: RunsStatements
+    table: Name
+    configuration: int
+    named: ModelColumns
+    architecture: str  # Keras JSON; the server has checked it, but the table may have been changed since
+    size: int  # bytes of all weights
+    in_chunks: bool  # the weights are in a table of their own
+    layout: dict[str, Any] | None
+
+    @property
+    def input_shapes(self) -> list[list[int]] | None:
+        return [entry["shape"] for entry in self.layout["inputs"]] if self.layout else None
+
+    def pieces(self) -> Iterator[bytes]:
+        """The weights piece by piece, in the order of ``get_weights()``, as little-endian float32."""
+        number, key = quoted_in_statement(self.named.configuration), (self.configuration,)
+        if self.in_chunks:
+            chunks = in_statement(self.table.suffixed("_weights"))
+            starts = self.database.rows(f"SELECT start FROM {chunks} WHERE {number} = %s ORDER BY start", key)
+            for (start,) in starts:
+                one = f"SELECT payload FROM {chunks} WHERE {number} = %s AND start = %s"
+                yield bytes(self.database.rows(one, (*key, start))[0][0])
+            return
+        piece = f"SELECT substr({quoted_in_statement(self.named.weights)}, %s, %s) FROM {in_statement(self.table)}"
+        where, values = (f" WHERE {number} = %s", key) if self.named.has_key else ("", ())
+        for start in range(1, self.size + 1, PIECE):
+            yield bytes(self.database.rows(piece + where, (start, PIECE, *values))[0][0])
+
+
+def read(database: RunsStatements, model_table: str, configuration: int | None) -> StoredModel:
+    """The model of this configuration. Without a number, the best one by the run's objective."""
+    try:
+        table = Name.parse(model_table, "model table")
+        weights_table, summary_table = table.suffixed("_weights"), table.suffixed("_summary")
+    except CerebroError as error:
+        raise NoSuchModel(error.message, error.hint) from error
+    if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
+        raise NoSuchModel(
+            f"There is no table {table}.",
+            "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
+        )
+    present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
+    named = model_columns.of(present) or model_columns.PLAIN
+    if configuration is None:
+        configuration = best(database, table, named) if named.has_key else 1
+    number, values = quoted_in_statement(named.configuration), (configuration,) if named.has_key else ()
+    weights = quoted_in_statement(named.weights)
+    found = database.rows(
+        f"SELECT {quoted_in_statement(named.architecture)}::text, octet_length({weights})::bigint"
+        f" FROM {in_statement(table)}{f' WHERE {number} = %s' if values else ''}",
+        values,
+    )
+    if not found:
+        raise NoSuchModel(
+            f"The table {table} has no model of configuration {configuration}.",
+            f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
+        )
+    architecture, size = found[0]
+    in_chunks = size is None  # too large for one value
+    if in_chunks:
+        chunks = (
+            f"SELECT sum(octet_length(payload))::bigint FROM {in_statement(weights_table)}"
+            f"{f' WHERE {number} = %s' if values else ''}"
+        )
+        size = database.rows(chunks, values)[0][0] or 0
+    layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
+    return StoredModel(
+        database, table, configuration, named, architecture, size, in_chunks, layout[0][0] if layout else None
+    )
+
+
+def best(database: RunsStatements, table: Name, named: ModelColumns) -> int:
+    """The best configuration by the objective of the run, as cerebro.predict chooses it."""
+    directions = database.rows(f"SELECT direction FROM {table.suffixed('_summary').quoted} LIMIT 1")
+    order = "DESC" if directions == [("max",)] else "ASC"
+    first, *others = map(quoted, named.figures)
+    number = quoted(named.configuration)
+    found = database.rows(
+        f"SELECT i.{number} FROM {table.suffixed('_info').quoted} i JOIN {table.quoted} m USING ({number})"
+        f" ORDER BY i.{first} {order} NULLS LAST,"
+        f" {', '.join(f'i.{one} NULLS LAST' for one in others)}, i.{number} LIMIT 1"
+    )
+    if not found:
+        raise NoSuchModel(
+            f"The table {table} has no model.",
+            f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; says why.",
+        )
+    return found[0][0]
+
+
+def in_statement(table: Name) -> str:
+    """The name in a statement with parameters, in which psycopg2 wants % doubled."""
+    return table.quoted.replace("%", "%%")
+
+
+def quoted_in_statement(column: str) -> str:
+    return quoted(column).replace("%", "%%")

@@ -1,0 +1,804 @@
+"""Predicts with an exported model on a machine without cerebro_db: it needs NumPy and nothing else.
+
+Copy this file. ``Scorer("x.safetensors")`` reads a file that ``cerebro export`` has written, and predicts raw rows:
+
+    from cerebro_scorer import Scorer
+    scorer = Scorer("people.safetensors")
+    scorer.predict([{"age": 41, "city": "Rome", "born": "1983-05-02"}])   # {"income": array([...])}
+
+A raw row is a dictionary of Python values, or what PostgreSQL's row_to_json gives: numbers, texts, true and false,
+None, dates and times as ISO texts or as Python's own. ``RowPreparation("x.preparation.json").inputs(rows)`` makes the
+arrays that the model reads, for a model that another library has loaded.
+
+From the command line, ``python cerebro_scorer.py x.safetensors < rows.jsonl`` reads a JSON object in each line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
+DAY = 86400
+MOST_CHARACTERS = 1_000_000  # of a text that are read
+LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
+DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
+DATES = ("date", "timestamp without time zone", "timestamp with time zone")
+EPOCH = datetime(1970, 1, 1)
+
+Row = Mapping[str, Any]
+Array = Any  # numpy.ndarray
+
+
+class CannotScore(ValueError):
+    """A row, or a file, cannot be used."""
+
+
+class RowPreparation:
+    """What the columns of a row become: the document that ``cerebro export`` writes."""
+
+    def __init__(self, document: str | os.PathLike[str] | Mapping[str, Any]) -> None:
+        if not isinstance(document, Mapping):
+            with open(document, encoding="utf-8") as file:
+                document = json.load(file)
+        assert isinstance(document, Mapping)
+        if document.get("format") != "cerebro preparation 1":
+            raise CannotScore(
+                f"this is no preparation that this scorer knows: its format is {document.get('format')!r}"
+            )
+        self.document = document
+        self.variables = document["inputs"]
+        self.words = WordFinder(document["words"]) if document.get("words") else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a row needs."""
+        return [column for variable in self.variables for column in variable["columns"]]
+
+    @property
+    def targets(self) -> list[str]:
+        return [output["name"] for output in self.document["outputs"]]
+
+    def classes(self, target: str) -> list[str | None] | None:
+        """The classes of a target, in the order of the model's output. None: it is a number."""
+        return next(output["classes"] for output in self.document["outputs"] if output["name"] == target)
+
+    def inputs(self, rows: Iterable[Any]) -> dict[str, Array]:
+        """The arrays that the model reads, by the names of its inputs.
+
+        If the model reads windows of rows, each of ``rows`` is a window: a list of as many rows, in their order.
+        """
+        given, windows = list(rows), self.document["window"]
+        count = len(given)
+        if not count:
+            return {one["input"]: np.empty((0, *one["input_shape"]), one["input_dtype"]) for one in self.variables}
+        if windows:
+            if wrong := next((one for one in given if len(one) != windows), None):
+                raise CannotScore(f"a window must have {windows} rows, not {len(wrong)}")
+            given = [row for window in given for row in window]
+        for place, row in enumerate(given):
+            if missing := [column for column in self.columns if column not in row]:
+                raise CannotScore(
+                    f"row {place + 1} lacks {', '.join(missing)}; the model needs {', '.join(self.columns)}"
+                )
+        return {
+            variable["input"]: self._variable(variable, given)
+            .reshape(count, *variable["input_shape"])
+            .astype(variable["input_dtype"])
+            for variable in self.variables
+        }
+
+    def _variable(self, variable: Mapping[str, Any], rows: list[Row]) -> Array:
+        preparation = variable["preparation"]
+        if preparation["kind"] not in ("numbers", "categories", "words"):
+            return _plain(variable, rows, variable["shape"][1:] if self.document["window"] else variable["shape"])
+        parts = []
+        for column, feature in zip(variable["columns"], preparation["features"]):
+            try:
+                parts += PREPARED[feature["prepared_as"]](self, feature, [row[column] for row in rows])
+            except CannotScore as error:
+                raise CannotScore(f"column {column!r}: {error}") from None
+        return parts[0] if preparation["kind"] == "words" else np.stack(parts, axis=1)
+
+    def _number(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
+        known = np.array([number(feature, one) for one in values], np.float64)
+        absent = np.array([one is None for one in values], bool)
+        if feature["not_finite"] == "null":
+            absent |= ~np.isfinite(known)
+        elif (~np.isfinite(known) & ~absent).any():
+            raise CannotScore("a value is NaN or infinite")
+        filled = np.where(absent, feature["fill"], known)
+        found = transformed(feature, filled).astype(np.float32)
+        return [found, absent.astype(np.float32)] if feature["missing"] else [found]
+
+    def _date(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
+        moments = [_moment_or_time(feature["type"], one) for one in values]
+        absent = np.array([one is None for one in moments], bool)
+        parts = []
+        for cycle in feature["cycles"]:
+            position, length = CYCLES[cycle]
+            angles = np.array([0.0 if one is None else position(one) for one in moments]) * (2 * math.pi / length)
+            for function in (np.sin, np.cos):
+                parts.append(np.where(absent, 0.0, function(angles)).astype(np.float32))
+        if feature["deviation"]:
+            mean, deviation = feature["mean"], feature["deviation"]
+            days = np.array([mean if one is None else _days(one) for one in moments], np.float64)
+            parts.append(_standard(days, mean, deviation).astype(np.float32))
+        return [*parts, absent.astype(np.float32)] if feature["missing"] else parts
+
+    def _category(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
+        codes = {value: code for code, value in enumerate(feature["values"], 1)}
+        codes.update(dict.fromkeys(feature["rare"], len(feature["values"]) + 1))
+        first_bucket = 1 + len(feature["values"]) + bool(feature["rare"])
+        found = []
+        for one in values:
+            spelled = None if one is None else text(feature, one)
+            code = 0 if spelled is None else codes.get(spelled)
+            if code is None and feature["buckets"]:
+                code = first_bucket + self._hash(spelled or "") % feature["buckets"]
+            elif code is None and feature["unknown"] == "error":
+                raise CannotScore(f"training has not seen the value {spelled!r}")
+            found.append(code or 0)
+        return [np.array(found, np.int32)]
+
+    def _words(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
+        if self.words is None:
+            raise CannotScore("the database did not say how it finds words, because its encoding is not UTF8")
+        length, ids = feature["length"], feature["ids"]
+        found = np.zeros((len(values), length), np.int32)
+        for place, one in enumerate(values):
+            words = [] if one is None else self.words.of(text(feature, one), length)
+            found[place, : len(words)] = [1 + self._hash(word) % (ids - 1) for word in words]
+        return [found]
+
+    def _hash(self, spelled: str) -> int:
+        if self.document["encoding"] != "UTF8":
+            raise CannotScore(f"the database hashed texts in the encoding {self.document['encoding']}, not in UTF8")
+        return hashed(spelled.encode())
+
+
+PREPARED: dict[str, Callable[..., list[Array]]] = {
+    "number": RowPreparation._number,
+    "date": RowPreparation._date,
+    "category": RowPreparation._category,
+    "words": RowPreparation._words,
+}
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _plain(variable: Mapping[str, Any], rows: list[Row], shape: list[int]) -> Array:
+    """Numbers and arrays that are taken as they are, or divided."""
+    preparation, columns = variable["preparation"], variable["columns"]
+    real = variable["dtype"] == "float32"
+    dtype = np.float32 if real else np.int32
+    if len(columns) == 1 and rows and isinstance(rows[0][columns[0]], (list, tuple, np.ndarray)):
+        values = [row[columns[0]] for row in rows]
+    else:
+        values = [[row[column] for column in columns] for row in rows]
+    try:
+        found = np.array(values, np.float64).reshape(len(rows), *shape)
+    except (TypeError, ValueError) as error:
+        raise CannotScore(f"input {variable['name']!r} must have the shape {shape} in each row: {error}") from None
+    if not np.isfinite(found).all():
+        raise CannotScore(f"input {variable['name']!r} has a value that is NULL, NaN or infinite")
+    found = (found if real else np.rint(found)).astype(dtype)
+    if preparation["kind"] != "divided":
+        return found
+    if real:
+        return found * np.float32(1.0 / preparation["by"])
+    return found.astype(np.float32) / np.float32(preparation["by"])
+
+
+def number(feature: Mapping[str, Any], value: Any) -> float:
+    """A value of a column as a number; NaN for NULL."""
+    if value is None:
+        return math.nan
+    family, type = feature["family"], feature["type"]
+    if family == "interval":
+        return seconds(value)
+    if family == "money":
+        return float(money(value))
+    if family == "boolean":
+        return float(boolean(value))
+    if family == "date":
+        moment = _moment(type, value)
+        return math.nan if moment is None else _days(moment)
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise CannotScore(f"{value!r} is no number") from None
+    return float(np.float32(found)) if type == "real" else found
+
+
+def transformed(feature: Mapping[str, Any], values: Array) -> Array:
+    if feature["transform"] == "quantile":
+        return _interpolated(feature["knots"], feature["scores"], values)
+    if feature["transform"] == "log":
+        largest = feature["unit"] * 1e100
+        within = np.clip(values, -largest, largest)
+        values = np.sign(within) * np.log(1 + np.abs(within) / feature["unit"])
+    return _standard(values, feature["mean"], feature["deviation"])
+
+
+def _standard(values: Array, mean: float, deviation: float) -> Array:
+    within = np.clip(values, mean - FARTHEST * deviation, mean + FARTHEST * deviation)
+    return (within - (mean - deviation)) / deviation - 1
+
+
+def _interpolated(knots: Sequence[float], scores: Sequence[float], values: Array) -> Array:
+    """A line from knot to knot; beyond the knots the score of the last."""
+    x, y = np.array(knots, np.float64), np.array(scores, np.float64)
+    slopes = (y[1:] - y[:-1]) / (x[1:] - x[:-1])
+    starts = np.concatenate([y[:1], y[:-1] - slopes * x[:-1], y[-1:]])
+    slopes = np.concatenate([[0.0], slopes, [0.0]])
+    place = np.searchsorted(x, values, side="right")
+    return starts[place] + slopes[place] * np.clip(values, x[0], x[-1]) + 1 - 1
+
+
+def money(value: Any) -> Decimal:
+    """An amount: a number, or a text such as $1,234.50."""
+    try:
+        if not isinstance(value, str):
+            return Decimal(str(value))
+        negative = value.strip().startswith(("-", "("))
+        amount = Decimal(re.sub(r"[^0-9.]", "", value))
+        return -amount if negative else amount
+    except InvalidOperation:
+        raise CannotScore(f"{value!r} is no amount of money") from None
+
+
+def boolean(value: Any) -> bool:
+    known = {"t": True, "true": True, "f": False, "false": False}
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise CannotScore(f"{value!r} is neither true nor false")
+
+
+# -- dates and times -------------------------------------------------------------------------------------------
+
+UNITS = {"year": 31557600, "mon": 2592000, "day": DAY, "hour": 3600, "min": 60, "sec": 1}  # as PostgreSQL counts them
+CLOCK = re.compile(r"([+-]?)(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+
+
+def seconds(value: Any) -> float:
+    """An interval: seconds, a timedelta, or the text that PostgreSQL writes."""
+    if isinstance(value, timedelta):
+        return (value.days * DAY + value.seconds) + value.microseconds / 1e6
+    if not isinstance(value, str):
+        return float(value)
+    total = Decimal(0)
+    rest = value.strip()
+    if clock := CLOCK.search(rest):
+        sign, hours, minutes, seconds_ = clock.groups()
+        of_clock = int(hours) * 3600 + int(minutes) * 60 + Decimal(seconds_ or 0)
+        total += -of_clock if sign == "-" else of_clock
+        rest = rest[: clock.start()]
+    words = rest.split()
+    for amount, unit in zip(words[::2], words[1::2]):
+        name = next((known for known in UNITS if unit.startswith(known)), None)
+        if name is None or not re.fullmatch(r"[+-]?\d+", amount):
+            raise CannotScore(f"{value!r} is no interval")
+        total += int(amount) * UNITS[name]
+    if len(words) % 2 or not (words or clock):
+        raise CannotScore(f"{value!r} is no interval")
+    return float(total)
+
+
+def _moment_or_time(type: str, value: Any) -> datetime | int | None:
+    """A moment; or of a time of day the microseconds since midnight."""
+    if type == "time without time zone":
+        return None if value is None else microseconds(value)
+    return _moment(type, value)
+
+
+def _moment(type: str, value: Any) -> datetime | None:
+    """A date or time, in UTC if it has a time zone. None: it is NULL or infinite."""
+    if value is None or value in ("infinity", "-infinity", date.max, datetime.max, datetime.min, date.min):
+        return None
+    if isinstance(value, str):
+        spelled = re.sub(r"([+-]\d\d)$", r"\1:00", value.strip()) if ":" in value else value.strip()
+        spelled = re.sub(r"\.(\d{1,6})", lambda digits: "." + digits[1].ljust(6, "0"), spelled)
+        try:
+            value = datetime.fromisoformat(spelled.replace("Z", "+00:00"))
+        except ValueError:
+            raise CannotScore(f"{value!r} is no date or time in ISO form of the years 1 to 9999") from None
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        raise CannotScore(f"{value!r} is no date or time")
+    if (value.tzinfo is not None) != (type == "timestamp with time zone"):
+        raise CannotScore(
+            f"{value} must have {'no' if value.tzinfo else 'a'} time zone, because the column is a {type}"
+        )
+    return value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+
+
+def microseconds(value: Any) -> int:
+    """A time of day, since midnight."""
+    if isinstance(value, time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond
+    clock = CLOCK.fullmatch(str(value).strip())
+    if clock is None:
+        raise CannotScore(f"{value!r} is no time of day")
+    _, hours, minutes, seconds_ = clock.groups()
+    return int((int(hours) * 3600 + int(minutes) * 60 + Decimal(seconds_ or 0)) * 10**6)
+
+
+def _days(moment: datetime | int) -> float:
+    """Days since 1970, or the part of a day since midnight."""
+    if isinstance(moment, int):
+        return moment / 1e6 / DAY
+    since = moment - EPOCH
+    return ((since.days * DAY + since.seconds) * 10**6 + since.microseconds) / 1e6 / DAY
+
+
+def _of_day(moment: datetime | int) -> float:
+    if isinstance(moment, int):
+        return moment / 1e6
+    return microseconds(moment.time()) / 1e6
+
+
+CYCLES: dict[str, tuple[Callable[[Any], float], int]] = {
+    "year": (lambda when: when.timetuple().tm_yday - 1, 366),
+    "month": (lambda when: when.day - 1, 31),
+    "week": (lambda when: (when.weekday() + 1) % 7, 7),
+    "day": (_of_day, DAY),
+}
+
+
+# -- texts -----------------------------------------------------------------------------------------------------
+
+
+def text(feature: Mapping[str, Any], value: Any) -> str | None:
+    """A value as the text that a category has; None counts as NULL."""
+    family, type = feature["family"], feature["type"]
+    if family == "number":
+        return _written_number(type, value)
+    if family == "money":
+        return f"{money(value):.2f}"
+    if family == "interval":
+        return _decimal(seconds(value))
+    if family == "boolean":
+        return "true" if boolean(value) else "false"
+    if family == "date":
+        moment = _moment(type, value)
+        return None if moment is None else f"{moment.year:04}-{moment:%m-%d %H:%M:%S.%f}"
+    if family == "time":
+        since = microseconds(value)
+        whole, fraction = divmod(since, 10**6)
+        ended = f".{fraction:06}".rstrip("0") if fraction else ""
+        return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{ended}"
+    spelled = str(value)
+    if type in ("bpchar", "character"):
+        return spelled.rstrip(" ")
+    if family == "inet" and "/" not in spelled:
+        return spelled + ("/128" if ":" in spelled else "/32")
+    return spelled.lower() if family == "uuid" else spelled
+
+
+def _written_number(type: str, value: Any) -> str | None:
+    if type in ("smallint", "integer", "bigint"):
+        try:
+            return str(int(value))
+        except (TypeError, ValueError):
+            raise CannotScore(f"{value!r} is no whole number") from None
+    found = number({"family": "number", "type": type}, value)
+    return _decimal(found) if math.isfinite(found) else None
+
+
+def _decimal(value: float) -> str:
+    """As PostgreSQL writes a numeric that was a double."""
+    return format(Decimal(f"{value:.15g}"), "f") if value else "0"
+
+
+class WordFinder:
+    """The words of a text, as the database finds them: it has told how it writes letters in lower case, and which
+    characters separate words."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.lower = {ord(upper): lower for upper, lower in document["lower"]}
+        ranges = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in document["separators"])
+        self.separators = re.compile(f"[{ranges}]+")
+
+    def of(self, spelled: str | None, most: int) -> list[str]:
+        lowered = (spelled or "")[:MOST_CHARACTERS].translate(self.lower)
+        return [word for word in self.separators.split(lowered) if word][:most]
+
+
+def hashed(spelled: bytes) -> int:
+    """PostgreSQL's hashtextextended(text, 0): Bob Jenkins' hash, as a signed 64-bit number."""
+    mask = 0xFFFFFFFF
+    a = b = c = (0x9E3779B9 + len(spelled) + 3923095) & mask
+
+    def turned(x: int, by: int) -> int:
+        return (x << by | x >> (32 - by)) & mask
+
+    start = 0
+    while len(spelled) - start >= 12:
+        x, y, z = struct.unpack_from("<III", spelled, start)
+        a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+        a = (a - c) & mask ^ turned(c, 4)
+        c = (c + b) & mask
+        b = (b - a) & mask ^ turned(a, 6)
+        a = (a + c) & mask
+        c = (c - b) & mask ^ turned(b, 8)
+        b = (b + a) & mask
+        a = (a - c) & mask ^ turned(c, 16)
+        c = (c + b) & mask
+        b = (b - a) & mask ^ turned(a, 19)
+        a = (a + c) & mask
+        c = (c - b) & mask ^ turned(b, 4)
+        b = (b + a) & mask
+        start += 12
+    rest = spelled[start:]
+    # The lowest byte of c is for the length.
+    x, y, z = struct.unpack("<III", rest[:8].ljust(8, b"\0") + b"\0" + rest[8:].ljust(3, b"\0"))
+    a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
+    c = ((c ^ b) - turned(b, 14)) & mask
+    a = ((a ^ c) - turned(c, 11)) & mask
+    b = ((b ^ a) - turned(a, 25)) & mask
+    c = ((c ^ b) - turned(b, 16)) & mask
+    a = ((a ^ c) - turned(c, 4)) & mask
+    b = ((b ^ a) - turned(a, 14)) & mask
+    c = ((c ^ b) - turned(b, 24)) & mask
+    found = b << 32 | c
+    return found - (1 << 64) if found >> 63 else found
+
+
+# -- the model -------------------------------------------------------------------------------------------------
+
+
+class Scorer:
+    """Predicts raw rows with a model in a safetensors file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        tensors, metadata = read_safetensors(path)
+        if "preparation" not in metadata:
+            raise CannotScore(f"{path} has no preparation of columns: cerebro export writes files that have one")
+        self.preparation = RowPreparation(json.loads(metadata["preparation"]))
+        self.model = NumpyModel(json.loads(metadata["architecture"]), json.loads(metadata["layers"]), tensors)
+
+    def predict(self, rows: Iterable[Row]) -> dict[str, Array]:
+        """By target: a number for each row, or a probability for each row and class."""
+        outputs = self.model(self.preparation.inputs(rows))
+        return {
+            target: outputs[place][..., 0] if self._is_number(target, outputs[place]) else outputs[place]
+            for target, place in self._places().items()
+        }
+
+    def labels(self, rows: Iterable[Row]) -> dict[str, list[Any]]:
+        """By target: a number or the most probable class for each row."""
+        found: dict[str, list[Any]] = {}
+        for target, values in self.predict(rows).items():
+            classes = self.preparation.classes(target)
+            if classes is not None and len(classes) == 2 and values.shape[-1] == 1:
+                values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
+            found[target] = values.tolist() if classes is None else [classes[one] for one in values.argmax(-1)]
+        return found
+
+    def _places(self) -> dict[str, int]:
+        return {output["name"]: output["output"] for output in self.preparation.document["outputs"]}
+
+    def _is_number(self, target: str, values: Array) -> bool:
+        return self.preparation.classes(target) is None and values.ndim == 2 and values.shape[1] == 1
+
+
+class NumpyModel:
+    """A Sequential or Functional model of layers that compute with NumPy."""
+
+    def __init__(self, architecture: Mapping[str, Any], weights: Mapping[str, list[str]], tensors: Mapping[str, Array]):
+        config = architecture["config"]
+        self.layers = {layer["config"]["name"]: layer for layer in config["layers"]}
+        self.weights = {name: [tensors[one] for one in names] for name, names in weights.items()}
+        names = list(self.layers)
+        if architecture["class_name"] == "Sequential":
+            inner = [name for name in names if self.layers[name]["class_name"] != "InputLayer"]
+            first = next((name for name in names if name not in inner), "input")
+            before = [first, *inner]
+            self.nodes: dict[str, list[Any]] = {
+                name: [((_Tensor(earlier, 0),), {})] for earlier, name in zip(before, inner)
+            }
+            self.inputs, self.outputs = [_Tensor(first, 0)], [_Tensor(before[-1], 0)]
+        else:
+            self.nodes = {name: [_call(node) for node in layer["inbound_nodes"]] for name, layer in self.layers.items()}
+            self.inputs, self.outputs = _ends(config["input_layers"]), _ends(config["output_layers"])
+        for name, layer in self.layers.items():
+            kind = layer["class_name"]
+            if kind not in LAYERS:
+                raise CannotScore(f"the layer {name!r} is a {kind}, which this scorer does not compute: {OTHERWISE}")
+            policy = layer["config"].get("dtype")
+            policy = policy["config"]["name"] if isinstance(policy, Mapping) else policy
+            if policy not in (None, "float32") and kind not in ("InputLayer", "Embedding", "GetItem"):
+                raise CannotScore(f"the layer {name!r} computes in {policy}, which this scorer does not: {OTHERWISE}")
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs, for arrays by the names of the inputs."""
+        known: dict[_Tensor, Array] = {one: inputs[one.layer] for one in self.inputs}
+        return [self._value(one, known) for one in self.outputs]
+
+    def _value(self, wanted: _Tensor, known: dict[_Tensor, Array]) -> Array:
+        pending = [wanted]
+        while pending:  # not by recursion: a model may have thousands of layers
+            tensor = pending[-1]
+            if tensor in known:
+                pending.pop()
+                continue
+            arguments, keywords = self.nodes[tensor.layer][tensor.node]
+            missing = [one for one in _tensors([*arguments, *keywords.values()]) if one not in known]
+            if missing:
+                pending += missing
+                continue
+            layer = self.layers[tensor.layer]
+            filled = [_filled(one, known) for one in arguments]
+            named = {name: _filled(one, known) for name, one in keywords.items()}
+            known[tensor] = LAYERS[layer["class_name"]](
+                layer["config"], self.weights.get(tensor.layer, []), *filled, **named
+            )
+        return known[wanted]
+
+
+OTHERWISE = "RowPreparation gives the prepared arrays to a model that another library has loaded"
+
+
+class _Tensor(tuple):  # (name of a layer, number of its call)
+    def __new__(cls, layer: str, node: int) -> _Tensor:
+        return super().__new__(cls, (layer, node))
+
+    @property
+    def layer(self) -> str:
+        return self[0]
+
+    @property
+    def node(self) -> int:
+        return self[1]
+
+
+def _ends(given: Any) -> list[_Tensor]:
+    """References such as ["dense", 0, 0], alone or in a list."""
+    if given and isinstance(given[0], str):
+        return [_Tensor(given[0], given[1])]
+    return [_Tensor(name, node) for name, node, *_ in given]
+
+
+def _call(node: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    keywords = {name: _argument(one) for name, one in node["kwargs"].items() if name not in ("training", "mask")}
+    return tuple(map(_argument, node["args"])), keywords
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_argument(one) for one in value]
+    if isinstance(value, Mapping) and value.get("class_name") == "__keras_tensor__":
+        name, node, place = value["config"]["keras_history"]
+        if place:
+            raise CannotScore(f"the layer {name!r} has several outputs: {OTHERWISE}")
+        return _Tensor(name, node)
+    if isinstance(value, Mapping) and value.get("class_name") == "__slice__":
+        config = value["config"]
+        return slice(config["start"], config["stop"], config["step"])
+    return value
+
+
+def _tensors(value: Any) -> list[_Tensor]:
+    if isinstance(value, _Tensor):
+        return [value]
+    return [tensor for one in value for tensor in _tensors(one)] if isinstance(value, list) else []
+
+
+def _filled(value: Any, known: Mapping[_Tensor, Array]) -> Any:
+    if isinstance(value, _Tensor):
+        return known[value]
+    return [_filled(one, known) for one in value] if isinstance(value, list) else value
+
+
+# -- the layers ------------------------------------------------------------------------------------------------
+
+Config = Mapping[str, Any]
+F = np.float32
+
+
+def _exp_ratio(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+def _softmax(x: Array, axis: int = -1) -> Array:
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    return powers / powers.sum(axis, keepdims=True)
+
+
+def _erf(x: Array) -> Array:
+    return np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)).astype(F)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "sigmoid": _exp_ratio,
+    "tanh": np.tanh,
+    "softmax": _softmax,
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "silu": lambda x: x * _exp_ratio(x),
+    "swish": lambda x: x * _exp_ratio(x),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x / F(math.sqrt(2)))),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: F(1.05070098) * np.where(x > 0, x, F(1.67326324) * np.expm1(np.minimum(x, 0))),
+    "exponential": np.exp,
+}
+
+
+def _activated(config: Config, x: Array, name: str = "activation") -> Array:
+    activation = config.get(name) or "linear"
+    if isinstance(activation, Mapping):
+        activation = activation.get("config")
+    if activation not in ACTIVATIONS:
+        raise CannotScore(f"the activation {activation!r} is not computed: {OTHERWISE}")
+    return ACTIVATIONS[activation](x).astype(F)
+
+
+def _dense(config: Config, weights: list[Array], x: Array) -> Array:
+    found = x.astype(F) @ weights[0]
+    return _activated(config, found + weights[1] if config.get("use_bias", True) else found)
+
+
+def _einsum_dense(config: Config, weights: list[Array], x: Array) -> Array:
+    found = np.einsum(config["equation"], x.astype(F), weights[0])
+    return _activated(config, found + weights[1] if config.get("bias_axes") else found)
+
+
+def _batch_normalization(config: Config, weights: list[Array], x: Array) -> Array:
+    *scaled, mean, variance = weights
+    axis = config.get("axis", -1)
+    axis = axis[0] if isinstance(axis, list) else axis
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    given = iter(scaled)
+    gamma = next(given) if config.get("scale", True) else np.ones_like(mean)
+    beta = next(given) if config.get("center", True) else np.zeros_like(mean)
+    factor = gamma / np.sqrt(variance + F(config.get("epsilon", 1e-3)))
+    return x.astype(F) * factor.reshape(shape) + (beta - mean * factor).reshape(shape)
+
+
+def _layer_normalization(config: Config, weights: list[Array], x: Array) -> Array:
+    axis = config.get("axis", -1)
+    axes = tuple(axis) if isinstance(axis, list) else (axis,)
+    if [one % x.ndim for one in axes] != [x.ndim - 1] or config.get("rms_scaling"):
+        raise CannotScore(f"a LayerNormalization over the axes {axis} is not computed: {OTHERWISE}")
+    x = x.astype(F)
+    found = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + F(config.get("epsilon", 1e-3)))
+    given = iter(weights)
+    found = found * next(given) if config.get("scale", True) else found
+    return found + next(given) if config.get("center", True) else found
+
+
+def _relu(config: Config, weights: list[Array], x: Array) -> Array:
+    slope, threshold, most = (config.get(name) or 0 for name in ("negative_slope", "threshold", "max_value"))
+    found = np.where(x > threshold, x, F(slope) * (x - F(threshold)))
+    return np.minimum(found, F(most)) if config.get("max_value") is not None else found
+
+
+def _rescaling(config: Config, weights: list[Array], x: Array) -> Array:
+    return x.astype(F) * np.array(config["scale"], F) + np.array(config.get("offset", 0), F)
+
+
+def _reshape(config: Config, weights: list[Array], x: Array) -> Array:
+    shape = [-1 if one is None else one for one in config["target_shape"]]
+    if -1 in shape:
+        shape[shape.index(-1)] = math.prod(x.shape[1:]) // math.prod(one for one in shape if one != -1)
+    return x.reshape(len(x), *shape)
+
+
+def _embedding(config: Config, weights: list[Array], x: Array) -> Array:
+    if config.get("mask_zero"):
+        raise CannotScore(f"an Embedding with mask_zero is not computed: {OTHERWISE}")
+    return weights[0][x.astype(np.int64)]
+
+
+def _average_over_steps(config: Config, weights: list[Array], x: Array) -> Array:
+    if config.get("data_format") == "channels_first":
+        raise CannotScore(f"data_format channels_first is not computed: {OTHERWISE}")
+    return x.mean(axis=1, keepdims=bool(config.get("keepdims")))
+
+
+def _each(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    def merged(config: Config, weights: list[Array], tensors: list[Array]) -> Array:
+        found = tensors[0]
+        for one in tensors[1:]:
+            found = function(found, one)
+        return found
+
+    return merged
+
+
+def _unchanged(config: Config, weights: list[Array], x: Array) -> Array:
+    return x
+
+
+LAYERS: dict[str, Callable[..., Array]] = {
+    "InputLayer": _unchanged,
+    "Dense": _dense,
+    "EinsumDense": _einsum_dense,
+    "Embedding": _embedding,
+    "BatchNormalization": _batch_normalization,
+    "LayerNormalization": _layer_normalization,
+    "Activation": lambda config, weights, x: _activated(config, x),
+    "ReLU": _relu,
+    "Softmax": lambda config, weights, x: _softmax(x, config.get("axis", -1)),
+    "Rescaling": _rescaling,
+    "Reshape": _reshape,
+    "Flatten": lambda config, weights, x: x.reshape(len(x), math.prod(x.shape[1:])),
+    "Concatenate": lambda config, weights, tensors: np.concatenate(
+        [one.astype(F) for one in tensors], config.get("axis", -1)
+    ),
+    "Add": _each(np.add),
+    "Multiply": _each(np.multiply),
+    "Maximum": _each(np.maximum),
+    "Minimum": _each(np.minimum),
+    "GlobalAveragePooling1D": _average_over_steps,
+    "GetItem": lambda config, weights, x, key: x[tuple(key) if isinstance(key, list) else key],
+    **dict.fromkeys(("Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout", "Identity"), _unchanged),
+}
+
+
+# -- the file --------------------------------------------------------------------------------------------------
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The tensors, mapped from the file, and the metadata."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+        if length > min(LARGEST_HEADER, size - 8):
+            raise CannotScore(f"{path} is no safetensors file")
+        try:
+            header = json.loads(file.read(length))
+            metadata = header.pop("__metadata__", {})
+            tensors = {}
+            for name, one in header.items():
+                first, last = (8 + length + offset for offset in one["data_offsets"])
+                dtype, shape = np.dtype(DTYPES[one["dtype"]]), tuple(one["shape"])
+                if not 8 + length <= first <= last <= size or last - first != dtype.itemsize * math.prod(shape):
+                    raise CannotScore(f"{path}: the tensor {name!r} lies outside the file, or has another size")
+                tensors[name] = np.memmap(path, dtype, "r", first, shape) if last > first else np.empty(shape, dtype)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise (
+                error if isinstance(error, CannotScore) else CannotScore(f"{path} is no safetensors file: {error!r}")
+            ) from None
+    return tensors, metadata
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: python cerebro_scorer.py x.safetensors < rows.jsonl")
+    try:
+        scorer = Scorer(sys.argv[1])
+        rows = [json.loads(line) for line in sys.stdin if line.strip()]
+        labels, values = scorer.labels(rows), scorer.predict(rows)
+    except (CannotScore, json.JSONDecodeError) as error:
+        sys.exit(str(error))
+    for place in range(len(rows)):
+        print(json.dumps({target: {"prediction": labels[target][place], "output": values[target][place].tolist()}
+                          for target in labels}))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Models leave the database as files, and the files predict what the database predicts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+from small_run import Trained
+from typer.testing import CliRunner
+
+from cerebro_db import client
+from cerebro_db.client import cli, model_files
+from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.scorer import CannotScore, RowPreparation, Scorer, hashed
+
+SCHEMA = "export_tests"
+PEOPLE = """
+CREATE TYPE mood AS ENUM ('sad', 'fair', 'glad');
+CREATE TABLE people AS
+SELECT i AS id, CASE WHEN i % 11 > 0 THEN 20 + i * 13 % 45 END AS age, (i * 37 % 101)::smallint AS small,
+       i::bigint * 1000003 % 9973 AS big, (i * 0.37)::real AS r, exp(i % 19)::double precision AS heavy,
+       (i * 7 % 113)::numeric / 7 AS n, CASE WHEN i % 13 > 0 THEN (i * 17 % 5) END AS few,
+       (ARRAY[0.5, 1.25, 1e-7, 3e20])[1 + i % 4]::double precision AS level, (ARRAY[0.1, 0.7])[1 + i % 2]::real AS rate,
+       (i * 31 % 977 / 7.0)::numeric(9,2)::text::money AS paid, i * 61 % 400 * interval '1 day 02:03:04.5' AS took,
+       (ARRAY['1 year 2 mons', '-3 days', '04:05:06.25'])[1 + i % 3]::interval AS term,
+       DATE '2024-07-01' - i % 797 AS born, TIMESTAMP '2023-03-04 05:06:07.891' + i * interval '7 hours 13 min' AS seen,
+       CASE WHEN i % 17 > 0 THEN '2022-01-02 03:04:05+02'::timestamptz + i * interval '5 hours' END AS moment,
+       (TIME '00:00' + i * interval '37 min 1.5 sec') AS clock,
+       (ARRAY['Rome', 'Milan', 'Zürich', NULL])[1 + i % 4] AS city, (ARRAY['a', 'b  '])[1 + i % 2]::char(3) AS code,
+       'z' || i * 7 % 1500 AS zip, (ARRAY['sad', 'fair', 'glad'])[1 + i % 3]::mood AS mood, i % 3 = 0 AS yes,
+       i % 2 = 0 AS no, (ARRAY['10.0.0.1', '::1', '10.0.0.0/8'])[1 + i % 3]::inet AS host,
+       (ARRAY['5E8f3c9e00004000800001234567890a', '5e8f3c9e00004000800001234567890b'])[1 + i % 2]::uuid AS token,
+       'Größe ' || i || ' — ÇA va, «bien»? Word' || i * 3 % 50 || ' end.' AS note,
+       ARRAY[i % 5, i % 7, i % 3]::real[] AS xs, ARRAY[i % 256, i % 9]::smallint[] AS pixels,
+       (900 * (i % 45) + CASE i % 4 WHEN 0 THEN 9000 ELSE 0 END + i * 37 % 5000)::real AS income
+  FROM generate_series(1, 3000) i;
+"""
+PREPARE = {
+    "level": "category", "rate": "category", "term": "category", "no": "number", "clock": "category", "n": "quantile",
+    "zip": {"as": "category", "buckets": 40, "values": 100}, "paid": "number", "note": {"as": "words", "length": 8},
+    "code": "category", "token": "category", "host": "category", "seen": "date", "id": "ignore",
+}  # fmt: skip
+MLP = {"architecture": "mlp", "layers": 2, "units": 16, "embedding": 4, "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def cerebro(server: str) -> Iterator[Cerebro]:
+    with contextlib.closing(psycopg2.connect(server)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
+            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro")
+            cursor.execute(PEOPLE)
+        try:
+            with Cerebro(connection) as found:
+                found.fit("people", "incomes", [MLP], target="income", prepare=json.dumps(PREPARE), epochs=2)
+                found.fit("people", "moods", [MLP, {"architecture": "resnet", "blocks": 1, "units": 16}],
+                          target="mood", inputs="age, born, city, note", epochs=1)  # fmt: skip
+                yield found
+        finally:
+            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
+                cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["keras", "safetensors"])
+@pytest.mark.parametrize("model", ["incomes", "moods"])
+def test_the_file_predicts_what_the_database_predicts(
+    cerebro: Cerebro, tmp_path: Path, ending: str, model: str
+) -> None:
+    made = cerebro.export(model, str(tmp_path / f"x.{ending}"))
+    assert made.compared == f"100 rows of {SCHEMA}.people compared with cerebro.predict"
+    assert made.difference < 1e-5
+    content = made.path.read_bytes()
+    assert (made.bytes, made.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(
+        {made.path.name, *(one.name for one in made.beside)}
+    )
+
+
+def test_plain_keras_reads_the_file(cerebro: Cerebro, tmp_path: Path) -> None:
+    """In a process of its own, which has Keras and nothing of cerebro_db."""
+    made = cerebro.export("incomes", str(tmp_path / "x.keras"))
+    document = json.loads((tmp_path / "x.preparation.json").read_text())
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id LIMIT 50")]
+    inputs = RowPreparation(document).inputs(rows)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    code = """
+import keras, numpy as np, sys
+model, given = keras.models.load_model(sys.argv[1] + "/x.keras"), np.load(sys.argv[1] + "/inputs.npz")
+np.save(sys.argv[1] + "/said.npy", model.predict({name: given[name] for name in given}, verbose=0))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path, capture_output=True)
+    model = cerebro.model("incomes", 1)
+    expected = model.predict(inputs, verbose=0)
+    assert np.max(np.abs(np.load(tmp_path / "said.npy") - expected) / np.maximum(1, np.abs(expected))) < 1e-6
+    assert made.beside == (tmp_path / "x.preparation.json",)
+
+
+def test_the_scorer_says_what_sql_says(cerebro: Cerebro, tmp_path: Path) -> None:
+    """All column types, all rows. Alone: with NumPy, and without cerebro_db, Keras or a database."""
+    cerebro.export("incomes", str(tmp_path / "x.safetensors"))
+    model_files.copy_scorer(tmp_path)
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p)::text FROM people p ORDER BY id")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    code = """
+import sys
+sys.path[:0] = [sys.argv.pop()]
+import cerebro_scorer
+cerebro_scorer.main()
+assert not {"keras", "tensorflow", "cerebro_db", "psycopg2"} & set(sys.modules)
+"""
+    with open(tmp_path / "rows.jsonl") as given:
+        done = subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "x.safetensors"), str(tmp_path)],
+                              stdin=given, capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = np.array([json.loads(line)["income"]["prediction"] for line in done.stdout.splitlines()])
+    told = cerebro.predict("incomes", "SELECT * FROM people", "id")
+    expected = np.array([one.value for one in sorted(told, key=lambda one: int(one.key_value))])
+    assert len(said) == 3000 and np.max(np.abs(said - expected) / np.maximum(1, np.abs(expected))) < 1e-5
+
+
+def test_the_prepared_arrays_are_those_of_the_database(cerebro: Cerebro, tmp_path: Path) -> None:
+    """Bit for bit but for the last place of a sine or a logarithm, on rows that training has not seen, too."""
+    cerebro.export("incomes", str(tmp_path / "x.keras"))
+    document = json.loads((tmp_path / "x.preparation.json").read_text())
+    prepared = RowPreparation(document)
+    cerebro.rows("DROP TABLE IF EXISTS odd, odd_packed, odd_packed_summary")
+    cerebro.rows("CREATE TABLE odd AS SELECT * FROM people WHERE id <= 64")
+    cerebro.rows("UPDATE odd SET born = 'infinity', city = 'Atlantis', note = NULL, zip = 'never seen ' || id,"
+                 " heavy = 1e300, moment = '-infinity', took = NULL, n = -1e9, level = 2 WHERE id % 2 = 0")  # fmt: skip
+    cerebro.rows(
+        "SELECT cerebro.pack_like('odd', 'odd_packed', 'income', NULL, (SELECT packed_table FROM incomes_summary))"
+    )
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(o) FROM odd o")]
+    found = prepared.inputs(rows)
+    layout = cerebro.rows("SELECT layout FROM incomes_summary")[0][0]
+    for variable in layout["inputs"]:
+        columns = cerebro.rows("SELECT attname::text FROM pg_attribute WHERE attrelid = 'odd_packed'::regclass"
+                               " AND attnum > 0 ORDER BY attnum")  # fmt: skip
+        name = next(name for (name,) in columns if name == variable["name"])
+        buffers = cerebro.rows(f'SELECT "{name}" FROM odd_packed')
+        dtype = {"float32": "<f4", "uint8": "u1", "int16": "<i2", "int32": "<i4"}[variable["dtype"]]
+        packed = np.concatenate([np.frombuffer(one, dtype) for (one,) in buffers]).reshape(64, -1)
+        ours = found[variable["name"]].reshape(64, -1)
+        # Packing has an order of its own.
+        packed, ours = (np.array(sorted(map(tuple, one.astype("f8").tolist()))) for one in (packed, ours))
+        assert np.allclose(packed, ours, rtol=2e-7, atol=2e-7), variable["name"]
+
+
+def test_texts_are_hashed_as_the_server_hashes_them(cerebro: Cerebro) -> None:
+    texts = ["", "a", "abc", "Zürich", "twelve bytes", "thirteen bytes", "日本語" * 9, *("x" * n for n in range(30))]
+    said = cerebro.rows('SELECT hashtextextended(t COLLATE "C", 0) FROM unnest(%s::text[]) AS t', (texts,))
+    assert [hashed(one.encode()) for one in texts] == [value for (value,) in said]
+
+
+def test_words_end_where_the_server_ends_them(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.export("moods", str(tmp_path / "x.safetensors"))
+    prepared = Scorer(tmp_path / "x.safetensors").preparation
+    feature = next(one for v in prepared.variables for one in v["preparation"].get("features", [])
+                   if one["prepared_as"] == "words")  # fmt: skip
+    texts = ["", "  ", "ÀÉÎ õ-ñ", "naïve café", "a\u00a0b", "x\u2003y", "½ ① Ⅳ", "क्या है", "日本 語。",
+             "e\u0301tude", "ΣΑΣ ΣΑΣ", "İstanbul", "€5 §7", "don't_stop", "\U0001f600 ok"]  # fmt: skip
+    said = cerebro.rows("SELECT cerebro._word_ids(t, %s, %s)"
+                        " FROM unnest(%s::text[]) WITH ORDINALITY u (t, n) ORDER BY n",
+                        (feature["length"], feature["ids"], texts))  # fmt: skip
+    (ours,) = prepared._words(feature, texts)
+    assert ours.tolist() == [ids for (ids,) in said]
+
+
+def test_python_values_are_as_good_as_json(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.export("incomes", str(tmp_path / "x.safetensors"))
+    scorer = Scorer(tmp_path / "x.safetensors")
+    columns = scorer.preparation.columns
+    listed = ", ".join("paid::numeric" if one == "paid" else "extract(epoch FROM term)" if one == "term" else one
+                       for one in columns)  # fmt: skip
+    rows = [dict(zip(columns, row)) for row in cerebro.rows(f"SELECT {listed} FROM people ORDER BY id LIMIT 40")]
+    as_json = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id LIMIT 40")]
+    assert scorer.predict(rows)["income"] == pytest.approx(scorer.predict(as_json)["income"], rel=1e-6)
+
+
+def test_labels_and_probabilities(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.export("moods", str(tmp_path / "x.safetensors"), 1)
+    scorer = Scorer(tmp_path / "x.safetensors")
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id LIMIT 40")]
+    said = cerebro.predict("moods", "SELECT * FROM people ORDER BY id LIMIT 40", "id", 1)
+    assert scorer.labels(rows)["mood"] == [one.label for one in sorted(said, key=lambda one: int(one.key_value))]
+    assert scorer.predict(rows)["mood"].sum(axis=1) == pytest.approx(np.ones(40), abs=1e-5)
+    assert scorer.preparation.classes("mood") == ["sad", "fair", "glad"]
+
+
+def test_rows_that_the_scorer_refuses(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.export("incomes", str(tmp_path / "x.safetensors"))
+    scorer = Scorer(tmp_path / "x.safetensors")
+    ((row,),) = cerebro.rows("SELECT to_jsonb(p) FROM people p WHERE id = 1")
+    for column, value, why in (
+        ("age", "old", "column 'age': 'old' is no number"), 
+        ("heavy", "NaN", "column 'heavy': a value is NaN or infinite"),
+        ("born", "soon", "no date or time"), ("moment", "2024-01-01T00:00:00", "must have a time zone"),
+        ("yes", 3, "neither true nor false"), ("xs", [1, 2], "must have the shape"), ("xs", [1, 2, None], "NULL"),
+        ("paid", "much", "no amount of money"), ("took", "a while", "no interval"), ("clock", "noon", "no time of day"),
+    ):  # fmt: skip
+        with pytest.raises(CannotScore, match=why):
+            scorer.predict([{**row, column: value}])
+    del row["city"]
+    with pytest.raises(CannotScore, match="row 1 lacks city; the model needs "):
+        scorer.predict([row])
+    assert scorer.predict([])["income"].shape == (0,) and scorer.labels([]) == {"income": []}
+
+
+def test_a_model_of_windows(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.rows("CREATE TABLE series AS SELECT p, t, (sin(t * (1 + p % 3)) + p)::real AS x, 'k' || p % 3 AS kind"
+                 " FROM generate_series(1, 9) p, generate_series(1, 60) t")  # fmt: skip
+    cerebro.fit("series", "kinds", [{"architecture": "conv1d", "filters": 4, "units": 4}], target="kind", epochs=1,
+                sequence={"by": "p", "order": "t", "length": 10})  # fmt: skip
+    made = cerebro.export("kinds", str(tmp_path / "x.safetensors"))
+    assert "drawn inputs" in made.compared and "windows" in made.compared and made.difference < 1e-5
+    model = model_files.read_safetensors(made.path)
+    document = json.loads(model_files.state.read_header(made.path.read_bytes()).metadata["preparation"])
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(s) FROM series s ORDER BY p, t")]
+    windows = [rows[start : start + 10] for start in range(0, len(rows), 10)]
+    (said,) = model_files.keras_compute(model, document)(RowPreparation(document).inputs(windows))
+    told = cerebro.predict("kinds", "SELECT * FROM series", top=3)
+    expected = sorted((*map(int, one.key_value.split(", ")), one.label, one.probability) for one in told)
+    assert said.ravel() == pytest.approx([row[-1] for row in expected], abs=1e-5)
+    with pytest.raises(CannotScore, match="which this scorer does not compute"):
+        Scorer(made.path)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_arguments_that_are_refused(cerebro: Cerebro, tmp_path: Path) -> None:
+    with pytest.raises(client.ClientError, match="'x.h5' has no ending that names a format.*\n.*keras"):
+        cerebro.export("incomes", str(tmp_path / "x.h5"))
+    with pytest.raises(client.ClientError, match="There is no folder"):
+        cerebro.export("incomes", str(tmp_path / "nowhere" / "x.keras"))
+    with pytest.raises(client.NoSuchModel, match="no model of configuration 7"):
+        cerebro.export("incomes", str(tmp_path / "x.keras"), 7)
+    with pytest.raises(client.ClientError, match='relation "nothing" does not exist'):
+        cerebro.export("incomes", str(tmp_path / "x.keras"), sample="SELECT * FROM nothing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_table_that_was_trained_on(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.rows("ALTER TABLE people RENAME TO humans")
+    try:
+        made = cerebro.export("incomes", str(tmp_path / "x.keras"))
+        assert "100 drawn inputs" in made.compared and 'people" does not exist' in made.compared
+        assert made.difference < 1e-5
+        made = cerebro.export("incomes", str(tmp_path / "x.keras"), sample="SELECT * FROM humans WHERE id < 30")
+        assert "29 rows of SELECT" in made.compared
+    finally:
+        cerebro.rows("ALTER TABLE humans RENAME TO people")
+
+
+def test_the_command(cerebro: Cerebro, server: str, tmp_path: Path) -> None:
+    command = ["export", f"{SCHEMA}.incomes", "-o", str(tmp_path / "x.keras"), "--scorer"]
+    said: Any = CliRunner().invoke(cli.app, [*command, "--dsn", server])
+    assert said.exit_code == 0, said.output
+    assert "SHA-256" in said.output and "Largest difference" in said.output
+    assert {one.name for one in tmp_path.iterdir()} == {"x.keras", "x.preparation.json", "cerebro_scorer.py"}
+
+
+def test_a_plain_packed_table(trained: Trained, tmp_path: Path) -> None:
+    """MADlib's tables, arrays that were taken as they are, and a Sequential model."""
+    made = trained.cerebro.export("models", str(tmp_path / "x.safetensors"))
+    assert "rows of" in made.compared and made.difference < 1e-5
+    rows = [row for (row,) in trained.cerebro.rows("SELECT to_jsonb(i) FROM iris i ORDER BY id")]
+    said = trained.cerebro.predict("models", "SELECT * FROM iris", "id")
+    labels = [one.label for one in sorted(said, key=lambda one: int(one.key_value))]
+    assert Scorer(made.path).labels(rows)["kind"] == labels
