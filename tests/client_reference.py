@@ -24,7 +24,9 @@ METHODS = {
         "metrics", "decisions", "requests", "hop_timeline", "run_time", "segments_now", "report",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model", "export"],
+    "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model", "export",
+        "import_model",
+    ],
     "Statements of your own": ["rows", "rows_and_notices", "objects", "transaction", "close"],
 }  # fmt: skip
 ABOUT = {"Train": client.Cerebro, "Steer": client.cerebro.Steering, "Use models": serving.Serving}

@@ -194,3 +194,10 @@ class Cerebro(Looking, Steering, Serving):
         from . import model_files  # which imports NumPy
 
         return model_files.export(self, model_table, output, configuration, sample)
+
+    def import_model(self, file: str, name: str) -> str:
+        """Brings a file in, and says what was made. Of a ``.cerebro`` archive ``name`` is the model table that is
+        made; of ``.keras`` and ``.safetensors`` it is an architecture that training can start from."""
+        from . import model_files
+
+        return model_files.import_model(self, file, name)

@@ -1,4 +1,4 @@
-"""The commands about files of models: ``cerebro export``."""
+"""The commands about files of models: ``cerebro export`` and ``cerebro import``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .terminal import Terminal, lines
 
 def register(app: typer.Typer) -> None:
     app.command()(export)
+    app.command("import")(bring_in)
 
 
 def export(
@@ -22,7 +23,7 @@ def export(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="x.keras or x.safetensors.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="x.keras, x.safetensors or x.cerebro.", show_default=False),
     ],
     *,
     dsn: Dsn = None,
@@ -51,3 +52,21 @@ def export(
             console.print(lines(f"Beside it: {one}"), soft_wrap=True)
         for line in made.left_out:
             console.print(lines(line), soft_wrap=True)
+
+
+def bring_in(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="x.cerebro, x.keras or x.safetensors.", show_default=False)
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Of x.cerebro: the new model table. Else: the new architecture.", show_default=False
+        ),
+    ],
+    *,
+    dsn: Dsn = None,
+) -> None:
+    """Bring a model from a file into the database."""
+    with at(dsn) as cerebro:
+        Terminal().print(lines(f"{cerebro.import_model(file, name)}."), soft_wrap=True)

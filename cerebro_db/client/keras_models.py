@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CerebroError
@@ -16,8 +16,20 @@ from . import stored_model
 from .database import SNAPSHOT, DatabaseClient
 from .errors import ClientError, MissingPackage, NoSuchModel
 
-if TYPE_CHECKING:
-    from .stored_model import StoredModel
+SLACK = 1 << 20  # bytes
+ITEM_BYTES = {"float32": 4, "int32": 4, "uint32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+
+class ModelParts(Protocol):
+    """What a Keras model is built from: a stored model, or what a file has of one."""
+
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def input_shapes(self) -> list[list[int]] | None: ...
+    def pieces(self) -> Iterator[bytes]: ...
 
 
 def load(database: DatabaseClient, model_table: str, configuration: int) -> Any:
@@ -26,8 +38,12 @@ def load(database: DatabaseClient, model_table: str, configuration: int) -> Any:
         return build(stored_model.read(snapshot, model_table, configuration))
 
 
-def build(stored: StoredModel) -> Any:
-    """The Keras model of a stored model."""
+def build(stored: ModelParts) -> Any:
+    """The Keras model with its weights."""
+    if bytes_of_weights(stored.architecture, stored.input_shapes) > 8 * stored.size + SLACK:  # before they take memory
+        raise NoSuchModel(
+            f"The table holds {stored.size:,} bytes of weights, which are far too few for the architecture."
+        )
     model = built(stored.architecture, stored.input_shapes)
     needed = 4 * sum(_elements(variable) for variable in model.weights)
     if stored.size != needed:
@@ -36,12 +52,24 @@ def build(stored: StoredModel) -> Any:
     return model
 
 
+def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
+    """How many bytes the weights of an architecture take in memory. None of them is made for that."""
+    with _keras().StatelessScope(initialize_variables=False):
+        model = built(architecture, input_shapes)
+    return sum(_elements(variable) * ITEM_BYTES.get(str(variable.dtype), 8) for variable in model.weights)
+
+
 def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> Any:
     """The Keras model of an architecture, with initial weights."""
-    model = _keras().models.model_from_json(json.dumps(checked(architecture)))
+    text, keras = json.dumps(checked(architecture)), _keras()
+    try:
+        model = keras.models.model_from_json(text)
+    except Exception as error:  # Keras has no errors of its own: any layer may raise any
+        why = str(error).strip().partition("\n")[0]
+        raise ClientError(f"Keras cannot build the architecture: {type(error).__name__}: {why}") from error
     if not model.built:
         if not input_shapes:
-            raise NoSuchModel("The architecture has no input shape, and the summary table has none either.")
+            raise NoSuchModel("The architecture has no input shape, and there is no layout that has one.")
         shapes = [(None, *shape) for shape in input_shapes]
         model.build(shapes[0] if len(shapes) == 1 else shapes)
     return model

@@ -23,7 +23,7 @@ from cerebro_db.core import state
 from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.errors import CerebroError
 
-from . import hdf5, keras_models, preparations, samples, stored_model
+from . import archives, hdf5, keras_models, preparations, samples, stored_model
 from .database import SNAPSHOT, DatabaseClient, Transaction
 from .errors import ClientError
 from .stored_model import StoredModel
@@ -33,7 +33,6 @@ DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF1
 KERAS_FILES = {"metadata.json": 1 << 20, "config.json": MOST_BYTES, "model.weights.h5": 1 << 40}  # name -> most bytes
 PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")  # modules of objects within layers
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
-SLACK = 1 << 20  # bytes of a file beyond its weights
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ def export(
         stored = stored_model.read(snapshot, model_table, configuration)
         found = _prepared(snapshot, stored, sample)
         left_out = _left_out(stored)
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
-        made = Path(folder) / path.name
-        difference = samples.difference(found.document, found.sample, writer(found, made))
-        size, sha256 = made.stat().st_size, hashed(made)
-        os.replace(made, path)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
+            made = Path(folder) / path.name
+            difference = samples.difference(found.document, found.sample, writer(found, made))
+            size, sha256 = made.stat().st_size, hashed(made)
+            os.replace(made, path)
     beside: tuple[Path, ...] = ()
-    if path.suffix != ".safetensors":
+    if path.suffix.lower() not in WITH_PREPARATION:
         beside = (path.with_suffix(".preparation.json"),)
         beside[0].write_text(json.dumps(found.document, ensure_ascii=False), encoding="utf-8")
     return Exported(path, size, sha256, difference, found.sample.told, beside, left_out)
@@ -166,16 +165,23 @@ def read_keras(path: Path) -> Any:
                 weights = Path(folder) / "model.weights.h5"
                 with archive.open(entries["model.weights.h5"]) as source, open(weights, "wb") as target:
                     shutil.copyfileobj(source, target, 16 << 20)
+                architecture = _without_sharing(json.loads(config))
                 with _refusals(path):
-                    model = keras_models.built(_without_sharing(json.loads(config)), None)
-                needed = sum(
-                    variable.value.nbytes if hasattr(variable.value, "nbytes") else 0 for variable in model.weights
-                )
-                hdf5.check(weights, needed + SLACK)
+                    needed = _need(architecture, weights.stat().st_size)
+                    hdf5.check(weights, needed + keras_models.SLACK)
+                    model = keras_models.built(architecture, None)
                 model.load_weights(weights)
                 return model
     except (zipfile.BadZipFile, OSError, ValueError, KeyError, RecursionError) as error:
         raise ClientError(f"{path} cannot be read as a file of Keras: {error}") from error
+
+
+def _need(architecture: str | dict[str, Any], there: int) -> int:
+    """The bytes of the weights of an architecture; ClientError if the file has fewer."""
+    needed = keras_models.bytes_of_weights(architecture, None)
+    if needed > there:
+        raise ClientError(f"the architecture has {needed:,} bytes of weights, and the file has {there:,}")
+    return needed
 
 
 def _without_sharing(value: Any) -> Any:
@@ -280,6 +286,7 @@ def read_safetensors(path: Path) -> Any:
             "cerebro export writes one. In another file, the key architecture can have the text of model.to_json().",
         )
     with _refusals(path):
+        _need(header.metadata["architecture"], size)
         model = keras_models.built(header.metadata["architecture"], None)
     wanted = [(DTYPES[str(one.dtype)], tuple(map(int, one.shape))) for one in model.weights]
     found = [(tensor.dtype, tensor.shape) for tensor in header.tensors]
@@ -303,4 +310,54 @@ def read_safetensors(path: Path) -> Any:
     return model
 
 
-WRITERS: dict[str, Writer] = {".keras": write_keras, ".safetensors": write_safetensors}
+# -- archives --------------------------------------------------------------------------------------------------
+
+
+def write_archive(given: ForExport, path: Path) -> samples.Compute:
+    archives.write(given.stored, path)
+    return keras_compute(keras_models.build(archives.read(path)), given.document)
+
+
+WRITERS: dict[str, Writer] = {".keras": write_keras, ".safetensors": write_safetensors, ".cerebro": write_archive}
+WITH_PREPARATION = (".safetensors", ".cerebro")
+
+
+# -- bring in --------------------------------------------------------------------------------------------------
+
+READERS: dict[str, Callable[[Path], Any]] = {".keras": read_keras, ".safetensors": read_safetensors}
+MOST_GIVEN = (
+    400 << 20
+)  # bytes of weights in one argument; a statement has at most 1 GB, and a byte takes two characters
+
+
+def import_model(database: DatabaseClient, file: str, name: str) -> str:
+    """Brings a file into the database, and says what was made."""
+    path = Path(file)
+    if not path.is_file():
+        raise ClientError(f"There is no file {path}.")
+    if path.suffix.lower() == ".cerebro":
+        archive = archives.bring_in(database, path, name)
+        return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
+    if path.suffix.lower() not in READERS:
+        raise ClientError(
+            f"{path.name!r} has no ending that names a format.", f"The formats: .cerebro, {', '.join(READERS)}."
+        )
+    model = READERS[path.suffix.lower()](path)
+    weights = b"".join(_float32(variable) for variable in model.weights)
+    if len(weights) > MOST_GIVEN:
+        raise ClientError(
+            f"{path} has {len(weights):,} bytes of weights; an architecture can start from {MOST_GIVEN:,} at most.",
+            "An archive (.cerebro) can have more.",
+        )
+    architecture = json.dumps(keras_models.checked(model.to_json()))
+    database.rows(
+        "SELECT cerebro.add_architecture(%s, %s::json, %s, %s)",
+        (name, architecture, weights, f"from {path.name}"[:200]),
+    )
+    return f"{name} is an architecture with {len(weights) // 4:,} weights to start from"
+
+
+def _float32(variable: Any) -> bytes:
+    import numpy as np
+
+    return np.asarray(variable.numpy()).astype("<f4").tobytes()

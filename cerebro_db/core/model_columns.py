@@ -43,6 +43,43 @@ OF_MADLIB: Types = {
 }
 
 
+# The columns of plain tables, with their types.
+MODEL_COLUMNS = {"configuration": "integer", "weights": "bytea", "architecture": "json", "__dist_key__": "integer"}
+WEIGHTS_COLUMNS = {"configuration": "integer", "start": "bigint", "payload": "bytea", "__dist_key__": "integer"}
+INFO_COLUMNS = {
+    "configuration": "integer",
+    "model": "integer",
+    "status": "text",
+    "reason": "text",
+    "which": "text",
+    "epoch": "integer",
+    "objective_value": "double precision",
+    "validation_loss": "double precision",
+    "validation_metric": "double precision",
+    "training_loss": "double precision",
+    "training_metric": "double precision",
+    "architecture": "text",  # its name
+    "parameters": "jsonb",  # all others, flat
+    "loss_name": "text",
+    "metric_names": "text[]",
+    "functions": "text[]",  # the versions of custom functions that the model was trained with
+    "bytes": "bigint",
+}
+LATER_COLUMNS = {"calibration": "jsonb"}  # of _info, which are NULL at first; cerebro.calibrate() writes it
+SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
+    "run": "bigint",
+    **dict.fromkeys(("run_name", "description", "model_table", "source_table", "packed_table"), "text"),
+    **dict.fromkeys(("validation_table", "target", "inputs"), "text"),
+    **dict.fromkeys(("epochs", "evaluate_every"), "integer"),
+    "seed": "bigint",
+    **dict.fromkeys(("objective", "direction", "which"), "text"),
+    "fold": "integer",
+    **dict.fromkeys(("started_at", "ended_at"), "timestamptz"),
+    "cerebro_version": "text",
+    "layout": "jsonb",
+}
+
+
 @dataclass(frozen=True)
 class ModelColumns:
     """The names of the columns that functions read; all others have the same name in all model tables."""

@@ -15,6 +15,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.layout import Layout
+from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS
 from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packed_summary import ENDINGS, PLAIN, PackedSummary
@@ -33,26 +34,6 @@ from ..record.log import MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
 from . import faces, model_rows
 
-INFO_COLUMNS = {
-    "configuration": "integer",
-    "model": "integer",
-    "status": "text",
-    "reason": "text",
-    "which": "text",
-    "epoch": "integer",
-    "objective_value": "double precision",
-    "validation_loss": "double precision",
-    "validation_metric": "double precision",
-    "training_loss": "double precision",
-    "training_metric": "double precision",
-    "architecture": "text",  # its name
-    "parameters": "jsonb",  # all others, flat
-    "loss_name": "text",
-    "metric_names": "text[]",
-    "functions": "text[]",  # the versions of custom functions that the model was trained with
-    "bytes": "bigint",
-}
-LATER_COLUMNS = {"calibration": "jsonb"}  # of _info, which are NULL at first; cerebro.calibrate() writes it
 MOST_NAMED = 10  # configurations in a message
 Values = tuple[str, str, Any]  # name, type and value of a column
 

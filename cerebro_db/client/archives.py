@@ -1,0 +1,281 @@
+"""Takes a trained model from one database to another, in a file with all that its tables say.
+
+The file is a zip without compression: ``manifest.json`` has the size and the hash of each other file, ``model.json``
+the rows of the tables, ``weights.bin`` the weights. It is a stranger's word: nothing is read beyond the sizes that the
+manifest tells and the bounds below, and no name in it becomes the name of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from cerebro_db import __version__
+from cerebro_db.core import model_columns
+from cerebro_db.core.documents import decoded
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, MODEL_COLUMNS, SUMMARY_COLUMNS, WEIGHTS_COLUMNS
+from cerebro_db.core.names import Name
+from cerebro_db.core.preparation import OneHot
+
+from . import keras_models
+from .database import DatabaseClient, Transaction
+from .errors import ClientError, ServerError
+from .stored_model import StoredModel, in_statement, quoted_in_statement
+
+FORMAT = "cerebro archive 1"
+MANIFEST, MODEL, WEIGHTS = "manifest.json", "model.json", "weights.bin"
+MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
+LARGEST_VALUE = 500 << 20  # bytes of weights in one value, as cerebro.materialize makes tables
+PIECE = 4 << 20
+MOST_METRICS = 100_000  # rows
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
+ALIAS = "cerebro_row"  # no column has this name
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What a file has, after all checks but that of the weights' hash."""
+
+    path: Path
+    sha256: str  # of the weights
+    size: int  # of the weights
+    configuration: int
+    architecture: str
+    info: str  # the row of _info, as JSON
+    summary: str  # the row of _summary, as JSON
+    labels: dict[str, str]  # the columns of labels with their types
+    layout: Layout
+    imported: dict[str, Any]  # where the model comes from, with its metrics
+
+    @property
+    def input_shapes(self) -> list[list[int]]:
+        return [list(variable.shape) for variable in self.layout.inputs]
+
+    def pieces(self) -> Iterator[bytes]:
+        """The weights. An error at the end if they are others than the manifest says."""
+        digest = hashlib.sha256()
+        with zipfile.ZipFile(self.path) as archive, archive.open(WEIGHTS) as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+                yield piece
+        if digest.hexdigest() != self.sha256:
+            raise _refused(self.path, f"{WEIGHTS} has another hash than {MANIFEST} says")
+
+
+# -- write -----------------------------------------------------------------------------------------------------
+
+
+def write(stored: StoredModel, path: Path) -> None:
+    """Writes the model with all that its tables say."""
+    if stored.named is not model_columns.PLAIN:
+        raise ClientError(
+            f"The table {stored.table} has the columns of MADlib's functions, which an archive does not have.",
+            "Export to .keras or .safetensors; or train with cerebro.fit.",
+        )
+    database, table = stored.database, stored.table
+    info = f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM {in_statement(table.suffixed('_info'))} {ALIAS}"
+    rows = database.rows(f"{info} WHERE {quoted_in_statement('configuration')} = %s", (stored.configuration,))
+    if not rows:
+        raise ClientError(f"The table {table.suffixed('_info')} has no row of configuration {stored.configuration}.")
+    ((summary,),) = database.rows(
+        f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM {table.suffixed('_summary').quoted} {ALIAS}"
+    )
+    model = {
+        "configuration": stored.configuration,
+        "architecture": stored.architecture,
+        "info": rows[0][0],
+        "summary": summary,
+        "lineage": _lineage(stored),
+        "metrics": _metrics(stored, json.loads(summary).get("run"), json.loads(rows[0][0]).get("model")),
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        files = {
+            MODEL: _add(archive, MODEL, [json.dumps(model, ensure_ascii=False).encode()]),
+            WEIGHTS: _add(archive, WEIGHTS, stored.pieces()),
+        }
+        manifest = {"format": FORMAT, "cerebro_version": __version__, "files": files}
+        _add(archive, MANIFEST, [json.dumps(manifest).encode()])
+
+
+def _add(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    with archive.open(zipfile.ZipInfo(name, FIXED_TIME), "w", force_zip64=True) as file:
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _lineage(stored: StoredModel) -> dict[str, Any]:
+    ((database, server),) = stored.database.rows("SELECT current_database()::text, version()")
+    return {"database": database, "server": server, "model_table": str(stored.table)}
+
+
+def _metrics(stored: StoredModel, run: Any, model: Any) -> list[Any]:
+    """The metrics of the model after each epoch, as far as the log of its run is there."""
+    if run is None or model is None:
+        return []
+    query = (
+        f"SELECT pg_catalog.to_jsonb({ALIAS}) FROM (SELECT model, epoch, dataset, metric, value FROM cerebro.metrics"
+        " WHERE run = %s AND model = %s AND owner = current_user ORDER BY epoch, dataset, metric LIMIT %s) " + ALIAS
+    )
+    return [row for (row,) in stored.database.rows(query, (run, model, MOST_METRICS))]
+
+
+# -- read ------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Archive:
+    """What a file has. ClientError if it is no archive of ours, or not as it was written."""
+    with _refusals(path), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        names = sorted(entry.filename for entry in entries)
+        if names != sorted(MOST):
+            shown = ", ".join(repr(name[:80]) for name in names[:10])
+            raise _refused(path, f"it must have {', '.join(MOST)} and nothing else, and it has {shown}")
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                raise _refused(path, f"{entry.filename} is compressed")
+            if entry.file_size > min(MOST[entry.filename], path.stat().st_size):
+                raise _refused(path, f"{entry.filename} has {entry.file_size:,} bytes")
+        sizes = {entry.filename: entry.file_size for entry in entries}
+        manifest = json.loads(archive.read(MANIFEST))
+        if manifest.get("format") != FORMAT:
+            raise _refused(path, f"its format is {str(manifest.get('format'))[:80]!r}, not {FORMAT!r}")
+        told = manifest["files"]
+        for name in (MODEL, WEIGHTS):
+            if told[name]["bytes"] != sizes[name]:
+                raise _refused(path, f"{name} has {sizes[name]:,} bytes, and {MANIFEST} says {told[name]['bytes']!r}")
+        content = archive.read(MODEL)
+        if hashlib.sha256(content).hexdigest() != told[MODEL]["sha256"]:
+            raise _refused(path, f"{MODEL} has another hash than {MANIFEST} says")
+        return _archive(path, json.loads(content), str(told[WEIGHTS]["sha256"]), sizes[WEIGHTS])
+
+
+def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archive:
+    configuration = model["configuration"]
+    if type(configuration) is not int or not -(2**31) <= configuration < 2**31:
+        raise _refused(path, f"the number of the configuration is {str(configuration)[:80]!r}")
+    if not isinstance(model["architecture"], str):
+        raise _refused(path, "the architecture is no text")
+    keras_models.checked(model["architecture"])
+    info = decoded(model["info"], "the row of _info")
+    summary = decoded(model["summary"], "the row of _summary")
+    if not isinstance(info, dict) or not isinstance(summary, dict):
+        raise _refused(path, "a row is no JSON object")
+    layout = Layout.from_json(summary.get("layout"), "the layout")
+    lineage = {name: str(model["lineage"][name])[:1000] for name in ("database", "server", "model_table")}
+    of_run = {name: summary.get(name) for name in ("run", "packed_table", "validation_table")}
+    return Archive(
+        path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],
+        {output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
+         if isinstance(output.preparation, OneHot)},
+        layout, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
+    )  # fmt: skip
+
+
+def _label_type(preparation: OneHot) -> str:
+    """Types of users are not in the other database: their labels are texts there."""
+    return preparation.type.array.name if preparation.type.is_built_in else "text[]"
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        if str(path) in error.message or isinstance(error, ServerError):
+            raise
+        raise _refused(path, error.message.removesuffix(".")) from error
+    except CerebroError as error:
+        raise _refused(path, error.message.removesuffix(".")) from error
+    except FileNotFoundError as error:
+        raise ClientError(f"There is no file {path}.") from error
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+            NotImplementedError) as error:  # fmt: skip
+        raise _refused(path, f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _refused(path: Path, why: str) -> ClientError:
+    return ClientError(f"{path} is refused: {why}.", "Ask for the file again; cerebro export writes it.")
+
+
+# -- bring in --------------------------------------------------------------------------------------------------
+
+
+def bring_in(database: DatabaseClient, path: Path, model_table: str) -> Archive:
+    """Makes the tables of the model, in one transaction. Who does so owns them, and needs CREATE on their schema."""
+    archive = read(path)
+    try:
+        table = Name.parse(model_table, "model table")
+        names = {ending: table.suffixed(ending) for ending in ("", "_info", "_summary", "_weights")}
+    except CerebroError as error:
+        raise ClientError(error.message, error.hint) from error
+    with _refusals(path), database.transaction() as transaction:
+        for name in names.values():
+            if transaction.rows("SELECT to_regclass(%s) IS NOT NULL", (name.quoted,))[0][0]:
+                raise ClientError(
+                    f"The table {name} already exists, so {path} is not imported.", "Choose another name."
+                )
+        try:
+            _make(transaction, archive, names)
+        except ServerError as error:
+            if not (error.sqlstate or "").startswith("22"):
+                raise
+            raise _refused(path, f"a value in it does not fit its column ({error.message})") from error
+    return archive
+
+
+def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) -> None:
+    greenplum = "Greenplum" in transaction.rows("SELECT version()")[0][0]
+
+    def create(ending: str, columns: dict[str, str], distributed_by: str) -> str:
+        name = in_statement(names[ending])
+        listed = ", ".join(f"{quoted_in_statement(column)} {type}" for column, type in columns.items())
+        by = f" DISTRIBUTED BY ({distributed_by})" if greenplum else ""
+        transaction.rows(f"CREATE TABLE {name} ({listed}){by}", ())
+        return name
+
+    def fill(name: str, row: str, changed: dict[str, Any]) -> None:
+        transaction.rows(
+            f"INSERT INTO {name} SELECT (pg_catalog.jsonb_populate_record(NULL::{name}, %s::jsonb || %s::jsonb)).*",
+            (row, json.dumps(changed)),
+        )
+
+    models = create("", MODEL_COLUMNS, "__dist_key__")
+    chunks = create("_weights", WEIGHTS_COLUMNS, "__dist_key__")
+    transaction.rows(f"ALTER TABLE {models} ALTER COLUMN weights SET STORAGE EXTERNAL", ())
+    transaction.rows(f"ALTER TABLE {chunks} ALTER COLUMN payload SET STORAGE EXTERNAL", ())
+    start = 0
+    for piece in archive.pieces():
+        values = (archive.configuration, start, psycopg2.Binary(piece))
+        transaction.rows(f"INSERT INTO {chunks} VALUES (%s, %s, %s, 0)", values)
+        start += len(piece)
+    key = (archive.configuration, archive.architecture)
+    if start > LARGEST_VALUE:
+        transaction.rows(f"INSERT INTO {models} VALUES (%s, NULL, %s, 0)", key)
+    else:
+        transaction.rows(
+            f"INSERT INTO {models} SELECT %s, COALESCE(string_agg(payload, ''::bytea ORDER BY start), ''), %s, 0"
+            f" FROM {chunks}",
+            key,
+        )
+        transaction.rows(f"DROP TABLE {chunks}", ())
+    info = create("_info", {**INFO_COLUMNS, **LATER_COLUMNS}, "configuration")
+    fill(info, archive.info, {"configuration": archive.configuration})
+    transaction.rows(f"ALTER TABLE {info} ADD PRIMARY KEY (configuration)", ())
+    summary = create("_summary", {**SUMMARY_COLUMNS, **archive.labels, "imported": "jsonb"}, "source_table")
+    # What belongs to the run is in the other database. Tables and runs of the same names here are others.
+    gone = {"run": None, "packed_table": None, "validation_table": None}
+    fill(summary, archive.summary, {**gone, "model_table": str(names[""]), "imported": archive.imported})
