@@ -86,6 +86,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "gpu": (has_gpu, "no GPU here"),
     "browser": (lambda: chromium() is not None, "no Chromium here"),
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
+    "onnx": (
+        lambda: all(map(find_spec, ("tf2onnx", "onnx", "onnxruntime"))),
+        "tf2onnx, onnx and onnxruntime are optional: pip install 'cerebro_db[onnx]'",
+    ),
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),
     "same_machine": (lambda: is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),

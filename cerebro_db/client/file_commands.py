@@ -23,7 +23,13 @@ def export(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="x.keras, x.safetensors or x.cerebro.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="x.keras, x.safetensors, x.cerebro, x.onnx, or folder/ for a SavedModel.",
+            show_default=False,
+        ),
     ],
     *,
     dsn: Dsn = None,

@@ -54,8 +54,9 @@ def build(stored: ModelParts) -> Any:
 
 def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
     """How many bytes the weights of an architecture take in memory. None of them is made for that."""
+    accepted = checked(architecture)  # before Keras is even imported
     with _keras().StatelessScope(initialize_variables=False):
-        model = built(architecture, input_shapes)
+        model = built(accepted, input_shapes)
     return sum(_elements(variable) * ITEM_BYTES.get(str(variable.dtype), 8) for variable in model.weights)
 
 

@@ -7,6 +7,7 @@ A file is a stranger's word: its architecture passes the allow-list, its weights
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -25,13 +26,15 @@ from cerebro_db.core.errors import CerebroError
 
 from . import archives, hdf5, keras_models, preparations, samples, stored_model
 from .database import SNAPSHOT, DatabaseClient, Transaction
-from .errors import ClientError
+from .errors import ClientError, MissingPackage
 from .stored_model import StoredModel
 
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "int64": "I64",
           "uint8": "U8", "int8": "I8", "bool": "BOOL"}  # fmt: skip
 KERAS_FILES = {"metadata.json": 1 << 20, "config.json": MOST_BYTES, "model.weights.h5": 1 << 40}  # name -> most bytes
 PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")  # modules of objects within layers
+FOLDER = "/"  # ends the name of a SavedModel, which is a folder
+MOST_ONNX = 2_000_000_000  # bytes of weights: protobuf writes at most 2 GB
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
 
 
@@ -66,11 +69,13 @@ def export(
 ) -> Exported:
     """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows."""
     path = Path(output)
-    writer = WRITERS.get(path.suffix.lower())
+    writer = WRITERS.get(FOLDER if output.endswith(FOLDER) else path.suffix.lower())
     if writer is None:
         raise ClientError(f"{path.name!r} has no ending that names a format.", f"The formats: {', '.join(WRITERS)}.")
     if not path.absolute().parent.is_dir():
         raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
+    if path.is_dir() and (not output.endswith(FOLDER) or any(path.iterdir())):
+        raise ClientError(f"{path} is a folder that exists already.", "Choose another name, or remove it.")
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration)
         found = _prepared(snapshot, stored, sample)
@@ -78,7 +83,7 @@ def export(
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
             made = Path(folder) / path.name
             difference = samples.difference(found.document, found.sample, writer(found, made))
-            size, sha256 = made.stat().st_size, hashed(made)
+            size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
             os.replace(made, path)
     beside: tuple[Path, ...] = ()
     if path.suffix.lower() not in WITH_PREPARATION:
@@ -120,8 +125,19 @@ def _left_out(stored: StoredModel) -> tuple[str, ...]:
     )
 
 
+def _files(path: Path) -> list[Path]:
+    """The file, or the files in a folder."""
+    return sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+
+
 def hashed(path: Path) -> str:
+    """The SHA-256 of a file. Of a folder, that of the lines that sha256sum writes about its files, in the order of
+    their names."""
     digest = hashlib.sha256()
+    if path.is_dir():
+        for one in _files(path):
+            digest.update(f"{hashed(one)}  {one.relative_to(path).as_posix()}\n".encode())
+        return digest.hexdigest()
     with open(path, "rb") as file:
         while piece := file.read(16 << 20):
             digest.update(piece)
@@ -310,6 +326,73 @@ def read_safetensors(path: Path) -> Any:
     return model
 
 
+# -- SavedModel and ONNX, by TensorFlow ------------------------------------------------------------------------
+
+
+def write_saved_model(given: ForExport, path: Path) -> samples.Compute:
+    _compute_with_tensorflow()
+    keras_compute(given.model, given.document)(given.sample.inputs)  # Keras exports no model that was never called
+    given.model.export(path, format="tf_saved_model", verbose=False)
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    names = [name for name, _, _ in _inputs_in_order(given.document)]
+
+    def compute(inputs: samples.Inputs) -> list[Any]:
+        arrays = [tf.constant(inputs[name]) for name in names]
+        found = loaded.serve(arrays[0] if len(arrays) == 1 else arrays)
+        return [one.numpy() for one in (found if isinstance(found, (list, tuple)) else [found])]
+
+    return compute
+
+
+def write_onnx(given: ForExport, path: Path) -> samples.Compute:
+    _compute_with_tensorflow()
+    onnx, runtime, _ = (_package(name) for name in ("onnx", "onnxruntime", "tf2onnx"))
+    if given.stored.size > MOST_ONNX:
+        raise ClientError(
+            f"The model has {given.stored.size:,} bytes of weights, and an ONNX file has 2 GB at most.",
+            "Export a SavedModel (a name that ends in /), .keras or .safetensors.",
+        )
+    keras_compute(given.model, given.document)(given.sample.inputs)
+    given.model.export(path, format="onnx", verbose=False)
+    nodes = onnx.load(str(path)).graph.node
+    if unknown := sorted({f"{node.op_type} (in {node.name})" for node in nodes if not _is_known(onnx, node)}):
+        raise ClientError(
+            f"The model cannot be converted to ONNX, which has no {', '.join(unknown[:10])}.",
+            "Export a SavedModel (a name that ends in /), .keras or .safetensors.",
+        )
+    session = runtime.InferenceSession(str(path))
+    names = [name for name, _, _ in _inputs_in_order(given.document)]
+    given_to = [one.name for one in session.get_inputs()]
+
+    def compute(inputs: samples.Inputs) -> list[Any]:
+        return session.run(None, dict(zip(given_to, (inputs[name] for name in names))))
+
+    return compute
+
+
+def _is_known(onnx: Any, node: Any) -> bool:
+    return onnx.defs.has(node.op_type, node.domain)
+
+
+def _compute_with_tensorflow() -> None:
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ClientError(
+            f"Keras computes with {keras.backend.backend()}, and TensorFlow writes this format.",
+            "Set KERAS_BACKEND=tensorflow, whichever engine has trained the model; TensorFlow must be installed.",
+        )
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingPackage(f"{name} cannot be imported: {error}.", "pip install 'cerebro_db[onnx]'") from error
+
+
 # -- archives --------------------------------------------------------------------------------------------------
 
 
@@ -318,7 +401,10 @@ def write_archive(given: ForExport, path: Path) -> samples.Compute:
     return keras_compute(keras_models.build(archives.read(path)), given.document)
 
 
-WRITERS: dict[str, Writer] = {".keras": write_keras, ".safetensors": write_safetensors, ".cerebro": write_archive}
+WRITERS: dict[str, Writer] = {
+    ".keras": write_keras, ".safetensors": write_safetensors, ".cerebro": write_archive,
+    ".onnx": write_onnx, FOLDER: write_saved_model,
+}  # fmt: skip
 WITH_PREPARATION = (".safetensors", ".cerebro")
 
 

@@ -238,6 +238,54 @@ def test_a_model_of_windows(cerebro: Cerebro, tmp_path: Path) -> None:
         Scorer(made.path)
 
 
+@pytest.mark.tensorflow
+def test_a_saved_model(cerebro: Cerebro, tmp_path: Path) -> None:
+    made = cerebro.export("moods", str(tmp_path / "served") + "/")
+    assert "compared with cerebro.predict" in made.compared and made.difference < 1e-5
+    assert (tmp_path / "served" / "saved_model.pb").exists() and made.bytes > 10_000 and len(made.sha256) == 64
+    with pytest.raises(client.ClientError, match="is a folder that exists already"):
+        cerebro.export("moods", str(tmp_path / "served") + "/")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.onnx
+@pytest.mark.parametrize("model", ["incomes", "moods", "kinds_lstm"])
+def test_onnx_predicts_the_same(cerebro: Cerebro, tmp_path: Path, model: str) -> None:
+    if model == "kinds_lstm":
+        cerebro.fit(
+            "people", model, [{"architecture": "lstm", "units": 4}], target="mood", inputs="note, age", epochs=1
+        )
+    made = cerebro.export(model, str(tmp_path / "x.onnx"))
+    assert "compared with cerebro.predict" in made.compared and made.difference < 1e-4
+
+
+@pytest.mark.tensorflow
+@pytest.mark.onnx
+def test_what_onnx_cannot_express_is_named(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.fit("people", "attending", [{"architecture": "transformer", "units": 8, "hidden": 8, "blocks": 1}],
+                target="mood", inputs="age, city", epochs=1)  # fmt: skip
+    with pytest.raises(
+        client.ClientError, match=r"(?s)cannot be converted to ONNX, which has no Erfc \(in .*SavedModel"
+    ):
+        cerebro.export("attending", str(tmp_path / "x.onnx"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.tensorflow
+def test_without_the_packages_of_onnx(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(client.MissingPackage, match=r"onnx cannot be imported.*\n.*pip install 'cerebro_db\[onnx\]'"):
+        cerebro.export("moods", str(tmp_path / "x.onnx"))
+
+
+def test_another_engine_than_tensorflow(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import keras
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(client.ClientError, match="Keras computes with jax.*\n.*KERAS_BACKEND=tensorflow"):
+        cerebro.export("moods", str(tmp_path / "x") + "/")
+
+
 # -- what is refused -------------------------------------------------------------------------------------------
 
 
