@@ -33,6 +33,7 @@ from .errors import ClientError, ServerError
 from .stored_model import StoredModel, in_statement, quoted_in_statement
 
 FORMAT = "cerebro archive 1"
+ENDING = ".cerebro"
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "model.json", "weights.bin"
 MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
 LARGEST_VALUE = 500 << 20  # bytes of weights in one value, as cerebro.materialize makes tables

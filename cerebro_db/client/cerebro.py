@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import interrupts, keras_models, notebooks, report
+from . import archives, interrupts, keras_models, notebooks, report
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
-from .errors import CannotConnect
+from .errors import CannotConnect, MissingPackage
 from .looking import Looking
 from .orm import RunProgress
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from .model_files import Exported
 
 TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
+
+
+def _model_files() -> ModuleType:
+    try:
+        from . import model_files
+    except ImportError as error:
+        raise MissingPackage(
+            f"Files of models need NumPy and Keras: {error}.", "pip install keras tensorflow-cpu; they bring NumPy."
+        ) from error
+    return model_files
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -191,13 +202,12 @@ class Cerebro(Looking, Steering, Serving):
 
         ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
         """
-        from . import model_files  # which imports NumPy
-
-        return model_files.export(self, model_table, output, configuration, sample)
+        return _model_files().export(self, model_table, output, configuration, sample)
 
     def import_model(self, file: str, name: str) -> str:
         """Brings a file in, and says what was made. Of a ``.cerebro`` archive ``name`` is the model table that is
         made; of ``.keras`` and ``.safetensors`` it is an architecture that training can start from."""
-        from . import model_files
-
-        return model_files.import_model(self, file, name)
+        if file.lower().endswith(archives.ENDING):
+            archive = archives.bring_in(self, Path(file), name)
+            return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
+        return _model_files().import_architecture(self, file, name)

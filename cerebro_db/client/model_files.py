@@ -402,10 +402,10 @@ def write_archive(given: ForExport, path: Path) -> samples.Compute:
 
 
 WRITERS: dict[str, Writer] = {
-    ".keras": write_keras, ".safetensors": write_safetensors, ".cerebro": write_archive,
+    ".keras": write_keras, ".safetensors": write_safetensors, archives.ENDING: write_archive,
     ".onnx": write_onnx, FOLDER: write_saved_model,
 }  # fmt: skip
-WITH_PREPARATION = (".safetensors", ".cerebro")
+WITH_PREPARATION = (".safetensors", archives.ENDING)
 
 
 # -- bring in --------------------------------------------------------------------------------------------------
@@ -416,17 +416,15 @@ MOST_GIVEN = (
 )  # bytes of weights in one argument; a statement has at most 1 GB, and a byte takes two characters
 
 
-def import_model(database: DatabaseClient, file: str, name: str) -> str:
-    """Brings a file into the database, and says what was made."""
+def import_architecture(database: DatabaseClient, file: str, name: str) -> str:
+    """Makes an architecture of a file, with the weights of the file to start from, and says what was made."""
     path = Path(file)
     if not path.is_file():
         raise ClientError(f"There is no file {path}.")
-    if path.suffix.lower() == ".cerebro":
-        archive = archives.bring_in(database, path, name)
-        return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
     if path.suffix.lower() not in READERS:
         raise ClientError(
-            f"{path.name!r} has no ending that names a format.", f"The formats: .cerebro, {', '.join(READERS)}."
+            f"{path.name!r} has no ending that names a format.",
+            f"The formats: {archives.ENDING}, {', '.join(READERS)}.",
         )
     model = READERS[path.suffix.lower()](path)
     weights = b"".join(_float32(variable) for variable in model.weights)

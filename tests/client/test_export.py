@@ -278,6 +278,26 @@ def test_without_the_packages_of_onnx(cerebro: Cerebro, tmp_path: Path, monkeypa
         cerebro.export("moods", str(tmp_path / "x.onnx"))
 
 
+def test_without_numpy(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client alone has none. An archive comes in without it."""
+    monkeypatch.setitem(sys.modules, "cerebro_db.client.model_files", None)
+    monkeypatch.delattr("cerebro_db.client.model_files", raising=False)
+    for call in (lambda: cerebro.export("moods", "x.keras"), lambda: cerebro.import_model("x.keras", "x")):
+        with pytest.raises(client.MissingPackage, match="need NumPy and Keras.*\n.*pip install"):
+            call()
+    with pytest.raises(client.ClientError, match="There is no file x.cerebro"):
+        cerebro.import_model("x.cerebro", "x")
+
+
+def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.rows("UPDATE moods_info SET functions = ARRAY['mine.focal'] WHERE configuration = 1")
+    try:
+        (line,) = cerebro.export("moods", str(tmp_path / "x.keras"), 1).left_out
+        assert "custom functions of this database and stay in it: mine.focal" in line
+    finally:
+        cerebro.rows("UPDATE moods_info SET functions = NULL")
+
+
 def test_another_engine_than_tensorflow(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 
