@@ -118,16 +118,21 @@ def test_a_model_is_exported(
     monkeypatch.syspath_prepend(str(tmp_path))
     given = lab("SELECT to_jsonb(p) FROM new_people p ORDER BY id")
     names: dict[str, Any] = {"rows": [row for (row,) in given]}
+    said = []
     for code in blocks("docs/export.md", "python"):
         *before, last = code.strip().splitlines()
         exec("\n".join([*before, f"said = {last}"]), names)
+        said.append(names["said"])
+    names["cerebro"].close()
+    assert said[0]["income"].shape == (1,)
+    assert lab("SELECT status FROM cerebro.runs WHERE run = %s", said[2].run) == [("finished",)]
     expected = [
         value
         for (value,) in lab(
             "SELECT value FROM cerebro.predict('people_models', 'SELECT * FROM new_people') ORDER BY key_value::integer"
         )
     ]
-    assert names["said"].ravel() == pytest.approx(expected, rel=1e-5)
+    assert said[1].ravel() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_new_models_are_compared_with_the_old(shown: dict[str, list[tuple[Any, ...]]]) -> None:
