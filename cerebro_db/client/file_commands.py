@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from .commands import Dsn, at
 from .model_commands import Configuration
-from .terminal import Terminal, lines
+from .terminal import Json, Terminal, lines, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -41,22 +42,24 @@ def export(
         ),
     ] = None,
     scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a model into a file, and compare the file's predictions with those of the database."""
     console = Terminal()
     with at(dsn) as cerebro:
         made = cerebro.export(model_table, output, configuration, sample)
-        console.print(lines(f"{made.path}: {made.bytes:,} bytes, SHA-256 {made.sha256}"), soft_wrap=True)
-        console.print(lines(f"Largest difference {made.difference:.2g}: {made.compared}"), soft_wrap=True)
+        beside = made.beside
         if scorer:
             from .model_files import copy_scorer
 
-            made_beside = (*made.beside, copy_scorer(Path(output).absolute().parent))
-        else:
-            made_beside = made.beside
-        for one in made_beside:
-            console.print(lines(f"Beside it: {one}"), soft_wrap=True)
-        for line in made.left_out:
+            beside = (*beside, copy_scorer(Path(output).absolute().parent))
+        if json:
+            files = {"path": str(made.path), "beside": [str(one) for one in beside]}
+            print_json({**asdict(made), **files})
+            return
+        console.print(lines(f"{made.path}: {made.bytes:,} bytes, SHA-256 {made.sha256}"), soft_wrap=True)
+        console.print(lines(f"Largest difference {made.difference:.2g}: {made.compared}"), soft_wrap=True)
+        for line in (*(f"Beside it: {one}" for one in beside), *made.left_out):
             console.print(lines(line), soft_wrap=True)
 
 
@@ -72,7 +75,12 @@ def bring_in(
     ],
     *,
     dsn: Dsn = None,
+    json: Json = False,
 ) -> None:
     """Bring a model from a file into the database."""
     with at(dsn) as cerebro:
-        Terminal().print(lines(f"{cerebro.import_model(file, name)}."), soft_wrap=True)
+        made = cerebro.import_model(file, name)
+        if json:
+            print_json({"file": file, "name": name, "made": made})
+            return
+        Terminal().print(lines(f"{made}."), soft_wrap=True)

@@ -94,6 +94,10 @@ def test_another_database_predicts_the_same_bits(
         with pytest.raises(client.ClientError, match="brought_info already exists|brought already exists"):
             there.import_model(str(archive), "public.brought")
         there.drop_model("brought")
+        said = CliRunner().invoke(
+            cli.app, ["import", str(archive), "public.brought", "--dsn", fresh_database, "--json"]
+        )
+        assert json.loads(said.output)["name"] == "public.brought"
 
 
 def test_the_columns_are_those_of_a_fit(cerebro: Cerebro) -> None:
