@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import psycopg2
 
+from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import quoted
-from cerebro_db.scorer import CannotScore, RowPreparation
+from cerebro_db.scorer import RowPreparation
 
 from .database import Transaction
 from .errors import ClientError
@@ -48,7 +49,7 @@ def taken(
     try:
         with transaction.attempt():
             return of_table(transaction, stored, document, source)
-    except (ClientError, psycopg2.Error, CannotScore) as error:
+    except (ClientError, CerebroError, psycopg2.Error, ValueError) as error:
         if source is not None:
             raise (
                 error if isinstance(error, ClientError) else ClientError(f"The rows cannot be used: {error}")

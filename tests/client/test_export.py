@@ -340,7 +340,7 @@ def test_the_command(cerebro: Cerebro, server: str, tmp_path: Path) -> None:
     assert "SHA-256" in said.output and "Largest difference" in said.output
     assert {one.name for one in tmp_path.iterdir()} == {"x.keras", "x.preparation.json", "cerebro_scorer.py"}
     said = CliRunner().invoke(cli.app, [*command, "--dsn", server, "--json"])
-    told = json.loads(said.output)
+    told = json.loads(said.stdout)
     assert told["path"] == str(tmp_path / "x.keras") and told["difference"] < 1e-5 and len(told["beside"]) == 2
 
 

@@ -97,7 +97,7 @@ def test_another_database_predicts_the_same_bits(
         said = CliRunner().invoke(
             cli.app, ["import", str(archive), "public.brought", "--dsn", fresh_database, "--json"]
         )
-        assert json.loads(said.output)["name"] == "public.brought"
+        assert json.loads(said.stdout)["name"] == "public.brought"
 
 
 def test_the_columns_are_those_of_a_fit(cerebro: Cerebro) -> None:
