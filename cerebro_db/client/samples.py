@@ -51,10 +51,11 @@ def taken(
             return of_table(transaction, stored, document, source)
     except (ClientError, CerebroError, psycopg2.Error, ValueError) as error:
         if source is not None:
-            raise (
-                error if isinstance(error, ClientError) else ClientError(f"The rows cannot be used: {error}")
-            ) from error
-        why = str(error.message if isinstance(error, ClientError) else error).splitlines()[0]
+            if isinstance(error, ClientError):
+                raise
+            raise ClientError(f"The rows cannot be used: {error}") from error
+        said = error.message if isinstance(error, ClientError) else str(error)
+        why = said.strip().partition("\n")[0]
     inputs = drawn(document)
     told = f"{ROWS} drawn inputs compared with the model that the table has; rows of the database were not used: {why}"
     return SampleRows(inputs, answers(document, compute(inputs)), told)
