@@ -11,7 +11,13 @@ from .orm import View
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    """Characters that a terminal would obey are written as JSON escapes them."""
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..core.engines import ENGINES
 from ..embedded.cluster import Cluster, UpResult
 from ..embedded.errors import ClusterError
 from ..embedded.files import option_of
-from .terminal import Json, Terminal, confirm, print_json
+from .terminal import Json, Terminal, confirm, write_json
 
 TRAINS_WITH = ("numpy", "keras")  # and an engine: the trainers of the cluster run in this environment
 Name = Annotated[str, typer.Option("--name", "-n", envvar="CEREBRO_CLUSTER", help="The cluster's name.")]
@@ -97,7 +97,7 @@ def up(
     if cluster.add_iris():
         say("The table iris was made: 150 rows for the examples of README.md.")
     if json:
-        print_json({"name": cluster.name, "dsn": cluster.dsn(), "made": result.created, "started": result.started,
+        write_json({"name": cluster.name, "dsn": cluster.dsn(), "made": result.created, "started": result.started,
                     "extension": result.extension})  # fmt: skip
         return
     say(f"DSN: {cluster.dsn()}")
@@ -119,7 +119,7 @@ def down(name: Name = "default", json: Json = False) -> None:
     """Stop the cluster. Its data stays."""
     stopped = Cluster(name).down()
     if json:
-        print_json({"name": name, "stopped": stopped})
+        write_json({"name": name, "stopped": stopped})
         return
     _say(f"Cluster {name} was stopped." if stopped else f"Cluster {name} was not running.")
 
@@ -137,7 +137,7 @@ def dsn(name: Name = "default", json: Json = False) -> None:
     """Print the connection string of the database."""
     found = Cluster(name).dsn()
     if json:
-        print_json({"name": name, "dsn": found})
+        write_json({"name": name, "dsn": found})
     else:
         _say(found)
 
@@ -146,7 +146,7 @@ def status(name: Name = "default", json: Json = False) -> None:
     """Show whether the cluster is running, where it is, and which versions it has."""
     shown = Cluster(name).status()
     if json:
-        print_json(shown)
+        write_json(shown)
         return
     width = max(map(len, shown))
     for label, value in shown.items():
@@ -165,6 +165,6 @@ def destroy(
         confirm(f"Remove {shlex.quote(str(cluster.path))} with all its data?")
     cluster.destroy()
     if json:
-        print_json({"name": name, "removed": True})
+        write_json({"name": name, "removed": True})
     else:
         _say(f"Cluster {name} was removed.")

@@ -16,7 +16,7 @@ from .cerebro import TABLES_WITHIN, Cerebro, connect
 from .errors import ClientError
 from .show import everything
 from .show import show as show_run
-from .terminal import Json, Terminal, fail, lines, named, print_json
+from .terminal import Json, Terminal, fail, lines, named, write_json
 from .watch import LINE_EVERY, TOP
 from .watch import watch as watch_run
 
@@ -67,7 +67,7 @@ def runs(
     with at(dsn) as cerebro:
         known = cerebro.runs()
         if json:
-            print_json(known[:limit])
+            write_json(known[:limit])
             return
         if not known:
             console.print("No runs yet.")
@@ -114,7 +114,7 @@ def watch(
 
 def _tell(cerebro: Cerebro, number: int) -> None:
     for progress in cerebro.follow(number, LINE_EVERY):
-        print_json(progress)
+        write_json(progress)
     if progress.status != "finished":
         raise typer.Exit(1)
 
@@ -140,7 +140,7 @@ def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
     """Show a run: leaderboard with learning curves, time by activity, and a time line of the segments."""
     with at(dsn) as cerebro:
         if json:
-            print_json(everything(cerebro, _chosen(cerebro, run)))
+            write_json(everything(cerebro, _chosen(cerebro, run)))
         else:
             show_run(cerebro, _chosen(cerebro, run), Terminal())
 
@@ -161,7 +161,7 @@ def report(
     with at(dsn) as cerebro:
         written = cerebro.report([cerebro.run(run, owner) for run in runs], file, replace)
         if json:
-            print_json({"file": str(written)})
+            write_json({"file": str(written)})
         else:
             Terminal().print(lines(f"Written: {written}"), soft_wrap=True)
 
@@ -180,7 +180,7 @@ def cancel(
         if not cerebro.cancel(cerebro.run(run, owner)):
             status = cerebro.run(run, owner).status
             if json:
-                print_json({"run": run, "cancelled": False, "status": status})
+                write_json({"run": run, "cancelled": False, "status": status})
             else:
                 console.print(f"Run {run} is not under way: it is {status}.")
             raise typer.Exit(1)
@@ -191,7 +191,7 @@ def cancel(
                 break
             time.sleep(0.1)
         if json:
-            print_json({"run": run, "cancelled": True, "status": status})
+            write_json({"run": run, "cancelled": True, "status": status})
             return
         console.print(f"Run {run} is {'being cancelled' if status == 'running' else status}.")
         if status == "cancelled" and owner is None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from cerebro_db.core.texts import counted
 
 from .commands import Dsn, at
-from .terminal import Json, Terminal, lines, named, print_json
+from .terminal import Json, Terminal, lines, named, write_json
 
 COLUMNS = ("component", "check_name", "status", "found", "advice")
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -36,7 +36,7 @@ def doctor(
         found = cerebro.rows(f"SELECT {', '.join(COLUMNS)} FROM cerebro.doctor(%s)", (segments,))
     statuses = [row[2] for row in found]
     if json:
-        print_json([dict(zip(COLUMNS, row)) for row in found])
+        write_json([dict(zip(COLUMNS, row)) for row in found])
         if "problem" in statuses:
             raise typer.Exit(1)
         return

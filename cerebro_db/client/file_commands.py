@@ -10,7 +10,7 @@ import typer
 
 from .commands import Dsn, at
 from .model_commands import Configuration
-from .terminal import Json, Terminal, lines, print_json
+from .terminal import Json, Terminal, lines, write_json
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +55,7 @@ def export(
             beside = (*beside, copy_scorer(Path(output).absolute().parent))
         if json:
             files = {"path": str(made.path), "beside": [str(one) for one in beside]}
-            print_json({**asdict(made), **files})
+            write_json({**asdict(made), **files})
             return
         console.print(lines(f"{made.path}: {made.bytes:,} bytes, SHA-256 {made.sha256}"), soft_wrap=True)
         console.print(lines(f"Largest difference {made.difference:.2g}: {made.compared}"), soft_wrap=True)
@@ -81,6 +81,6 @@ def bring_in(
     with at(dsn) as cerebro:
         made = cerebro.import_model(file, name)
         if json:
-            print_json({"file": file, "name": name, "made": made})
+            write_json({"file": file, "name": name, "made": made})
             return
         Terminal().print(lines(f"{made}."), soft_wrap=True)

@@ -8,7 +8,7 @@ import typer
 
 from . import boards, drawing
 from .commands import Dsn, at
-from .terminal import Json, Terminal, named, print_json
+from .terminal import Json, Terminal, named, write_json
 
 Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
 Configuration = Annotated[
@@ -36,7 +36,7 @@ def models(
     with at(dsn) as cerebro:
         known = cerebro.models()
         if json:
-            print_json(known[:limit])
+            write_json(known[:limit])
             return
         if not known:
             console.print("No trained models yet.")
@@ -85,7 +85,7 @@ def calibrate(
     with at(dsn) as cerebro:
         found = cerebro.calibrate(model_table, query, target, configuration, decide_by)
         if json:
-            print_json(found)
+            write_json(found)
             return
         table = boards.plain_table()
         for name in ("target", "measure", "before", "after"):
@@ -118,7 +118,7 @@ def evaluate(
     with at(dsn) as cerebro:
         found = cerebro.evaluate(model_table, query, target, configuration, **wanted)
         if json:
-            print_json(found)
+            write_json(found)
             return
         table = boards.plain_table()
         table.add_column("metric")
@@ -156,13 +156,13 @@ def predict(
         if into is not None:
             count = cerebro.predict_into(model_table, rows, into, key, configuration, top, **wanted)
             if json:
-                print_json({"table": into, "rows": count})
+                write_json({"table": into, "rows": count})
             else:
                 console.print(f"{count} rows predicted into {named(into)}.")
             return
         found = cerebro.predict(model_table, rows, key, configuration, top, **wanted)
         if json:
-            print_json(found)
+            write_json(found)
             return
         table = boards.plain_table()
         classes = any(one.label is not None for one in found)

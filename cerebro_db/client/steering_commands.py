@@ -10,7 +10,7 @@ import typer
 
 from .cerebro import Cerebro
 from .commands import Dsn, WhichRun, at
-from .terminal import Json, Terminal, print_json
+from .terminal import Json, Terminal, write_json
 
 Key = Annotated[
     int | None, typer.Argument(metavar="[CONFIGURATION]", help="The configuration's number.", show_default=False)
@@ -155,7 +155,7 @@ def _ask(
         request = ask(cerebro)
         status = cerebro.run(run, owner).status
         if as_json:
-            print_json({"run": run, "request": request, "status": status})
+            write_json({"run": run, "request": request, "status": status})
         elif status in ("created", "running"):
             Terminal().print(f"Request {request}: {WAITS[action]}")
         else:

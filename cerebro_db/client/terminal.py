@@ -80,7 +80,7 @@ def fail(message: str, hint: str | None = None) -> NoReturn:
     raise SystemExit(1)
 
 
-def print_json(value: Any) -> None:
+def write_json(value: Any) -> None:
     """One line on standard output."""
     typer.echo(as_json(value))
 

@@ -136,6 +136,8 @@ def test_json_has_what_postgresql_would_write() -> None:
     assert found["high"] == ["Infinity", "-Infinity"] and found["at"] == "2026-01-02T03:04:05.000006+00:00"
     assert found["row"]["status"] == "é" and found["row"]["ended_at"] is None
     assert re.fullmatch(r"[^\n]*", told)
+    hostile = as_json({"name": HOSTILE + "\x9b2J\U000e0001"})
+    assert hostile.isprintable() and json.loads(hostile)["name"] == HOSTILE + "\x9b2J\U000e0001"
 
 
 def test_watching_outside_a_notebook_prints_lines(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
