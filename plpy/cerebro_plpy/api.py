@@ -54,10 +54,10 @@ FUNCTIONS = {
     "serving.judging": ("judging",),
     "serving.models": ("drop_model",),
     "serving.predictor": ("create_predictor",),
-    "serving.resident": ("predict_rows",),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }
+RESIDENT = "serving.resident"
 MODULE_OF = {name: module for module, names in FUNCTIONS.items() for name in names}
 
 
@@ -69,12 +69,18 @@ def __getattr__(name: str) -> Any:
     return function
 
 
+def predict_rows(plpy: Any, *given: Any) -> Any:
+    """By a resident predictor, which needs hardly any imports; else, or from where it stops, by all the rest."""
+    begun = imported(RESIDENT).begun(plpy, given)
+    return begun if isinstance(begun, list) else imported("serving.streaming").predict_rows(plpy, *given, begun=begun)
+
+
 def imported(module: str) -> Any:
     """A module of this package.  The garbage collector would take a tenth of the time, and find nothing."""
     collects = gc.isenabled()
     try:
         gc.disable()
-        if module not in LIGHT:
+        if module != RESIDENT:
             _begin_session()
         return _module(module)
     finally:
@@ -97,5 +103,4 @@ def _module(module: str) -> Any:
     return import_module(f".{module}", __package__)
 
 
-LIGHT = ("serving.resident",)
 _begun = False

@@ -248,7 +248,7 @@ def test_every_function_of_the_api_is_there() -> None:
     called = set(re.findall(r"api\.(\w+)\(plpy", "".join(file.read_text() for file in ROOT.glob("sql/*/*.sql"))))
     named = re.findall(r'^    "([\w.]+)": \(([^)]*)\)', FILES[API].read_text(), re.MULTILINE)
     there = {name: module for module, names in named for name in re.findall(r'"(\w+)"', names)}
-    assert set(there) == called
+    assert set(there) | set(re.findall(r"^def ([a-z]\w*)\(plpy", FILES[API].read_text(), re.MULTILINE)) == called
     for name, module in there.items():
         assert f"def {name}(" in FILES[f"cerebro_plpy.{module}"].read_text(), name
 

@@ -18,8 +18,8 @@ from ..segment.keeping import Limits
 from . import resident
 
 if TYPE_CHECKING:
+    from .reading import Reading
     from .remembered import Remembered
-    from .streaming import Reading
 
 LONGEST = 1_000_000  # characters
 ROWS = "the rows of the query"  # where they stand in the statement

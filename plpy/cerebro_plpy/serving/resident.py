@@ -24,7 +24,6 @@ from ..segment import nursery_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     Answer = tuple[int, int | None, bytes | None, bytes]
@@ -63,25 +62,23 @@ class HandedOver:
         self.cursor, self.first, self.mark = cursor, first, mark
 
 
-def predict_rows(plpy: Any, *given: Any) -> Iterator[dict[str, Any]] | list[dict[str, Any]]:
-    begun = None
-    if _may_be_resident(given):
-        try:
-            begun = _by_recipe(plpy, given)
-        except plpy.SPIError as error:
-            let_go()
-            from ..database.entry import failed
-
-            failed(plpy, "cerebro.predict", error)
-        except BaseException:
-            let_go(end=True)
-            raise
-        if isinstance(begun, list):
-            return begun
+def begun(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOver | None:
+    """The rows of the answer, or the query that somebody else goes on with; None: nothing has begun."""
+    if not _may_be_resident(given):
+        return None
+    try:
+        found = _by_recipe(plpy, given)
+    except plpy.SPIError as error:
         let_go()
-    from .. import api
+        from ..database.entry import failed
 
-    return api.imported("serving.streaming").predict_rows(plpy, *given, begun=begun)
+        failed(plpy, "cerebro.predict", error)
+    except BaseException:
+        let_go(end=True)
+        raise
+    if not isinstance(found, list):
+        let_go()
+    return found
 
 
 def _may_be_resident(given: tuple[Any, ...]) -> bool:
@@ -103,8 +100,6 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     """The rows of the answer; None: there is no recipe that serves."""
     global _mine, busy
     (facts,) = _run(plpy, FACTS)
-    if not facts["predictors"]:
-        return None
     wanted = key(facts["role"], facts["database"], given)
     if _mine is not None and not _mine.rests():
         let_go(end=True)

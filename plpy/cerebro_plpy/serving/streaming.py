@@ -23,6 +23,7 @@ from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from . import calibrations, natural, trainers
 from .chunks import at_a_time, gathered_arrays
+from .reading import Reading
 from .recipes import RowRecipe
 from .remembered import read_and_known
 from .table_rows import bytes_per_row
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .calibrations import Applied
     from .resident import HandedOver
     from .trained import TrainedModel
-    from .trainers import PredictionOrder
 
 MOST_READINGS = 20  # that are kept of a model, for queries with different columns
 NUMBER = ""  # the name of a key that is the number of the row
@@ -87,7 +87,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     begin = trainers.begin_of(db, model, reading.order)
     recipe = None
     if known is not None and reading in model.remembered.values():
-        recipe = RowRecipe(arguments, known, source, reading)
+        recipe = RowRecipe(arguments, known, source, reading).written
     with (
         trainers.own_segment(db, chosen, begin, recipe) as (mine, seconds),
         trainers.predicting(db, mine, model, reading.order, begin) as prediction,
@@ -96,21 +96,6 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
             rest = seconds if rows < reading.chunk else None  # these are the last rows
             answers = prediction.predict(rows, variables, rest or None)
             yield {"ids": ids, "outputs": reading.outputs, "answers": answers}
-
-
-@dataclass
-class Reading:
-    """How the rows of a query with certain columns are read for a model, and what is made of its answers."""
-
-    keys: list[str]  # the names of what may be the key of a row
-    inputs: list[SourceVariable]
-    best: BestClasses | None
-    outputs: str
-    chunk: int  # rows; a chunk with fewer is the last one
-    query: Callable[[Relation], Sql]  # over the rows of the caller's query
-    filled: list[str]  # what must not be NULL, in the words of an error
-    news: list[Surprise]  # what is looked for in the rows
-    order: PredictionOrder | None = None
 
 
 def reading_of(

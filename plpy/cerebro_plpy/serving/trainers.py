@@ -20,7 +20,7 @@ from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform.machine import cores
 from ..segment import current, nursery
-from ..segment.keeping import LastingPrediction
+from ..segment.keeping import LastingPrediction, WriteRecipe
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine, time_to_rest
@@ -29,7 +29,6 @@ from . import resident
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
-    from .recipes import RowRecipe
     from .trained import TrainedModel
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
@@ -67,7 +66,7 @@ def prediction_order(
 
 @contextlib.contextmanager
 def own_segment(
-    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: RowRecipe | None = None
+    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: WriteRecipe | None = None
 ) -> Iterator[tuple[Segment, int]]:
     """The caller's session as a segment, whose trainer starts while the caller does something else.
 
@@ -86,11 +85,7 @@ def own_segment(
     mine.lent = True
     try:
         seconds, predictors = time_to_rest(db, chosen)
-        wanted = (
-            None
-            if begin is None
-            else LastingPrediction(begin, mine.user, predictors, seconds, None if recipe is None else recipe.written)
-        )
+        wanted = None if begin is None else LastingPrediction(begin, mine.user, predictors, seconds, recipe)
         mine.start(chosen.settings(0), ask=False, wanted=wanted)
         try:
             yield mine, seconds

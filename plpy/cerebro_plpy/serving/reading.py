@@ -1,0 +1,32 @@
+"""How the rows of a query are read for a model: what is decided once for all queries with the same columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql
+
+from ..data.preparation import SourceVariable
+from ..database.relations import Relation
+
+if TYPE_CHECKING:
+    from cerebro_db.core.protocol import BestClasses
+
+    from ..data.surprises import Surprise
+    from .trainers import PredictionOrder
+
+
+@dataclass
+class Reading:
+    """How the rows of a query with certain columns are read for a model, and what is made of its answers."""
+
+    keys: list[str]  # the names of what may be the key of a row
+    inputs: list[SourceVariable]
+    best: BestClasses | None
+    outputs: str
+    chunk: int  # rows; a chunk with fewer is the last one
+    query: Callable[[Relation], Sql]  # over the rows of the caller's query
+    filled: list[str]  # what must not be NULL, in the words of an error
+    news: list[Surprise]  # what is looked for in the rows
+    order: PredictionOrder | None = None
