@@ -144,6 +144,8 @@ class RowPreparation:
         for one in values:
             spelled = None if one is None else text(feature, one)
             code = 0 if spelled is None else codes.get(spelled)
+            if one is not None and spelled is None and feature["unknown"] == "error" and not feature["buckets"]:
+                raise CannotScore(f"training has not seen the value {one!r}")
             if code is None and feature["buckets"]:
                 code = first_bucket + self._hash(spelled or "") % feature["buckets"]
             elif code is None and feature["unknown"] == "error":
@@ -247,11 +249,16 @@ def _interpolated(knots: Sequence[float], scores: Sequence[float], values: Array
     return starts[place] + slopes[place] * np.clip(values, x[0], x[-1]) + 1 - 1
 
 
+AMOUNT = re.compile(r"[-(]?[^\d.,()-]*\d{1,3}(\d*|(,\d{3})+)(\.\d+)?[^\d.,()-]*\)?")
+
+
 def money(value: Any) -> Decimal:
     """An amount: a number, or a text such as $1,234.50."""
     try:
         if not isinstance(value, str):
             return Decimal(str(value))
+        if not AMOUNT.fullmatch(value.strip()):
+            raise CannotScore(f"{value!r} is no amount such as $1,234.50")
         negative = value.strip().startswith(("-", "("))
         amount = Decimal(re.sub(r"[^0-9.]", "", value))
         return -amount if negative else amount
@@ -395,6 +402,8 @@ def text(feature: Mapping[str, Any], value: Any) -> str | None:
 def _written_number(type: str, value: Any) -> str | None:
     if type in ("smallint", "integer", "bigint"):
         try:
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError
             return str(int(value))
         except (TypeError, ValueError):
             raise CannotScore(f"{value!r} is no whole number") from None

@@ -203,8 +203,8 @@ def _refusals(path: Path) -> Iterator[None]:
         raise _refused(path, error.message.removesuffix(".")) from error
     except FileNotFoundError as error:
         raise ClientError(f"There is no file {path}.") from error
-    except (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
-            NotImplementedError) as error:  # fmt: skip
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, TypeError, AttributeError,
+            RuntimeError) as error:  # fmt: skip
         raise _refused(path, f"it cannot be read ({type(error).__name__}: {error})") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -195,18 +196,28 @@ class Cerebro(Looking, Steering, Serving):
         return keras_models.load(self, table, configuration)
 
     def export(
-        self, model_table: str, output: str, configuration: int | None = None, sample: str | None = None
+        self,
+        model_table: str,
+        output: str | Path,
+        configuration: int | None = None,
+        sample: str | None = None,
+        *,
+        scorer: bool = False,
+        replace: bool = False,
     ) -> Exported:
         """Writes a trained model into a file and compares the predictions of the file. The ending says the format:
         docs/export.md describes them.
 
         ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
+        ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
         """
-        return _model_files().export(self, model_table, output, configuration, sample)
+        files, output = _model_files(), os.fspath(output)
+        return files.export(self, model_table, output, configuration, sample, with_scorer=scorer, replace=replace)
 
-    def import_model(self, file: str, name: str) -> str:
+    def import_model(self, file: str | Path, name: str) -> str:
         """Brings a file in, and says what was made. Of a ``.cerebro`` archive ``name`` is the model table that is
         made; of ``.keras`` and ``.safetensors`` it is an architecture that training can start from."""
+        file = os.fspath(file)
         if file.lower().endswith(archives.ENDING):
             archive = archives.bring_in(self, Path(file), name)
             return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"

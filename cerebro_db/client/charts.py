@@ -17,7 +17,9 @@ NAMED = 12  # curves that get a colour of the legend; more would not be told apa
 
 
 def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
-    """The loss of each model by epoch, the validation loss if there is one. The best model has the thickest line."""
+    """The loss of each model by epoch: the validation loss if there is one. The lowest one has the thickest line."""
+    if with_validation := any(point.validation_loss is not None for point in points):
+        points = [point for point in points if point.validation_loss is not None]
     curves: dict[int, list[tuple[int, float]]] = {}
     for point in points:
         if point.loss is not None and math.isfinite(point.loss):
@@ -29,7 +31,6 @@ def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
     last = max(epoch for curve in curves.values() for epoch, _ in curve)
     losses = [loss for curve in curves.values() for _, loss in curve]
     low, high = min(losses), max(losses)
-    with_validation = any(point.validation_loss is not None for point in points)
 
     def x(epoch: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * ((epoch - 1) / (last - 1) if last > 1 else 0.5)
@@ -59,7 +60,7 @@ def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
             f' stroke-width="{width}" opacity="{1 if place < NAMED else 0.4}"/>{mark}</g>'
         )
     name = "validation loss" if with_validation else "training loss"
-    best = f"best: configuration {configurations[ranked[0]]}"
+    best = f"lowest: configuration {configurations[ranked[0]]}"
     parts.append(_text(LEFT, 16, f"{name} by epoch, {best}", "start"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img"'

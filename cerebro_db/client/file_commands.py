@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,24 +41,20 @@ def export(
         ),
     ] = None,
     scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Write over files that exist.")] = False,
     json: Json = False,
 ) -> None:
     """Write a model into a file, and compare the file's predictions with those of the database."""
     console = Terminal()
     with at(dsn) as cerebro:
-        made = cerebro.export(model_table, output, configuration, sample)
-        beside = made.beside
-        if scorer:
-            from .model_files import copy_scorer
-
-            beside = (*beside, copy_scorer(Path(output).absolute().parent))
+        made = cerebro.export(model_table, output, configuration, sample, scorer=scorer, replace=replace)
         if json:
-            files = {"path": str(made.path), "beside": [str(one) for one in beside]}
+            files = {"path": str(made.path), "beside": [str(one) for one in made.beside]}
             write_json({**asdict(made), **files})
             return
         console.print(lines(f"{made.path}: {made.bytes:,} bytes, SHA-256 {made.sha256}"), soft_wrap=True)
         console.print(lines(f"Largest difference {made.difference:.2g}: {made.compared}"), soft_wrap=True)
-        for line in (*(f"Beside it: {one}" for one in beside), *made.left_out):
+        for line in (*(f"Beside it: {one}" for one in made.beside), *made.left_out):
             console.print(lines(line), soft_wrap=True)
 
 

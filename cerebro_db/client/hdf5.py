@@ -19,7 +19,7 @@ def check(path: Path, most: int) -> None:
     try:
         with h5py.File(path, "r") as file:
             _Checked(h5py, most).group(file)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClientError(f"The weights cannot be read as HDF5: {error}") from error
 
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ KERAS_FILES = {"metadata.json": 1 << 20, "config.json": MOST_BYTES, "model.weigh
 PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")  # modules of objects within layers
 FOLDER = "/"  # ends the name of a SavedModel, which is a folder
 MOST_ONNX = 2_000_000_000  # bytes of weights: protobuf writes at most 2 GB
+UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError,
+              RuntimeError)  # fmt: skip
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
 
 
@@ -65,36 +68,63 @@ Writer = Callable[[ForExport, Path], samples.Compute]  # writes a file, and retu
 
 
 def export(
-    database: DatabaseClient, model_table: str, output: str, configuration: int | None, sample: str | None
+    database: DatabaseClient,
+    model_table: str,
+    output: str,
+    configuration: int | None,
+    sample: str | None,
+    *,
+    with_scorer: bool = False,
+    replace: bool = False,
 ) -> Exported:
     """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows."""
     path = Path(output)
-    writer = WRITERS.get(FOLDER if output.endswith(FOLDER) else path.suffix.lower())
+    ending = FOLDER if output.endswith(FOLDER) else path.suffix.lower()
+    writer = WRITERS.get(ending)
     if writer is None:
         raise ClientError(f"{path.name!r} has no ending that names a format.", f"The formats: {', '.join(WRITERS)}.")
     if not path.absolute().parent.is_dir():
         raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
     if path.is_dir() and (not output.endswith(FOLDER) or any(path.iterdir())):
         raise ClientError(f"{path} is a folder that exists already.", "Choose another name, or remove it.")
+    if path.is_file() and (ending == FOLDER or not replace):
+        raise _exists(path)
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration)
         found = _prepared(snapshot, stored, sample)
         left_out = _left_out(stored)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
-            made = Path(folder) / path.name
-            difference = samples.difference(found.document, found.sample, writer(found, made))
-            size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
-            os.replace(made, path)
-    beside: tuple[Path, ...] = ()
-    if path.suffix.lower() not in WITH_PREPARATION:
-        beside = (path.with_suffix(".preparation.json"),)
-        beside[0].write_text(json.dumps(found.document, ensure_ascii=False), encoding="utf-8")
-    return Exported(path, size, sha256, difference, found.sample.told, beside, left_out)
+        beside = _beside(path, ending, found.document, with_scorer)
+        for one, content in beside.items():
+            if one.exists() and not replace and one.read_bytes() != content:
+                raise _exists(one)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
+                made = Path(folder) / path.name
+                difference = samples.difference(found.document, found.sample, writer(found, made))
+                size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
+                for place, (one, content) in enumerate(beside.items()):
+                    unfinished = Path(folder) / f"beside-{place}"
+                    unfinished.write_bytes(content)
+                    os.replace(unfinished, one)
+                os.replace(made, path)
+        except OSError as error:
+            raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
+    return Exported(path, size, sha256, difference, found.sample.told, tuple(beside), left_out)
 
 
-def copy_scorer(folder: Path) -> Path:
-    """Copies the scorer, which needs NumPy only, into a folder."""
-    return Path(shutil.copyfile(scorer.__file__, folder / "cerebro_scorer.py"))
+def _exists(path: Path) -> ClientError:
+    return ClientError(f"The file {path} exists.", "--replace (in Python replace=True) writes over it.")
+
+
+def _beside(path: Path, ending: str, document: dict[str, Any], with_scorer: bool) -> dict[Path, bytes]:
+    """The files beside the model, with their contents."""
+    found: dict[Path, bytes] = {}
+    if ending not in WITH_PREPARATION:
+        name = path.name if ending == FOLDER else path.stem
+        found[path.with_name(f"{name}.preparation.json")] = json.dumps(document, ensure_ascii=False).encode()
+    if with_scorer:
+        found[path.with_name("cerebro_scorer.py")] = Path(scorer.__file__).read_bytes()
+    return found
 
 
 def _prepared(snapshot: Transaction, stored: StoredModel, sample: str | None) -> ForExport:
@@ -179,16 +209,17 @@ def read_keras(path: Path) -> Any:
             config = archive.read(entries["config.json"])
             with tempfile.TemporaryDirectory() as folder:
                 weights = Path(folder) / "model.weights.h5"
-                with archive.open(entries["model.weights.h5"]) as source, open(weights, "wb") as target:
-                    shutil.copyfileobj(source, target, 16 << 20)
                 architecture = _without_sharing(json.loads(config))
                 with _refusals(path):
-                    needed = _need(architecture, weights.stat().st_size)
+                    needed = _need(architecture, entries["model.weights.h5"].file_size)
+                with archive.open(entries["model.weights.h5"]) as source, open(weights, "wb") as target:
+                    shutil.copyfileobj(source, target, 16 << 20)
+                with _refusals(path):
                     hdf5.check(weights, needed + keras_models.SLACK)
                     model = keras_models.built(architecture, None)
                 model.load_weights(weights)
                 return model
-    except (zipfile.BadZipFile, OSError, ValueError, KeyError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ClientError(f"{path} cannot be read as a file of Keras: {error}") from error
 
 
@@ -266,10 +297,14 @@ def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
         for variable in variables:
             array = np.ascontiguousarray(variable.numpy())
             array.tofile(file)
-    try:
-        return _scored(path)
-    except scorer.CannotScore:  # it has layers that the scorer does not compute
-        return keras_compute(read_safetensors(path), given.document)
+
+    def compute(inputs: samples.Inputs) -> list[Any]:
+        try:
+            return _scored(path)(inputs)
+        except scorer.CannotScore:  # it has layers or activations that the scorer does not compute
+            return keras_compute(read_safetensors(path), given.document)(inputs)
+
+    return compute
 
 
 def _names(variables: list[Any]) -> list[str]:

@@ -107,7 +107,7 @@ class Found:
     @property
     def filled(self) -> int:
         """The rows that are not NULL."""
-        return (self.numbers.rows if self.finite is None else self.finite) + self.not_finite or self.texts
+        return (round(self.numbers.rows) if self.finite is None else self.finite) + self.not_finite or self.texts
 
     @property
     def rows(self) -> int:
@@ -311,7 +311,7 @@ def _counted(found: Found) -> list[tuple[str, int]]:
     """The values with their rows, the most frequent first."""
     if found.values:
         return found.values
-    numbers = [(str(int(one.low)), one.rows) for one in found.numbers.bins]
+    numbers = [(str(int(one.low)), round(one.rows)) for one in found.numbers.bins]
     return sorted(numbers, key=lambda one: (-one[1], one[0]))
 
 

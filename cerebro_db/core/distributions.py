@@ -17,7 +17,7 @@ FEW_VALUES = 10  # a column of integers with no more values than this is one of 
 class Bin:
     """Values that lie close together."""
 
-    rows: int
+    rows: float
     mean: float
     variance: float
     low: float
@@ -64,7 +64,7 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         """The value that this share of the rows does not exceed; within a bin, rows are taken as evenly spread."""
-        wanted, before = share * self.rows, 0
+        wanted, before = share * self.rows, 0.0
         for one in self.bins:
             if before + one.rows >= wanted:
                 return one.low + (one.high - one.low) * min(1.0, max(0.0, (wanted - before) / one.rows))

@@ -24,7 +24,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def pairs_by_chance(found: Distribution) -> float:
     """How many pairs of rows would have the same whole number, if the numbers were drawn where these lie."""
-    pairs, rows, low = 0.0, 0, 0.0
+    pairs, rows, low = 0.0, 0.0, 0.0
     left = found.rows
     for one in found.bins:
         low = low if rows else one.low
@@ -39,7 +39,7 @@ def pairs_by_chance(found: Distribution) -> float:
 
 def coincide(found: Distribution) -> int:
     """At least so many rows have the whole number of another row: more rows than numbers between low and high."""
-    return sum(max(0, one.rows - int(one.high - one.low) - 1) for one in found.bins)
+    return sum(max(0, int(one.rows) - int(one.high - one.low) - 1) for one in found.bins)
 
 
 def named_as_key(name: str) -> bool:

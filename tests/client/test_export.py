@@ -110,8 +110,8 @@ np.save(sys.argv[1] + "/said.npy", model.predict({name: given[name] for name in 
 
 def test_the_scorer_says_what_sql_says(cerebro: Cerebro, tmp_path: Path) -> None:
     """All column types, all rows. Alone: with NumPy, and without cerebro_db, Keras or a database."""
-    cerebro.export("incomes", str(tmp_path / "x.safetensors"))
-    model_files.copy_scorer(tmp_path)
+    made = cerebro.export("incomes", tmp_path / "x.safetensors", scorer=True)
+    assert made.beside == (tmp_path / "cerebro_scorer.py",)
     rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p)::text FROM people p ORDER BY id")]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     code = """
@@ -327,7 +327,8 @@ def test_without_the_table_that_was_trained_on(cerebro: Cerebro, tmp_path: Path)
         made = cerebro.export("incomes", str(tmp_path / "x.keras"))
         assert "100 drawn inputs" in made.compared and 'people" does not exist' in made.compared
         assert made.difference < 1e-5
-        made = cerebro.export("incomes", str(tmp_path / "x.keras"), sample="SELECT * FROM humans WHERE id < 30")
+        more = {"sample": "SELECT * FROM humans WHERE id < 30", "replace": True}
+        made = cerebro.export("incomes", str(tmp_path / "x.keras"), **more)
         assert "29 rows of SELECT" in made.compared
     finally:
         cerebro.rows("ALTER TABLE humans RENAME TO people")
@@ -340,8 +341,29 @@ def test_the_command(cerebro: Cerebro, server: str, tmp_path: Path) -> None:
     assert "SHA-256" in said.output and "Largest difference" in said.output
     assert {one.name for one in tmp_path.iterdir()} == {"x.keras", "x.preparation.json", "cerebro_scorer.py"}
     said = CliRunner().invoke(cli.app, [*command, "--dsn", server, "--json"])
+    assert said.exit_code == 1 and f"The file {tmp_path / 'x.keras'} exists." in said.stderr and said.stdout == ""
+    said = CliRunner().invoke(cli.app, [*command, "--dsn", server, "--json", "--replace"])
     told = json.loads(said.stdout)
     assert told["path"] == str(tmp_path / "x.keras") and told["difference"] < 1e-5 and len(told["beside"]) == 2
+
+
+def test_files_beside_another_model_stay(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.export("incomes", tmp_path / "x.keras")
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    with pytest.raises(client.ClientError, match="x.preparation.json exists"):
+        cerebro.export("moods", f"{tmp_path}/x/", 1)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(client.ClientError, match="file exists"):
+        cerebro.export("incomes", f"{tmp_path}/file/", replace=True)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("folder", ["none", "closed"])
+def test_a_folder_that_cannot_take_the_file(cerebro: Cerebro, folder: str, tmp_path: Path) -> None:
+    place = tmp_path / "none" if folder == "none" else Path("/proc/self")
+    with pytest.raises(client.ClientError, match="no folder" if folder == "none" else "cannot be written"):
+        cerebro.export("incomes", place / "x.safetensors")
 
 
 def test_a_plain_packed_table(trained: Trained, tmp_path: Path) -> None:

@@ -73,6 +73,13 @@ def test_the_learning_curve_as_a_drawing(trained: Trained) -> None:
         LearningCurvePoint, [LearningCurvePoint(configuration=1, model=1, epoch=1, training_loss=math.nan)]
     )
     assert "No epoch" in nothing._repr_html_()
+    both = [
+        LearningCurvePoint(configuration=n, model=n, epoch=e, training_loss=n / 9, validation_loss=[None, 3.0 - n][e == 6])
+        for n in (1, 2) for e in range(1, 7)
+    ]  # fmt: skip
+    shown = RowList(LearningCurvePoint, both)._repr_html_()
+    assert "validation loss by epoch, lowest: configuration 2" in shown, "a training loss is no validation loss"
+    assert len(xml.fromstring(shown).findall(".//{*}circle")) == 2
 
 
 def test_texts_of_others_stay_texts(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -924,9 +924,9 @@
   // -- runs beside each other --------------------------------------------------------------------------------------
 
   function compared(runs, ends) {
-    const targets = new Set(runs.map((run) => JSON.stringify(run.targets))), objectives = new Set(runs.map((run) => run.objective));
+    const targets = new Set(runs.map((run) => JSON.stringify(run.targets ?? ["not visible", run.run, run.owner]))), objectives = new Set(runs.map((run) => run.objective));
     const parts = [];
-    if (targets.size > 1) parts.push(element("p", { class: "notice" }, "These runs predict different targets, so their results do not compare: ", foreign(runs.map((run) => `run ${run.run}: ${run.targets ? run.targets.join(", ") : "not visible to you"}`).join("; "))));
+    if (targets.size > 1) parts.push(element("p", { class: "notice" }, "These runs predict different targets, or some that you may not see, so their results do not compare: ", foreign(runs.map((run) => `run ${run.run}: ${run.targets ? run.targets.join(", ") : "not visible to you"}`).join("; "))));
     if (objectives.size > 1) parts.push(element("p", { class: "notice" }, "These runs have different objectives: ", foreign(runs.map((run) => `run ${run.run}: ${run.objective}`).join("; "))));
     const heads = ["", ...runs.map((run) => named(run))];
     const beside = (label, maps, onlyDifferent) => {

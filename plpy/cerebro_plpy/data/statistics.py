@@ -127,7 +127,10 @@ def _complete(db: Database, source: Relation, found: dict[Looked, Found]) -> dic
             known.finite = filled
             known.with_time = known.with_time or row.get(f"t{place}", 0) > 0
             farther = {low, high} - {known.numbers.low, known.numbers.high}
-            known.numbers = Distribution([*known.numbers.bins, *(Bin(1, end, 0.0, end, end) for end in farther)])
+            # Each stands for one row of all: with the weight of a row of the sample, one date in the year 9999 would
+            # make the deviation of ten million dates ten times as large.
+            weight = min(1.0, known.numbers.rows / filled)
+            known.numbers = Distribution([*known.numbers.bins, *(Bin(weight, end, 0.0, end, end) for end in farther)])
         known.nulls = row["rows"] - filled
         completed[one] = known
     return completed

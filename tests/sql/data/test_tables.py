@@ -650,6 +650,18 @@ def test_a_value_that_is_not_finite_is_found_beside_a_sample(large: Lab) -> None
     assert f"column 'wave' is NaN or infinite in 1 of {MANY} rows" in str(error)
 
 
+def test_one_row_far_away_has_the_weight_of_one_row(large: Lab) -> None:
+    large(
+        "CREATE VIEW sentinel AS SELECT number, y,"
+        " date '2020-01-01' + number % 1000 + CASE number WHEN 3 THEN 100000 ELSE 0 END AS day FROM sampled"
+    )
+    packed(large, "sentinel_packed", "y", "sentinel", inputs="day", validation=0, seed=1, segments=2)
+    became = columns_of(large, "sentinel_packed")["day"]["parameters"]
+    days = np.array([day for (day,) in large("SELECT day - date '2000-01-01' FROM sentinel")])
+    assert days.std() < 500 and became["deviation"] == pytest.approx(days.std(), rel=0.1)
+    assert became["mean"] == pytest.approx(days.mean(), abs=0.03 * days.std())
+
+
 def test_rows_of_few_kinds_are_all_counted(large: Lab) -> None:
     """Rows with the same values have the same hash: a sample of them could be of one kind."""
     large(

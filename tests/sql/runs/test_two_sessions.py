@@ -72,6 +72,16 @@ def test_they_are_those_of_one_session(place: Lab, trained: int) -> None:
     assert not place(LEFT)
 
 
+def test_a_run_goes_on_in_the_transaction_that_made_its_tables(place: Lab) -> None:
+    """Which holds a lock on the table that it has moved."""
+    with contextlib.closing(place.connect()) as session:
+        session.autocommit = False
+        number = place.fit("train", "twice", "mst", 1, on=session, options=OPTIONS)
+        run(session, f"SELECT cerebro.resume({number}, epochs => 2)")
+        session.commit()
+    assert [key for key, _ in hashes(place, "twice")] == [1, 2, 3] and not place(LEFT)
+
+
 class Trained:
     """A fit in a session of its own, which has trained its models and waits before it makes the tables."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from cerebro_db.core.errors import CorruptState
 from cerebro_db.core.names import Name
-from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.sql import Sql, identifier, literal, sql
 
 from ... import platform
 from ...data import weights
@@ -39,6 +39,8 @@ def make(db: Database, name: Name, run: Run, states: Sequence[StateOnRecord], ot
     rows = _ModelRows(db, name, run)
     theirs = _for_another_session(db, name, states) if other is not None else []
     unfinished = state_tables.unfinished_models_name(run["storage"])
+    if other is not None and theirs and _is_held(db, other, unfinished):
+        theirs = []
     if other is not None and theirs:
         _make_together(rows, unfinished, other, states, theirs)
     else:
@@ -50,6 +52,12 @@ def make(db: Database, name: Name, run: Run, states: Sequence[StateOnRecord], ot
             rows.insert(name, state)
     if len(rows.changed) == len(states):
         raise CorruptState(f"the states of run {run['run']} are not those that were committed")
+
+
+def _is_held(db: Database, other: Session, table: Name) -> bool:
+    """Whether this transaction has moved a table of that name, which the other session still sees and waits for."""
+    seen = sql("SELECT pg_catalog.to_regclass({name}) IS NOT NULL", name=literal(table.quoted))
+    return bool(other.run(seen)[0][0]) and relations.find(db, table) is None
 
 
 def _make_together(
