@@ -258,7 +258,7 @@ def money(value: Any) -> Decimal:
         if not isinstance(value, str):
             return Decimal(str(value))
         if not AMOUNT.fullmatch(value.strip()):
-            raise CannotScore(f"{value!r} is no amount such as $1,234.50")
+            raise CannotScore(f"{value!r} is no amount of money such as $1,234.50")
         negative = value.strip().startswith(("-", "("))
         amount = Decimal(re.sub(r"[^0-9.]", "", value))
         return -amount if negative else amount

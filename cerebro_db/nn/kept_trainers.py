@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cerebro_db.core import scratch_names
+from cerebro_db.core.available_memory import available_memory
 from cerebro_db.core.nursery import Gone, Started, send
 from cerebro_db.nn.processes import born, close, kill, memory
 from cerebro_db.nn.templates import ConnectedSession, Keeping
@@ -22,7 +23,7 @@ from cerebro_db.nn.templates import ConnectedSession, Keeping
 RESTS = b"\1"  # what the mark of a trainer says while it waits for the first order of a next call
 BUSY = b"\0"
 ENDS_SOON = 2.0  # seconds before the end of its rest, in which no session gets it
-LEAST_MEMORY = 1 << 30  # bytes that others leave available on the machine; below, kept trainers end
+LEAST_MEMORY = 1 << 30  # bytes available on the machine or in the container; below, kept trainers end
 
 
 @dataclass
@@ -102,6 +103,7 @@ class KeptTrainers:
             self._number += 1  # the session may make folders of its own
             name = f"{scratch_names.folder(session.pid, session.born)}-{self._number}"
             if self._moves(kept, [os.path.join(os.path.dirname(folder), name) for folder in kept.folders]):
+                session.recalled = True
                 self._hand_over(session, kept, order.about)
                 return True
         return False
@@ -150,7 +152,8 @@ class KeptTrainers:
         for kept in list(self._kept):
             if now > kept.ends + ENDS_SOON:
                 self.end(kept)
-        if self._kept and available_memory() < LEAST_MEMORY:
+        available = available_memory() if self._kept else None
+        if available is not None and available < LEAST_MEMORY:
             self.end(self._kept[0])
 
     def end_all(self) -> None:
@@ -176,11 +179,3 @@ def moved(folders: Sequence[str], names: Sequence[str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def available_memory() -> int:
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return LEAST_MEMORY

@@ -265,7 +265,10 @@ class Nursery:
         if self.kept.keep(session):
             return
         self._kill_trainer(session)
-        if session.folders:
+        if session.recalled:  # the session does not know these folders
+            with contextlib.suppress(OSError):
+                remove_aside(session.folders)
+        elif session.folders:
             self.left.append(Leftover(session, time.monotonic()))
 
     def _kill_trainer(self, session: ConnectedSession) -> None:

@@ -43,6 +43,7 @@ class ConnectedSession:
     trainer: int | None = None
     keeping: Keeping | None = None
     open: bool = True
+    recalled: bool = False  # its trainer was kept, and the nursery has named the folders
 
 
 @dataclass

@@ -74,8 +74,8 @@ def test_the_learning_curve_as_a_drawing(trained: Trained) -> None:
     )
     assert "No epoch" in nothing._repr_html_()
     both = [
-        LearningCurvePoint(configuration=n, model=n, epoch=e, training_loss=n / 9, validation_loss=[None, 3.0 - n][e == 6])
-        for n in (1, 2) for e in range(1, 7)
+        LearningCurvePoint(configuration=n, model=n, epoch=e, training_loss=n / 9, validation_loss=loss)
+        for n in (1, 2) for e, loss in [*((e, None) for e in range(1, 6)), (6, 3.0 - n)]
     ]  # fmt: skip
     shown = RowList(LearningCurvePoint, both)._repr_html_()
     assert "validation loss by epoch, lowest: configuration 2" in shown, "a training loss is no validation loss"

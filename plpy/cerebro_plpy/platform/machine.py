@@ -8,12 +8,12 @@ import os
 import re
 from pathlib import Path
 
+from cerebro_db.core.available_memory import CGROUP, available_memory
 from cerebro_db.core.records import dataclass
 
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 
-CGROUP = Path("/sys/fs/cgroup")
 DRIVER = Path("/proc/driver/nvidia/gpus")
 FRAMEWORK = 600 << 20  # bytes of memory that a trainer takes before it builds a model, with what it shares
 # The share of it that is a trainer's own: trainers are forked from one template, whose pages they share. Trainers of a
@@ -35,16 +35,7 @@ def room(folder: Path) -> int | None:
 
 def memory_available() -> int | None:
     """Bytes of memory that are available on the machine, or in the container if that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as file:
-        found += [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):
-        limit = (CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            cache = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
-            used = int((CGROUP / "memory.current").read_text()) - int(cache[1] if cache else 0)
-            found.append(int(limit) - used)
-    return min(found, default=None)
+    return available_memory(CGROUP)
 
 
 def memory_total() -> int | None:

@@ -58,5 +58,5 @@ def folder(version: str) -> str:
 
 def server_started() -> list[str]:
     """What tells apart the server before and after a start or a crash: lines of its postmaster.pid."""
-    with open("postmaster.pid") as file:
+    with open("postmaster.pid", encoding="latin-1") as file:  # it has names of folders, in any encoding
         return file.read().splitlines()[:7]  # the last one is its shared memory's, which is new after a crash

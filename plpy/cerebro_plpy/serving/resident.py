@@ -16,6 +16,7 @@ import os
 import select
 import socket
 import sys
+import time
 from binascii import a2b_base64, b2a_base64
 
 from cerebro_db import __version__
@@ -35,8 +36,11 @@ FEW_BYTES = 64 << 10  # of rows
 WELCOMES_WITHIN = 0.5  # seconds
 MOST_PLANS = 50  # each model has a statement of its own
 LISTEN_EVERY = 100  # milliseconds
-ANSWERS_WITHIN = 600  # times as long; then the call goes on with a trainer that is looked after
+ANSWERS_WITHIN = 60  # seconds; then the call goes on with a trainer that is looked after
+LARGEST_ANSWER = 64 << 20  # bytes, as in cerebro_db/core/frames.py
 RESTS, BUSY = b"\1", b"\0"  # as in cerebro_db/nn/kept_trainers.py
+DESCRIPTOR = 4  # bytes
+CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 HEADER = 4  # bytes before a frame: its length
 FACTS = (
     "SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::pg_catalog.int8 AS role,"
@@ -65,6 +69,8 @@ class HandedOver:
 def begun(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOver | None:
     """The rows of the answer, or the query that somebody else goes on with; None: nothing has begun."""
     if not _may_be_resident(given):
+        if not busy:
+            let_go()
         return None
     try:
         found = _by_recipe(plpy, given)
@@ -100,15 +106,22 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     """The rows of the answer; None: there is no recipe that serves."""
     global _mine, busy
     (facts,) = _run(plpy, FACTS)
-    wanted = key(facts["role"], facts["database"], given)
+    try:
+        wanted = key(facts["role"], facts["database"], given)
+    except OSError:
+        return None
     if _mine is not None and not _mine.rests():
         let_go(end=True)
     if _mine is None or _mine.key != wanted:
         let_go()
         _mine = _asked_for(wanted)
-    if _mine is None:
+    mine = _mine
+    if mine is None:
         return None
-    recipe, query = _mine.recipe, given[1]
+    if not mine.rests():
+        let_go(end=True)
+        return None
+    recipe, query = mine.recipe, given[1]
     if any(recipe[name] != facts[name] for name in LIMITS):
         let_go(end=True)  # the limits have changed
         return None
@@ -122,7 +135,8 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
         if error.sqlstate.startswith("42"):  # who reads the model and the rows says what is wrong
             return None
         raise
-    if [*map(list, zip(described.colnames(), described.coltypes()))] != recipe["columns"]:
+    # The planner runs functions of the query, and these may have predicted with another predictor.
+    if _mine is not mine or [*map(list, zip(described.colnames(), described.coltypes()))] != recipe["columns"]:
         return None
     cursor = f"cerebro_{os.urandom(6).hex()}"
     before, after = recipe["query"]
@@ -137,7 +151,7 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     chosen = None if first is None else _key_of(recipe, first)
     if first is None or chosen is None:
         return HandedOver(cursor, first, recipe["mark"])
-    answers = _mine.predict(plpy, first["rows"], first["variables"], facts["seconds"])
+    answers = mine.predict(plpy, first["rows"], first["variables"], facts["seconds"])
     if answers is None:
         let_go(end=True)
         return HandedOver(cursor, first, recipe["mark"])
@@ -216,13 +230,17 @@ class Predictor:
         return answers
 
     def _reply(self, plpy: Any) -> bytes:
-        found, size, waited = b"", HEADER, 0
+        found, size = bytearray(), HEADER
+        started = listened = time.monotonic()
         while len(found) < size:
-            if not self._wait.poll(LISTEN_EVERY):
+            readable = self._wait.poll(LISTEN_EVERY)
+            now = time.monotonic()
+            if now - listened >= LISTEN_EVERY / 1000:
                 _listen(plpy)
-                waited += 1
-                if waited > ANSWERS_WITHIN:
-                    raise OSError("no answer")
+                listened = now
+            if now - started > ANSWERS_WITHIN:
+                raise OSError("no answer")
+            if not readable:
                 continue
             piece = os.read(self.answers, 1 << 20)
             if not piece:
@@ -230,16 +248,20 @@ class Predictor:
             found += piece
             if len(found) >= HEADER:
                 size = HEADER + int.from_bytes(found[:HEADER], "big")
+            if max(size, len(found)) > LARGEST_ANSWER:
+                raise ValueError("too large an answer")
         if len(found) > size:
             raise ValueError("more than one answer")
-        return found[HEADER:]
+        return bytes(found[HEADER:])
 
 
 def _answers(number: int, ranks: int | None, payload: bytes, rows: int) -> list[Answer]:
     if ranks is None:
         return [(number, None, None, payload)]
     lines = [payload[start : start + 4 * rows] for start in range(0, len(payload), 4 * rows)]
-    return [(number, rank + 1, lines[rank], lines[ranks + rank]) for rank in range(ranks) if len(lines) == 2 * ranks]
+    if len(lines) != 2 * ranks:
+        raise ValueError("other ranks than it says")
+    return [(number, rank + 1, lines[rank], lines[ranks + rank]) for rank in range(ranks)]
 
 
 def _listen(plpy: Any) -> None:
@@ -248,7 +270,10 @@ def _listen(plpy: Any) -> None:
 
 def _asked_for(wanted: str) -> Predictor | None:
     """The nursery's predictor for the key, if it has one now."""
-    nursery = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        nursery = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:
+        return None
     streams: list[int] = []
     try:
         nursery.settimeout(WELCOMES_WITHIN)
@@ -258,7 +283,12 @@ def _asked_for(wanted: str) -> Predictor | None:
         nursery.connect(os.path.join(place, "socket"))
         nursery.recv(1 << 16)  # a welcome
         nursery.send(json.dumps(["Recall", {"key": wanted}]).encode())
-        answer, streams, _, _ = socket.recv_fds(nursery, 1 << 16, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000))
+        # recv_fds() would leave the descriptors to programs that the server starts.
+        answer, controls, _, _ = nursery.recvmsg(1 << 16, socket.CMSG_SPACE(3 * DESCRIPTOR), CLOSE_ON_EXEC)
+        for level, kind, packed in controls:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                whole = range(0, len(packed) - len(packed) % DESCRIPTOR, DESCRIPTOR)
+                streams += [int.from_bytes(packed[at : at + DESCRIPTOR], sys.byteorder) for at in whole]
         name, _ = json.loads(answer)
         if name == "Started" and len(streams) == 3:
             recipe = os.pread(streams[2], LONGEST_RECIPE, 1)
@@ -280,6 +310,8 @@ def let_go(*, end: bool = False) -> None:
     if end:
         import contextlib  # only now: few sessions need it
 
+        with contextlib.suppress(OSError):
+            os.pwrite(mine.mark, BUSY, 0)  # should the nursery not get the message
         with contextlib.suppress(OSError):
             mine.nursery.send(b'["Kill", {}]')
     for stream in (mine.orders, mine.answers, mine.mark):

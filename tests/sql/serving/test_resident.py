@@ -357,6 +357,45 @@ def test_the_role_has_so_many_and_no_more(place: Lab) -> None:
     eventually(lambda: len(kept(place)) == 1, 30, "it has ended")
 
 
+def test_a_function_that_the_planner_runs_may_predict_too(place: Lab) -> None:
+    """With another predictor. The rows still go to the one that was asked for."""
+    place(
+        "CREATE FUNCTION seven() RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $f$ BEGIN"
+        " IF COALESCE(current_setting('test.once', true), '') = '' THEN"
+        f"  PERFORM set_config('test.once', 'x', false), class FROM cerebro.predict('model', $q${ROW}$q$, top => 2);"
+        " END IF; RETURN 7; END $f$"
+    )
+    with contextlib.closing(connected(place)) as session:
+        run(session, f"SELECT class FROM cerebro.predict('model', $q${ROW}$q$, top => 2)")
+    eventually(lambda: len(kept(place)) == 1, 30, "the other predictor is kept")
+    _, expected = leave_one(place)
+    try:
+        with contextlib.closing(connected(place)) as session:
+            assert run(session, ASK.format(ROW.replace("7 AS id", "seven() AS id"))) == expected
+            assert run(session, "SHOW test.once") == [("x",)]
+    finally:
+        place("DROP FUNCTION seven()")
+
+
+def test_descriptors_do_not_reach_programs_of_the_server(place: Lab) -> None:
+    leave_one(place)
+    with contextlib.closing(connected(place)) as session:
+        own = Path(f"/proc/{session.info.backend_pid}")
+
+        def inherited() -> set[str]:
+            """The pipes, sockets and memory files that a program which this session starts would have."""
+            found = set()
+            for one in (own / "fd").iterdir():
+                flags = int((own / "fdinfo" / one.name).read_text().split("flags:")[1].split()[0], 8)
+                if not flags & os.O_CLOEXEC and os.readlink(one).startswith(("pipe:", "socket:", "/memfd:")):
+                    found.add(one.name)
+            return found
+
+        before = inherited()
+        run(session, ASK.format(ROW))
+        assert trainers_of(place, session) and inherited() <= before
+
+
 def test_eight_sessions_at_once(place: Lab) -> None:
     _, expected = leave_one(place)
     found: list[Any] = []
