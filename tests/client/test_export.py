@@ -209,7 +209,8 @@ def test_rows_that_the_scorer_refuses(cerebro: Cerebro, tmp_path: Path) -> None:
         ("heavy", "NaN", "column 'heavy': a value is NaN or infinite"),
         ("born", "soon", "no date or time"), ("moment", "2024-01-01T00:00:00", "must have a time zone"),
         ("yes", 3, "neither true nor false"), ("xs", [1, 2], "must have the shape"), ("xs", [1, 2, None], "NULL"),
-        ("paid", "much", "no amount of money"), ("paid", "1.234,50 €", "no amount of money"), ("took", "a while", "no interval"), ("clock", "noon", "no time of day"),
+        ("paid", "much", "no amount of money"), ("paid", "1.234,50 €", "no amount of money"),
+        ("took", "a while", "no interval"), ("clock", "noon", "no time of day"),
     ):  # fmt: skip
         with pytest.raises(CannotScore, match=why):
             scorer.predict([{**row, column: value}])
