@@ -198,7 +198,7 @@ class Cerebro(Looking, Steering, Serving):
     def export(
         self,
         model_table: str,
-        output: str | Path,
+        file: str | Path,
         configuration: int | None = None,
         sample: str | None = None,
         *,
@@ -211,8 +211,8 @@ class Cerebro(Looking, Steering, Serving):
         ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
         ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
         """
-        files, output = _model_files(), os.fspath(output)
-        return files.export(self, model_table, output, configuration, sample, with_scorer=scorer, replace=replace)
+        writers, file = _model_files(), os.fspath(file)
+        return writers.export(self, model_table, file, configuration, sample, with_scorer=scorer, replace=replace)
 
     def import_model(self, file: str | Path, name: str) -> str:
         """Brings a file in, and says what was made. Of a ``.cerebro`` archive ``name`` is the model table that is

@@ -21,10 +21,10 @@ def export(
     model_table: Annotated[
         str, typer.Argument(metavar="MODEL", help="The table of trained models.", show_default=False)
     ],
-    output: Annotated[
+    file: Annotated[
         str,
         typer.Option(
-            "--output",
+            "--file",
             "-o",
             metavar="FILE",
             help="x.keras, x.safetensors, x.cerebro, x.onnx, or folder/ for a SavedModel.",
@@ -47,7 +47,7 @@ def export(
     """Write a model into a file, and compare the file's predictions with those of the database."""
     console = Terminal()
     with at(dsn) as cerebro:
-        made = cerebro.export(model_table, output, configuration, sample, scorer=scorer, replace=replace)
+        made = cerebro.export(model_table, file, configuration, sample, scorer=scorer, replace=replace)
         if json:
             files = {"path": str(made.path), "beside": [str(one) for one in made.beside]}
             write_json({**asdict(made), **files})

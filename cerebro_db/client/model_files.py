@@ -70,7 +70,7 @@ Writer = Callable[[ForExport, Path], samples.Compute]  # writes a file, and retu
 def export(
     database: DatabaseClient,
     model_table: str,
-    output: str,
+    file: str,
     configuration: int | None,
     sample: str | None,
     *,
@@ -78,14 +78,14 @@ def export(
     replace: bool = False,
 ) -> Exported:
     """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows."""
-    path = Path(output)
-    ending = FOLDER if output.endswith(FOLDER) else path.suffix.lower()
+    path = Path(file)
+    ending = FOLDER if file.endswith(FOLDER) else path.suffix.lower()
     writer = WRITERS.get(ending)
     if writer is None:
         raise ClientError(f"{path.name!r} has no ending that names a format.", f"The formats: {', '.join(WRITERS)}.")
     if not path.absolute().parent.is_dir():
         raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
-    if path.is_dir() and (not output.endswith(FOLDER) or any(path.iterdir())):
+    if path.is_dir() and (not file.endswith(FOLDER) or any(path.iterdir())):
         raise ClientError(f"{path} is a folder that exists already.", "Choose another name, or remove it.")
     if path.is_file() and (ending == FOLDER or not replace):
         raise _exists(path)
