@@ -11,9 +11,9 @@ from .orm import LearningCurvePoint
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 36
-COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
+OTHERS = "#9498a0"  # the colour of the curves after the best ones, which have one each
 TICKS = 5
-NAMED = 12  # curves that get a colour of the legend; more would not be told apart
 
 
 def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
@@ -46,18 +46,15 @@ def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
     for epoch in sorted({1, *(round(1 + (last - 1) * place / (TICKS - 1)) for place in range(TICKS))}):
         parts.append(_text(x(epoch), HEIGHT - BOTTOM + 18, str(epoch), "middle"))
     for place, model in reversed(list(enumerate(ranked))):
-        colour = COLOURS[place % len(COLOURS)] if place < NAMED else "#9498a0"
+        colour = COLOURS[place] if place < len(COLOURS) else OTHERS
         told = f"configuration {configurations[model]}, model {model}: {drawing.number(curves[model][-1][1])}"
-        path = " ".join(f"{x(epoch):.1f},{y(loss):.1f}" for epoch, loss in sorted(curves[model]))
-        width = 3 if place == 0 else 1.5
-        mark = (
-            ""
-            if " " in path
-            else f'<circle cx="{path.split(",")[0]}" cy="{path.split(",")[1]}" r="3" fill="{colour}"/>'
-        )
+        path = [(f"{x(epoch):.1f}", f"{y(loss):.1f}") for epoch, loss in sorted(curves[model])]
+        line = f'<polyline points="{" ".join(map(",".join, path))}" fill="none"/>'
+        if len(path) == 1:  # which is no line
+            line += f'<circle cx="{path[0][0]}" cy="{path[0][1]}" r="3" fill="{colour}"/>'
+        width, opacity = 1.5 if place else 3, 0.4 if colour == OTHERS else 1
         parts.append(
-            f'<g><title>{escape(told)}</title><polyline points="{path}" fill="none" stroke="{colour}"'
-            f' stroke-width="{width}" opacity="{1 if place < NAMED else 0.4}"/>{mark}</g>'
+            f'<g stroke="{colour}" stroke-width="{width}" opacity="{opacity}"><title>{escape(told)}</title>{line}</g>'
         )
     name = "validation loss" if with_validation else "training loss"
     best = f"lowest: configuration {configurations[ranked[0]]}"

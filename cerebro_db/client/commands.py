@@ -117,6 +117,7 @@ def _tell(cerebro: Cerebro, number: int) -> None:
         write_json(progress)
     if progress.status != "finished":
         raise typer.Exit(1)
+    cerebro.status_within(number, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
 
 
 def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:

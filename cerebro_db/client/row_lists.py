@@ -20,7 +20,7 @@ from .orm import LearningCurvePoint, View
 Row = TypeVar("Row")
 SHOWN = 60  # rows that a notebook shows
 CELL = 200  # characters of a value that it shows
-PANDAS = {int: "Int64", float: "float64", bool: "boolean", str: "str", datetime: "datetime64[us, UTC]"}
+PANDAS = {int: "Int64", float: "float64", bool: "boolean", str: "string", datetime: "datetime64[us, UTC]"}
 
 
 class RowList(list[Row], Generic[Row]):

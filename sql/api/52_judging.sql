@@ -43,7 +43,7 @@ BEGIN
                   FROM (SELECT p.actual, p.actual - p.value AS error, p.lower, p.upper
                           FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value, p.lower, p.upper
                                   FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, coverage => $5,
-                                                   calibrated => $6, thresholds => $7) p
+                                                       calibrated => $6, thresholds => $7) p
                                  WHERE p.target = judged.of_target) p
                          WHERE p.actual IS NOT NULL) a) f
          CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),

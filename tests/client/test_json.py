@@ -64,6 +64,13 @@ def test_a_run_is_cancelled_steered_and_resumed(trained: Trained, fresh_output: 
     assert asked["status"] == "cancelled" and asked["request"] > 0
 
 
+def test_watching_has_the_model_tables_made(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    output = fresh_output()
+    handle = trained.cerebro.fit("packed", output, "mst", epochs=1, wait=False)
+    told(trained, "watch", handle.run)
+    assert trained.cerebro.rows("SELECT to_regclass(%s) IS NOT NULL", (output,)) == [(True,)]
+
+
 def test_models(trained: Trained, fresh_output: Callable[[], str]) -> None:
     (listed,) = [one for one in told(trained, "models") if one["run"] == trained.run]
     name, query = listed["model_table"], "SELECT * FROM client_tests.iris"
