@@ -33,7 +33,6 @@ DAY = 86400
 MOST_CHARACTERS = 1_000_000  # of a text that are read
 LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
-DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 EPOCH = datetime(1970, 1, 1)
 
 Row = Mapping[str, Any]
@@ -83,14 +82,15 @@ class RowPreparation:
         if not count:
             return {one["input"]: np.empty((0, *one["input_shape"]), one["input_dtype"]) for one in self.variables}
         if windows:
-            if wrong := next((one for one in given if len(one) != windows), None):
-                raise CannotScore(f"a window must have {windows} rows, not {len(wrong)}")
+            if wrong := [len(one) for one in given if len(one) != windows]:
+                raise CannotScore(f"a window must have {windows} rows, not {wrong[0]}")
             given = [row for window in given for row in window]
+        columns = self.columns
         for place, row in enumerate(given):
-            if missing := [column for column in self.columns if column not in row]:
-                raise CannotScore(
-                    f"row {place + 1} lacks {', '.join(missing)}; the model needs {', '.join(self.columns)}"
-                )
+            if not isinstance(row, Mapping):
+                raise CannotScore(f"row {place + 1} is no dictionary of columns")
+            if missing := [column for column in columns if column not in row]:
+                raise CannotScore(f"row {place + 1} lacks {', '.join(missing)}; the model needs {', '.join(columns)}")
         return {
             variable["input"]: self._variable(variable, given)
             .reshape(count, *variable["input_shape"])
@@ -166,7 +166,10 @@ class RowPreparation:
     def _hash(self, spelled: str) -> int:
         if self.document["encoding"] != "UTF8":
             raise CannotScore(f"the database hashed texts in the encoding {self.document['encoding']}, not in UTF8")
-        return hashed(spelled.encode())
+        try:
+            return hashed(spelled.encode())
+        except UnicodeEncodeError:
+            raise CannotScore(f"{spelled!r} is no text of UTF8") from None
 
 
 PREPARED: dict[str, Callable[..., list[Array]]] = {
@@ -195,6 +198,8 @@ def _plain(variable: Mapping[str, Any], rows: list[Row], shape: list[int]) -> Ar
         raise CannotScore(f"input {variable['name']!r} must have the shape {shape} in each row: {error}") from None
     if not np.isfinite(found).all():
         raise CannotScore(f"input {variable['name']!r} has a value that is NULL, NaN or infinite")
+    if not real and (np.abs(np.rint(found)) >= 2**31).any():
+        raise CannotScore(f"input {variable['name']!r} has a value of more than 32 bits")
     found = (found if real else np.rint(found)).astype(dtype)
     if preparation["kind"] != "divided":
         return found
@@ -240,7 +245,7 @@ def _standard(values: Array, mean: float, deviation: float) -> Array:
 
 
 def _interpolated(knots: Sequence[float], scores: Sequence[float], values: Array) -> Array:
-    """A line from knot to knot; beyond the knots the score of the last."""
+    """Linear between the knots; beyond them, the score of the first or last knot."""
     x, y = np.array(knots, np.float64), np.array(scores, np.float64)
     slopes = (y[1:] - y[:-1]) / (x[1:] - x[:-1])
     starts = np.concatenate([y[:1], y[:-1] - slopes * x[:-1], y[-1:]])
@@ -314,7 +319,11 @@ def _moment_or_time(type: str, value: Any) -> datetime | int | None:
 
 def _moment(type: str, value: Any) -> datetime | None:
     """A date or time, in UTC if it has a time zone. None: it is NULL or infinite."""
-    if value is None or value in ("infinity", "-infinity", date.max, datetime.max, datetime.min, date.min):
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()  # None for NaT
+    bare = value.replace(tzinfo=None) if isinstance(value, datetime) else value
+    infinite = ("infinity", "-infinity", date.max, date.min, datetime.max, datetime.min)  # as drivers give them
+    if bare is None or bare != bare or bare in infinite:
         return None
     if isinstance(value, str):
         spelled = re.sub(r"([+-]\d\d)$", r"\1:00", value.strip()) if ":" in value else value.strip()
@@ -323,8 +332,6 @@ def _moment(type: str, value: Any) -> datetime | None:
             value = datetime.fromisoformat(spelled.replace("Z", "+00:00"))
         except ValueError:
             raise CannotScore(f"{value!r} is no date or time in ISO form of the years 1 to 9999") from None
-    if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]").item()
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     if not isinstance(value, datetime):
@@ -333,7 +340,11 @@ def _moment(type: str, value: Any) -> datetime | None:
         raise CannotScore(
             f"{value} must have {'no' if value.tzinfo else 'a'} time zone, because the column is a {type}"
         )
-    return value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+    try:
+        value = value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+    except OverflowError:
+        raise CannotScore(f"{value} is outside the years 1 to 9999 in UTC") from None
+    return value.replace(hour=0, minute=0, second=0, microsecond=0) if type == "date" else value
 
 
 def microseconds(value: Any) -> int:
@@ -442,18 +453,13 @@ def hashed(spelled: bytes) -> int:
     while len(spelled) - start >= 12:
         x, y, z = struct.unpack_from("<III", spelled, start)
         a, b, c = (a + x) & mask, (b + y) & mask, (c + z) & mask
-        a = (a - c) & mask ^ turned(c, 4)
-        c = (c + b) & mask
-        b = (b - a) & mask ^ turned(a, 6)
-        a = (a + c) & mask
-        c = (c - b) & mask ^ turned(b, 8)
-        b = (b + a) & mask
-        a = (a - c) & mask ^ turned(c, 16)
-        c = (c + b) & mask
-        b = (b - a) & mask ^ turned(a, 19)
-        a = (a + c) & mask
-        c = (c - b) & mask ^ turned(b, 4)
-        b = (b + a) & mask
+        for i, j, k in ((4, 6, 8), (16, 19, 4)):
+            a = (a - c) & mask ^ turned(c, i)
+            c = (c + b) & mask
+            b = (b - a) & mask ^ turned(a, j)
+            a = (a + c) & mask
+            c = (c - b) & mask ^ turned(b, k)
+            b = (b + a) & mask
         start += 12
     rest = spelled[start:]
     # The lowest byte of c is for the length.
@@ -485,27 +491,27 @@ class Scorer:
 
     def predict(self, rows: Iterable[Row]) -> dict[str, Array]:
         """By target: a number for each row, or a probability for each row and class."""
-        outputs = self.model(self.preparation.inputs(rows))
-        return {
-            target: outputs[place][..., 0] if self._is_number(target, outputs[place]) else outputs[place]
-            for target, place in self._places().items()
-        }
+        outputs, found = self.model(self.preparation.inputs(rows)), {}
+        for output in self.preparation.document["outputs"]:
+            values, classes = outputs[output["output"]], output["classes"]
+            if classes is None and values.ndim == 2 and values.shape[1] == 1:
+                values = values[:, 0]
+            elif classes is not None and len(classes) == 2 and values.shape[-1] == 1:
+                values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
+            found[output["name"]] = values
+        return found
 
     def labels(self, rows: Iterable[Row]) -> dict[str, list[Any]]:
         """By target: a number or the most probable class for each row."""
-        found: dict[str, list[Any]] = {}
-        for target, values in self.predict(rows).items():
+        return self.labels_of(self.predict(rows))
+
+    def labels_of(self, predicted: Mapping[str, Array]) -> dict[str, list[Any]]:
+        """The labels for what ``predict`` returned."""
+        found = {}
+        for target, values in predicted.items():
             classes = self.preparation.classes(target)
-            if classes is not None and len(classes) == 2 and values.shape[-1] == 1:
-                values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
             found[target] = values.tolist() if classes is None else [classes[one] for one in values.argmax(-1)]
         return found
-
-    def _places(self) -> dict[str, int]:
-        return {output["name"]: output["output"] for output in self.preparation.document["outputs"]}
-
-    def _is_number(self, target: str, values: Array) -> bool:
-        return self.preparation.classes(target) is None and values.ndim == 2 and values.shape[1] == 1
 
 
 class NumpyModel:
@@ -533,7 +539,7 @@ class NumpyModel:
                 raise CannotScore(f"the layer {name!r} is a {kind}, which this scorer does not compute: {OTHERWISE}")
             policy = layer["config"].get("dtype")
             policy = policy["config"]["name"] if isinstance(policy, Mapping) else policy
-            if policy not in (None, "float32") and kind not in ("InputLayer", "Embedding", "GetItem"):
+            if policy not in (None, "float32") and kind not in ("InputLayer", "GetItem"):
                 raise CannotScore(f"the layer {name!r} computes in {policy}, which this scorer does not: {OTHERWISE}")
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -542,7 +548,7 @@ class NumpyModel:
         return [self._value(one, known) for one in self.outputs]
 
     def _value(self, wanted: _Tensor, known: dict[_Tensor, Array]) -> Array:
-        pending = [wanted]
+        pending, opened = [wanted], set()
         while pending:  # not by recursion: a model may have thousands of layers
             tensor = pending[-1]
             if tensor in known:
@@ -551,14 +557,22 @@ class NumpyModel:
             arguments, keywords = self.nodes[tensor.layer][tensor.node]
             missing = [one for one in _tensors([*arguments, *keywords.values()]) if one not in known]
             if missing:
+                if tensor in opened:
+                    raise CannotScore("the layers form a circle")
+                opened.add(tensor)
                 pending += missing
                 continue
             layer = self.layers[tensor.layer]
             filled = [_filled(one, known) for one in arguments]
             named = {name: _filled(one, known) for name, one in keywords.items()}
-            known[tensor] = LAYERS[layer["class_name"]](
-                layer["config"], self.weights.get(tensor.layer, []), *filled, **named
-            )
+            try:
+                known[tensor] = LAYERS[layer["class_name"]](
+                    layer["config"], self.weights.get(tensor.layer, []), *filled, **named
+                )
+            except CannotScore:
+                raise
+            except Exception as error:  # an argument that the functions below do not know
+                raise CannotScore(f"the layer {tensor.layer!r} is not computed ({error}): {OTHERWISE}") from error
         return known[wanted]
 
 
@@ -721,14 +735,19 @@ def _embedding(config: Config, weights: list[Array], x: Array) -> Array:
     return weights[0][x.astype(np.int64)]
 
 
-def _average_over_steps(config: Config, weights: list[Array], x: Array) -> Array:
+def _channels_last(config: Config, x: Array) -> Array:
     if config.get("data_format") == "channels_first":
         raise CannotScore(f"data_format channels_first is not computed: {OTHERWISE}")
-    return x.mean(axis=1, keepdims=bool(config.get("keepdims")))
+    return x
+
+
+def _average_over_steps(config: Config, weights: list[Array], x: Array) -> Array:
+    return _channels_last(config, x).mean(axis=1, keepdims=bool(config.get("keepdims")))
 
 
 def _each(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    def merged(config: Config, weights: list[Array], tensors: list[Array]) -> Array:
+    def merged(config: Config, weights: list[Array], *given: Any) -> Array:
+        tensors = given[0] if isinstance(given[0], list) else given  # a layer gets a list, an operation its arguments
         found = tensors[0]
         for one in tensors[1:]:
             found = function(found, one)
@@ -753,7 +772,7 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "Softmax": lambda config, weights, x: _softmax(x, config.get("axis", -1)),
     "Rescaling": _rescaling,
     "Reshape": _reshape,
-    "Flatten": lambda config, weights, x: x.reshape(len(x), math.prod(x.shape[1:])),
+    "Flatten": lambda config, weights, x: _channels_last(config, x).reshape(len(x), math.prod(x.shape[1:])),
     "Concatenate": lambda config, weights, tensors: np.concatenate(
         [one.astype(F) for one in tensors], config.get("axis", -1)
     ),
@@ -788,7 +807,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Array], di
                 if not 8 + length <= first <= last <= size or last - first != dtype.itemsize * math.prod(shape):
                     raise CannotScore(f"{path}: the tensor {name!r} lies outside the file, or has another size")
                 tensors[name] = np.memmap(path, dtype, "r", first, shape) if last > first else np.empty(shape, dtype)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise (
                 error if isinstance(error, CannotScore) else CannotScore(f"{path} is no safetensors file: {error!r}")
             ) from None
@@ -801,8 +820,9 @@ def main() -> None:
     try:
         scorer = Scorer(sys.argv[1])
         rows = [json.loads(line) for line in sys.stdin if line.strip()]
-        labels, values = scorer.labels(rows), scorer.predict(rows)
-    except (CannotScore, json.JSONDecodeError) as error:
+        values = scorer.predict(rows)
+        labels = scorer.labels_of(values)
+    except (CannotScore, OSError, json.JSONDecodeError) as error:
         sys.exit(str(error))
     for place in range(len(rows)):
         print(json.dumps({target: {"prediction": labels[target][place], "output": values[target][place].tolist()}

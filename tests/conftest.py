@@ -88,7 +88,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "onnx": (
         lambda: all(map(find_spec, ("tf2onnx", "onnx", "onnxruntime"))),
-        "tf2onnx, onnx and onnxruntime are optional: pip install 'cerebro_db[onnx]'",
+        "tf2onnx, onnx and onnxruntime are optional: pip install tf2onnx onnx onnxruntime",
     ),
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),

@@ -1,7 +1,7 @@
 """Takes a trained model from one database to another, in a file with all that its tables say.
 
 The file is a zip without compression: ``manifest.json`` has the size and the hash of each other file, ``model.json``
-the rows of the tables, ``weights.bin`` the weights. It is a stranger's word: nothing is read beyond the sizes that the
+the rows of the tables, ``weights.bin`` the weights. The file is not trusted: nothing is read beyond the sizes that the
 manifest tells and the bounds below, and no name in it becomes the name of a file.
 """
 
@@ -29,7 +29,7 @@ from cerebro_db.core.preparation import OneHot
 
 from . import keras_models
 from .database import DatabaseClient, Transaction
-from .errors import ClientError, ServerError
+from .errors import CannotConnect, ClientError, ServerError
 from .stored_model import StoredModel, in_statement, quoted_in_statement
 
 FORMAT = "cerebro archive 1"
@@ -196,7 +196,7 @@ def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if str(path) in error.message or isinstance(error, ServerError):
+        if str(path) in error.message or isinstance(error, (ServerError, CannotConnect)):
             raise
         raise _refused(path, error.message.removesuffix(".")) from error
     except CerebroError as error:
@@ -277,6 +277,6 @@ def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) ->
     fill(info, archive.info, {"configuration": archive.configuration})
     transaction.rows(f"ALTER TABLE {info} ADD PRIMARY KEY (configuration)", ())
     summary = create("_summary", {**SUMMARY_COLUMNS, **archive.labels, "imported": "jsonb"}, "source_table")
-    # What belongs to the run is in the other database. Tables and runs of the same names here are others.
+    # These name the run and tables of the other database, not those of the same name here.
     gone = {"run": None, "packed_table": None, "validation_table": None}
     fill(summary, archive.summary, {**gone, "model_table": str(names[""]), "imported": archive.imported})

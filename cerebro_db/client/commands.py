@@ -14,6 +14,7 @@ import typer
 from . import boards, drawing
 from .cerebro import TABLES_WITHIN, Cerebro, connect
 from .errors import ClientError
+from .orm import RunProgress
 from .show import everything
 from .show import show as show_run
 from .terminal import Json, Terminal, fail, lines, named, write_json
@@ -115,9 +116,16 @@ def watch(
 def _tell(cerebro: Cerebro, number: int) -> None:
     for progress in cerebro.follow(number, LINE_EVERY):
         write_json(progress)
-    if progress.status != "finished":
+    if _complaint(cerebro, progress) is not None:
         raise typer.Exit(1)
-    cerebro.status_within(number, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
+
+
+def _complaint(cerebro: Cerebro, progress: RunProgress) -> str | None:
+    """Why the run did not end well, or None. A run that nobody waits for makes its model tables now."""
+    if progress.status != "finished":
+        return progress.message or ""
+    cerebro.status_within(progress.run, TABLES_WITHIN)
+    return cerebro.run(progress.run).message or None
 
 
 def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
@@ -126,14 +134,11 @@ def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
     except KeyboardInterrupt:
         console.print(f"The run continues. To watch it again: cerebro watch {number}")
         return
-    message = progress.message
-    if progress.status == "finished":
-        cerebro.status_within(number, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
-        message = cerebro.run(number).message
-    if message or progress.status != "finished":
-        console.print(lines(message or ""), soft_wrap=True)
+    message = _complaint(cerebro, progress)
+    if message is not None:
+        console.print(lines(message), soft_wrap=True)
     console.print(f"Details: cerebro show {number}")
-    if message or progress.status != "finished":
+    if message is not None:
         raise typer.Exit(1)
 
 

@@ -61,7 +61,7 @@ class _Checked:
             raise _refused(name, f"has the type {one.dtype}, which is no number")
         self.left -= one.nbytes
         if self.left < 0:
-            raise _refused(name, f"of shape {list(one.shape)} has more bytes than the architecture's weights")
+            raise _refused(name, f"of shape {list(one.shape)} has more bytes than the file")
         if one.id.get_create_plist().get_nfilters():
             raise _refused(name, "is compressed or filtered, which Keras does not do")
 

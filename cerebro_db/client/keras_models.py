@@ -53,7 +53,7 @@ def build(stored: ModelParts) -> Any:
 
 
 def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
-    """How many bytes the weights of an architecture take in memory. None of them is made for that."""
+    """The bytes that the weights of an architecture take in memory. No weight is allocated to find out."""
     accepted = checked(architecture)  # before Keras is even imported
     with _keras().StatelessScope(initialize_variables=False):
         model = built(accepted, input_shapes)

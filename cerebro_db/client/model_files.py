@@ -1,6 +1,6 @@
 """Exports trained models as files of Keras and safetensors, and reads such files.
 
-A file is a stranger's word: its architecture passes the allow-list, its weights are read with bounds, and Keras'
+Files are not trusted: their architecture passes the allow-list, its weights are read with bounds, and Keras'
 ``load_model`` is never called.
 """
 
@@ -87,8 +87,12 @@ def export(
         raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
     if path.is_dir() and (not file.endswith(FOLDER) or any(path.iterdir())):
         raise ClientError(f"{path} is a folder that exists already.", "Choose another name, or remove it.")
-    if path.is_file() and (ending == FOLDER or not replace):
+    if path.is_file() and ending == FOLDER:
+        raise ClientError(f"{path} is a file, and a SavedModel is a folder.", "Remove it, or choose another name.")
+    if path.is_file() and not replace:
         raise _exists(path)
+    if with_scorer and ending == archives.ENDING:
+        raise ClientError("The scorer does not read archives.", "Export to .safetensors, or leave out --scorer.")
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration)
         found = _prepared(snapshot, stored, sample)
@@ -99,8 +103,10 @@ def export(
                 raise _exists(one)
         try:
             with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
-                made = Path(folder) / path.name
-                difference = samples.difference(found.document, found.sample, writer(found, made))
+                made = Path(folder) / f"model{ending if ending != FOLDER else ''}"  # Keras knows small letters only
+                difference = samples.difference(found.document, found.sample, _written(writer, found, made))
+                if with_scorer and ending == ".safetensors":
+                    left_out += _not_scored(made, found.sample.inputs)
                 size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
                 for place, (one, content) in enumerate(beside.items()):
                     unfinished = Path(folder) / f"beside-{place}"
@@ -110,6 +116,24 @@ def export(
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
     return Exported(path, size, sha256, difference, found.sample.told, tuple(beside), left_out)
+
+
+def _written(writer: Writer, given: ForExport, path: Path) -> samples.Compute:
+    try:
+        return writer(given, path)
+    except (ClientError, OSError):
+        raise
+    except Exception as error:  # Keras and the converters have no errors of their own
+        why = str(error).strip().partition("\n")[0]
+        raise ClientError(f"The model cannot be written as {path.suffix or 'a SavedModel'}: {why}") from error
+
+
+def _not_scored(path: Path, inputs: samples.Inputs) -> tuple[str, ...]:
+    try:
+        scorer.Scorer(path).model(inputs)
+    except scorer.CannotScore as error:
+        return (f"cerebro_scorer.py prepares the rows of this model and cannot compute it: {error}.",)
+    return ()
 
 
 def _exists(path: Path) -> ClientError:
@@ -211,11 +235,11 @@ def read_keras(path: Path) -> Any:
                 weights = Path(folder) / "model.weights.h5"
                 architecture = _without_sharing(json.loads(config))
                 with _refusals(path):
-                    needed = _need(architecture, entries["model.weights.h5"].file_size)
+                    _need(architecture, entries["model.weights.h5"].file_size)
                 with archive.open(entries["model.weights.h5"]) as source, open(weights, "wb") as target:
                     shutil.copyfileobj(source, target, 16 << 20)
                 with _refusals(path):
-                    hdf5.check(weights, needed + keras_models.SLACK)
+                    hdf5.check(weights, weights.stat().st_size)  # it may have an optimizer's variables, too
                     model = keras_models.built(architecture, None)
                 model.load_weights(weights)
                 return model
@@ -254,7 +278,8 @@ def _entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     for entry in entries:
         if entry.file_size > KERAS_FILES[entry.filename]:
             raise ClientError(f"{path} is refused: {entry.filename} has {entry.file_size:,} bytes.")
-        if entry.file_size > MOST_EXPANDED * max(entry.compress_size, 4096):
+        # The file says itself how many bytes an entry takes in it.
+        if entry.file_size > MOST_EXPANDED * max(min(entry.compress_size, path.stat().st_size), 4096):
             raise ClientError(
                 f"{path} is refused: {entry.filename} expands from {entry.compress_size:,} bytes to"
                 f" {entry.file_size:,}.",
@@ -267,6 +292,8 @@ def _entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
 def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
+    except MissingPackage:
+        raise
     except ClientError as error:
         raise ClientError(f"{path} is refused: {error.message}", error.hint) from error
 
@@ -300,7 +327,7 @@ def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
 
     def compute(inputs: samples.Inputs) -> list[Any]:
         try:
-            return _scored(path)(inputs)
+            return scorer.Scorer(path).model(inputs)
         except scorer.CannotScore:  # it has layers or activations that the scorer does not compute
             return keras_compute(read_safetensors(path), given.document)(inputs)
 
@@ -317,10 +344,6 @@ def _names(variables: list[Any]) -> list[str]:
             name = f"{variable.path}#{number}"
         found.append(name)
     return found
-
-
-def _scored(path: Path) -> samples.Compute:
-    return scorer.Scorer(path).model
 
 
 def read_safetensors(path: Path) -> Any:
@@ -425,7 +448,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingPackage(f"{name} cannot be imported: {error}.", "pip install 'cerebro_db[onnx]'") from error
+        raise MissingPackage(f"{name} cannot be imported: {error}.", "pip install tf2onnx onnx onnxruntime") from error
 
 
 # -- archives --------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ LOWER = (
     " WHERE i NOT BETWEEN 55296 AND 57343 AND lower(chr(i)) <> chr(i)"
 )
 LABELS = (
-    "SELECT ARRAY(SELECT CASE WHEN u.label IS NOT NULL THEN pg_catalog.format('%%s', u.label) END"
+    "SELECT ARRAY(SELECT CASE WHEN u.label IS NOT NULL THEN pg_catalog.format('%s', u.label) END"
     " FROM pg_catalog.unnest({name}) WITH ORDINALITY AS u (label, place) ORDER BY u.place) FROM {summary}"
 )
 
@@ -74,9 +74,7 @@ def classes(stored: StoredModel, output: Variable) -> list[str | None] | None:
     labels: list[str | None] = []
     if isinstance(output.preparation, OneHot):
         named = "_labels" if stored.named.model_table == "model_table" else "_class_values"
-        query = LABELS.format(
-            name=quoted(output.name + named), summary=stored.table.suffixed("_summary").quoted
-        ).replace("%%s", "%s")
+        query = LABELS.format(name=quoted(output.name + named), summary=stored.table.suffixed("_summary").quoted)
         known = stored.database.rows(query)[0][0]
         first: list[str | None] = [None] if output.preparation.null_is_a_class and known[:1] == [None] else []
         labels = [*first, *(label for label in known if label is not None)]

@@ -36,7 +36,6 @@ class SampleRows:
     inputs: Inputs
     expected: dict[str, Any]  # by target: numbers, or a probability for each class
     told: str  # which rows they are, and what computed the expected values
-    rows: list[dict[str, Any]] | None = None  # the raw rows; None: the inputs are drawn
 
 
 def taken(
@@ -105,8 +104,8 @@ def of_table(
             if target == output["name"]:
                 found[place - 1, 0 if known is None else known.index(label)] = value if known is None else probability
         expected[output["name"]] = found
-    told = f"{len(rows)} rows of {given if stored.layout else source} compared with cerebro.predict"
-    return SampleRows(preparation.inputs(rows), expected, told, rows)
+    told = f"{len(rows)} rows of {given} compared with cerebro.predict"
+    return SampleRows(preparation.inputs(rows), expected, told)
 
 
 def types_of(transaction: Transaction, source: str, columns: list[str]) -> list[str]:
@@ -168,7 +167,10 @@ def answers(document: Mapping[str, Any], outputs: list[Any]) -> dict[str, Any]:
 
 
 def difference(document: Mapping[str, Any], sample: SampleRows, compute: Compute) -> float:
-    """The largest difference between what a model answers and what it should: of numbers above 1, in parts of them."""
+    """The largest difference between the outputs of a model and the expected ones.
+
+    A difference from a number above 1 is divided by that number.
+    """
     found = answers(document, compute(sample.inputs))
     parts = [
         np.abs(found[target] - wanted) / np.maximum(1, np.abs(wanted)) for target, wanted in sample.expected.items()

@@ -17,6 +17,7 @@ MANY_PAIRS = 9.0
 GROUP = 20  # rows among which values count as evenly spread
 NEARLY = 20  # numbers identify rows, too, if they coincide less than a 20th as often as by chance
 
+TOGETHER = 500  # rows of a sample that are counted together: how many there are varies by 4 percent
 # Whole words of a name, in snake_case or camelCase.
 _OF_A_KEY = re.compile(r"(^|_)(id|key|uid|uuid|guid|rowid|rownum|rownames?|row_names?|nr|no)$|^(index|idx|row)$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -37,9 +38,20 @@ def pairs_by_chance(found: Distribution) -> float:
     return pairs
 
 
-def coincide(found: Distribution) -> int:
-    """At least so many rows have the whole number of another row: more rows than numbers between low and high."""
-    return sum(max(0, int(one.rows) - int(one.high - one.low) - 1) for one in found.bins)
+def coincide(found: Distribution, scale: float = 1.0) -> float:
+    """At least so many rows have the whole number of another row: more rows than numbers between low and high.
+
+    ``scale``: each row of ``found`` stands for so many.
+    """
+    least = TOGETHER if scale > 1 else 1
+    more, rows, low = 0.0, 0.0, 0.0
+    for one in found.bins:
+        low = low if rows else one.low
+        rows += one.rows
+        if rows >= least:
+            more += max(0.0, rows * scale - (one.high - low + 1))
+            rows = 0.0
+    return more
 
 
 def named_as_key(name: str) -> bool:
@@ -51,7 +63,7 @@ def may_identify(found: Distribution, name: str, rows: int) -> bool:
 
     ``found`` has some of the training rows, and ``rows`` counts all that are not NULL.
     """
-    if found.rows < FEWEST_ROWS or found.constant or coincide(found) * NEARLY > found.rows:
+    if found.rows < FEWEST_ROWS or found.constant or coincide(found, rows / found.rows) * NEARLY > rows:
         return False
     return named_as_key(name) or pairs_by_chance(found) * (rows / found.rows) ** 2 > MANY_PAIRS / 2
 

@@ -65,7 +65,7 @@ INFO_COLUMNS = {
     "functions": "text[]",  # the versions of custom functions that the model was trained with
     "bytes": "bigint",
 }
-LATER_COLUMNS = {"calibration": "jsonb"}  # of _info, which are NULL at first; cerebro.calibrate() writes it
+LATER_COLUMNS = {"calibration": "jsonb"}  # of _info: NULL until cerebro.calibrate() fills it
 SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
     "run": "bigint",
     **dict.fromkeys(("run_name", "description", "model_table", "source_table", "packed_table"), "text"),

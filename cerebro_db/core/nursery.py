@@ -2,8 +2,8 @@
 
 The nursery starts trainers and is their parent (cerebro_db/nn/nursery.py).  A template has imported one engine, and
 forks when the nursery asks it to (cerebro_db/nn/template.py).  A message is one packet of a Unix socket: a JSON list of
-the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``,
-and a session's ends of them with ``Keep``.
+the message's name and its fields.  The three standard streams of a trainer travel with ``StartTrainer``.
+The session's ends of the pipes and the trainer's mark travel with ``Keep``, and with ``Started`` for a kept trainer.
 Whatever else arrives (other bytes, other fields, more or fewer descriptors than fit) ends the connection.
 """
 
@@ -23,6 +23,8 @@ from .records import dataclass
 LARGEST = 1 << 16  # bytes of a packet
 STREAMS = 3  # standard input, output and error
 INT = array.array("i").itemsize
+# The first byte of a kept trainer's mark: whether it waits for the first order of a next call.
+RESTS, BUSY = b"\1", b"\0"
 CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 
@@ -41,7 +43,7 @@ class StartTrainer:
     folders: list[str]  # the scratch folders of the session; the first one is the trainer's home
     confined: list[str]  # a folder that has to be closed to it, then those in which it may write; none: it is free
     gpu: bool = False  # whether it may use what a GPU's driver needs
-    key: str = ""  # a kept trainer with this key will do as well; empty: none will
+    key: str = ""  # a kept trainer with this key may be used instead; empty: start a new one
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class Started:
     pid: int  # process id of the trainer
     template: bool = True  # whether it is a fork of a template
     home: str = ""  # the first folder of the order that it has got
-    # Of a kept trainer, what its session has said of it; the streams of ``Keep`` come with this message.
-    kept: str = ""
+    kept: str = ""  # ``about`` of a kept trainer, whose pipes and mark come with this message; empty: a new trainer
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class Keep:
 
     key: str
     owner: int  # number of the role for which the trainer works
-    most: int  # number of trainers that are kept for this role at most
-    seconds: int  # for which it rests
-    about: str  # what the next session is told of the trainer
-    recall: str = ""  # another key, for sessions that know no more than the arguments of a call; empty: none
+    most: int  # maximum number of kept trainers of this role
+    seconds: int  # for which the trainer rests
+    about: str  # the trainer's answer to StartEngine, as JSON, for the next session
+    recall: str = ""  # key of the recipe, for sessions that have not read the model; empty: no recipe
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,9 @@ class Report:
     """Nursery to session: the answer to ``Ask``."""
 
     engines: list[str]  # those whose package is installed
-    trainers: int  # number of trainers that sessions have
+    trainers: int  # number of trainers that have a session
     templates: dict[str, str] = field(default_factory=dict)  # engine -> what its template does, in words
     kept: int = 0  # number of trainers that are kept without a session
-    kept_bytes: int = 0  # of memory that they take
 
 
 Message = Union[

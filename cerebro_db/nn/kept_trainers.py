@@ -16,13 +16,12 @@ from pathlib import Path
 
 from cerebro_db.core import scratch_names
 from cerebro_db.core.available_memory import available_memory
-from cerebro_db.core.nursery import Gone, Started, send
-from cerebro_db.nn.processes import born, close, kill, memory
+from cerebro_db.core.nursery import BUSY, RESTS, Gone, Started, send
+from cerebro_db.nn.processes import born, close, kill
 from cerebro_db.nn.templates import ConnectedSession, Keeping
 
-RESTS = b"\1"  # what the mark of a trainer says while it waits for the first order of a next call
-BUSY = b"\0"
-ENDS_SOON = 2.0  # seconds before the end of its rest, in which no session gets it
+GRACE = 2.0  # seconds after its rest, in which a trainer ends by itself
+LOOKS_EVERY = 1.0  # seconds
 LEAST_MEMORY = 1 << 30  # bytes available on the machine or in the container; below, kept trainers end
 
 
@@ -45,15 +44,10 @@ class KeptTrainers:
         self._remove = remove
         self._kept: list[KeptTrainer] = []
         self._number = 0
+        self._next_look = 0.0
 
-    def __bool__(self) -> bool:
-        return bool(self._kept)
-
-    def pids(self) -> list[int]:
-        return [kept.pid for kept in self._kept]
-
-    def memory(self) -> int:
-        return sum(memory(kept.pid) for kept in self._kept)
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def keep(self, session: ConnectedSession) -> bool:
         """Keep the trainer of a session that has ended.  False: it cannot be kept."""
@@ -89,8 +83,8 @@ class KeptTrainers:
         """Give a session a trainer that was kept with this key, in folders of these names.  False: there is none."""
         for kept in self._waiting():
             order = kept.keeping.order
-            if order.key == key and self._moves(kept, names):
-                self._hand_over(session, kept, order.about)
+            if order.key == key and are_unused(names) and self._moves(kept, names):
+                self._hand_over(session, kept)
                 return True
         return False
 
@@ -104,14 +98,13 @@ class KeptTrainers:
             name = f"{scratch_names.folder(session.pid, session.born)}-{self._number}"
             if self._moves(kept, [os.path.join(os.path.dirname(folder), name) for folder in kept.folders]):
                 session.recalled = True
-                self._hand_over(session, kept, order.about)
+                self._hand_over(session, kept)
                 return True
         return False
 
     def _waiting(self) -> list[KeptTrainer]:
-        """Those that can be given away, the last one first."""
-        now = time.monotonic()
-        return [kept for kept in reversed(self._kept) if now < kept.ends - ENDS_SOON]
+        """The last one first.  Its rest may be about to end: then its new session starts another trainer."""
+        return list(reversed(self._kept))
 
     def _moves(self, kept: KeptTrainer, names: list[str]) -> bool:
         """Give its folders these names.  One whose folders cannot be renamed ends."""
@@ -121,12 +114,13 @@ class KeptTrainers:
         self.end(kept)
         return False
 
-    def _hand_over(self, session: ConnectedSession, kept: KeptTrainer, told: str) -> None:
+    def _hand_over(self, session: ConnectedSession, kept: KeptTrainer) -> None:
         self._kept.remove(kept)
         os.pwrite(kept.keeping.mark, BUSY, 0)  # until its new session says otherwise
         session.trainer, session.keeping, session.folders = kept.pid, kept.keeping, kept.folders
         with contextlib.suppress(Gone):  # the end of the connection will say so
-            send(session.connection, Started(kept.pid, home=kept.folders[0], kept=told), kept.keeping.streams)
+            told = Started(kept.pid, home=kept.folders[0], kept=kept.keeping.order.about)
+            send(session.connection, told, kept.keeping.streams)
 
     def has_ended(self, pid: int) -> bool:
         """Whether a process that has ended was one of these."""
@@ -147,10 +141,13 @@ class KeptTrainers:
             self._remove(kept.folders)
 
     def look_after(self) -> None:
-        """End those whose rest is over, and the oldest one if memory runs out."""
+        """Once per second: end those whose rest is over, and the oldest one if memory runs out."""
         now = time.monotonic()
+        if not self._kept or now < self._next_look:
+            return
+        self._next_look = now + LOOKS_EVERY  # what has just ended gives its memory back meanwhile
         for kept in list(self._kept):
-            if now > kept.ends + ENDS_SOON:
+            if now > kept.ends + GRACE:
                 self.end(kept)
         available = available_memory() if self._kept else None
         if available is not None and available < LEAST_MEMORY:
@@ -165,6 +162,14 @@ def rests(keeping: Keeping) -> bool:
     with contextlib.suppress(OSError):
         return os.pread(keeping.mark, 1, 0) == RESTS
     return False
+
+
+def are_unused(names: Sequence[str]) -> bool:
+    """Whether a session's folders have nothing but the log of the trainer that it wants."""
+    try:
+        return all(file.endswith(".log") for name in names for file in os.listdir(name))
+    except OSError:
+        return False
 
 
 def moved(folders: Sequence[str], names: Sequence[str]) -> bool:

@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -65,6 +66,7 @@ from cerebro_db.nn.templates import ConnectedSession, Keeping, Templates, Wanted
 
 HERE = Path(__file__).resolve().parent
 PR_SET_CHILD_SUBREAPER = 36
+MOST_DESCRIPTORS = 65_536
 TICK = 1.0  # seconds between two looks for whether the postmaster lives
 IDLE = 5.0  # seconds without a session, a trainer and a template, after which this process ends
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -207,6 +209,7 @@ class Nursery:
                 message, streams = receive(session.connection)
                 if not self._obey(session, message, streams):
                     close(streams)
+                    self._release(session)  # its process lives, and has the trainer's pipes
                     self._close(session)
             except (Gone, OSError):  # no descriptor may be free to answer with
                 self._close(session)
@@ -284,7 +287,7 @@ class Nursery:
     def _report(self) -> Report:
         trainers = sum(session.trainer is not None for session in self.sessions)
         installed = [engine for engine, package in ENGINES.items() if find_spec(package)]
-        return Report(installed, trainers, self.templates.report(), len(self.kept.pids()), self.kept.memory())
+        return Report(installed, trainers, self.templates.report(), len(self.kept))
 
     # -- trainers ------------------------------------------------------------------------------------
 
@@ -395,6 +398,14 @@ def inherit_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
+def allow_more_descriptors() -> None:
+    """A session that predicts takes four descriptors of this process; servers often start with a limit of 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MOST_DESCRIPTORS)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a session of Greenplum's starts this process with signals blocked
     folder, postmaster, keep = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -403,6 +414,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # sessions can connect now
     inherit_orphans()
+    allow_more_descriptors()
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)

@@ -92,9 +92,9 @@ def _begin_session() -> None:
     """Once in each session, at its first call of a function, unless a resident predictor does it all."""
     global _begun
     if not _begun:
-        _begun = True
         _module("runs.tables.faces").IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
         _module("segment.scratch").remove_leftovers()
+        _begun = True
 
 
 def _module(module: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rows that many sessions predict at once, one by one, beside an HTTP server of one process with the same model."""
+"""Single rows that many sessions predict at once, compared with an HTTP server of one process with the same model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ ROWS = 512  # that all sessions predict together
 MODEL = "sessions_model"
 
 
-def in_turn(sessions: int, rows: int, make: Callable[[], Callable[[int], None]]) -> list[float]:
-    """The milliseconds of each row, when so many threads predict rows at once.
+def at_once(sessions: int, rows: int, make: Callable[[], Callable[[int], None]]) -> dict[str, float]:
+    """The median of the milliseconds of a row when so many threads predict rows, and the rows per second.
 
     ``make``: what a thread predicts with.
     """
     found: list[float] = []
     failed: list[BaseException] = []
-    together = threading.Barrier(sessions)
+    started: list[float] = []
+    together = threading.Barrier(sessions, lambda: started.append(time.monotonic()))
 
     def predict(first: int) -> None:
         try:
@@ -39,8 +40,8 @@ def in_turn(sessions: int, rows: int, make: Callable[[], Callable[[int], None]])
                 ask(row)
                 found.append(1000 * (time.monotonic() - began))
         except BaseException as error:
+            failed.append(error)  # before the others' BrokenBarrierError
             together.abort()
-            failed.append(error)
 
     threads = [threading.Thread(target=predict, args=(first,)) for first in range(sessions)]
     for one in threads:
@@ -49,7 +50,7 @@ def in_turn(sessions: int, rows: int, make: Callable[[], Callable[[int], None]])
         one.join()
     if failed:
         raise failed[0]
-    return found
+    return {"median": median(found), "per_second": len(found) / (time.monotonic() - started[0])}
 
 
 def ours(name: str, *, open_sessions: bool) -> Contender:
@@ -58,7 +59,7 @@ def ours(name: str, *, open_sessions: bool) -> Contender:
         if lab.value(f"SELECT to_regclass('{MODEL}')") is None:
             lab("CREATE TABLE sessions_rows AS SELECT id, x, y::text AS y FROM sessions")
             lab("ALTER TABLE sessions_rows ADD PRIMARY KEY (id)")
-            configuration = [{"architecture": json.loads(json.dumps(stage.work.architectures[0]))}]
+            configuration = [{"architecture": stage.work.architectures[0]}]
             lab(
                 f"SELECT cerebro.fit('sessions_rows', '{MODEL}', %s, target => 'y', inputs => 'x', epochs => 1,"
                 " segments => 1)",
@@ -85,17 +86,11 @@ def ours(name: str, *, open_sessions: bool) -> Contender:
         milliseconds = {}
         with stage.meter() as meter:
             for sessions in SESSIONS:
-                milliseconds[sessions] = spent(stage, sessions, make)
+                milliseconds[sessions] = at_once(sessions, min(ROWS, stage.work.rows), make)
         lab("DELETE FROM cerebro.role_limit")
         yield Measured(name, meter.taken, 0.0, more={"sessions": milliseconds})
 
     return contend
-
-
-def spent(stage: Stage, sessions: int, make: Callable[[], Callable[[int], None]]) -> dict[str, float]:
-    began = time.monotonic()
-    found = in_turn(sessions, min(ROWS, stage.work.rows), make)
-    return {"median": median(found), "per_second": len(found) / (time.monotonic() - began)}
 
 
 # FastAPI where it is installed, or else a minimal server of our own.

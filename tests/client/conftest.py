@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psycopg2
 import pytest
-from small_run import NAME, SCHEMA, Trained, architecture
+from small_run import NAME, SCHEMA, Trained, architecture, schema
 
 from cerebro_db.client.cerebro import Cerebro
 
@@ -16,19 +14,10 @@ from cerebro_db.client.cerebro import Cerebro
 @pytest.fixture(scope="session")
 def iris(server: str) -> Iterator[Any]:
     """A connection (autocommit) to a schema with iris packed into 2 segments, and 3 configurations."""
-    with contextlib.closing(psycopg2.connect(server)) as connection:
-        connection.autocommit = True
+    with schema(server, SCHEMA) as connection:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
-            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro, madlib")
             _load(cursor)
-        try:
-            yield connection
-        finally:
-            connection.close()
-            # On a new connection, because other tests may have restarted the server.
-            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
-                cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        yield connection
 
 
 def _load(cursor: Any) -> None:

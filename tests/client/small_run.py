@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import psycopg2
 
 from cerebro_db.client.cerebro import Cerebro
 
@@ -17,6 +21,23 @@ class Trained:
     cerebro: Cerebro  # its search_path begins with SCHEMA
     dsn: str
     run: int
+
+
+@contextlib.contextmanager
+def schema(server: str, name: str) -> Iterator[Any]:
+    """A connection (autocommit) whose search_path begins with a new schema, which is dropped at the end."""
+    with contextlib.closing(psycopg2.connect(server)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}")
+            cursor.execute(f"SET search_path = {name}, public, cerebro, madlib")
+        try:
+            yield connection
+        finally:
+            connection.close()
+            # On a new connection, because other tests may have restarted the server.
+            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
+                cursor.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 def layer(kind: str, **config: Any) -> dict[str, Any]:

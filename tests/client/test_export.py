@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import subprocess
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg2
 import pytest
-from small_run import Trained
+from small_run import Trained, schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
@@ -54,21 +52,14 @@ MLP = {"architecture": "mlp", "layers": 2, "units": 16, "embedding": 4, "learnin
 
 @pytest.fixture(scope="module")
 def cerebro(server: str) -> Iterator[Cerebro]:
-    with contextlib.closing(psycopg2.connect(server)) as connection:
-        connection.autocommit = True
+    with schema(server, SCHEMA) as connection:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
-            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro")
             cursor.execute(PEOPLE)
-        try:
-            with Cerebro(connection) as found:
-                found.fit("people", "incomes", [MLP], target="income", prepare=json.dumps(PREPARE), epochs=2)
-                found.fit("people", "moods", [MLP, {"architecture": "resnet", "blocks": 1, "units": 16}],
-                          target="mood", inputs="age, born, city, note", epochs=1)  # fmt: skip
-                yield found
-        finally:
-            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
-                cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        with Cerebro(connection) as found:
+            found.fit("people", "incomes", [MLP], target="income", prepare=json.dumps(PREPARE), epochs=2)
+            found.fit("people", "moods", [MLP, {"architecture": "resnet", "blocks": 1, "units": 16}],
+                      target="mood", inputs="age, born, city, note", epochs=1)  # fmt: skip
+            yield found
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -198,6 +189,28 @@ def test_labels_and_probabilities(cerebro: Cerebro, tmp_path: Path) -> None:
     assert scorer.labels(rows)["mood"] == [one.label for one in sorted(said, key=lambda one: int(one.key_value))]
     assert scorer.predict(rows)["mood"].sum(axis=1) == pytest.approx(np.ones(40), abs=1e-5)
     assert scorer.preparation.classes("mood") == ["sad", "fair", "glad"]
+
+
+def test_a_sigmoid_has_a_probability_of_both_classes(cerebro: Cerebro, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    age = keras.Input((2,), name="numbers")
+    shifted = (age + 1.5) * 2 - age  # operators with numbers and with tensors become layers, too
+    chance = keras.layers.Dense(1, activation="sigmoid", name="yes")(keras.layers.Dense(4, activation="relu")(shifted))
+    model = keras.Model(age, chance).to_json()
+    cerebro.fit("people", "answers", [{"architecture": json.loads(model)}], target="yes", inputs="age", epochs=1)
+    made = cerebro.export("answers", str(tmp_path / "X.KERAS"), replace=True, scorer=True)
+    assert made.difference < 1e-5
+    cerebro.export("answers", str(tmp_path / "x.safetensors"), replace=True)
+    scorer = Scorer(tmp_path / "x.safetensors")
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id LIMIT 40")]
+    said = cerebro.predict("answers", "SELECT * FROM people ORDER BY id LIMIT 40", "id", top=2)
+    found = scorer.predict(rows)["yes"]
+    classes = scorer.preparation.classes("yes")
+    expected = {(one.key_value, one.label): one.probability for one in said}
+    assert found.shape == (40, 2) and classes == ["false", "true"]
+    for place, row in enumerate(rows):
+        for number, label in enumerate(classes):
+            assert found[place, number] == pytest.approx(expected[str(row["id"]), label], abs=1e-5)
 
 
 def test_rows_that_the_scorer_refuses(cerebro: Cerebro, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Every hostile file is refused with an error that names it, before a byte of it r
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
+from small_run import schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
@@ -39,19 +38,12 @@ SELECT i AS id, 20 + i * 13 % 45 AS age, (ARRAY['Rome', 'Milan', NULL])[1 + i % 
 
 @pytest.fixture(scope="module")
 def cerebro(server: str) -> Iterator[Cerebro]:
-    with contextlib.closing(psycopg2.connect(server)) as connection:
-        connection.autocommit = True
+    with schema(server, SCHEMA) as connection:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
-            cursor.execute(f"SET search_path = {SCHEMA}, public, cerebro")
             cursor.execute(ROWS)
-        try:
-            with Cerebro(connection) as found:
-                found.fit("people", "moods", [{"architecture": "mlp", "units": 8}], target="mood", epochs=2)
-                yield found
-        finally:
-            with contextlib.closing(psycopg2.connect(server)) as another, another, another.cursor() as cursor:
-                cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        with Cerebro(connection) as found:
+            found.fit("people", "moods", [{"architecture": "mlp", "units": 8}], target="mood", epochs=2)
+            yield found
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +133,18 @@ def test_the_rights_that_an_import_needs(cerebro: Cerebro, archive: Path, server
         assert cerebro.rows(owner) == [("importer",)]
     finally:
         cerebro.rows("DROP SCHEMA import_rights CASCADE; DROP ROLE importer")
+
+
+def test_names_that_need_quotes(cerebro: Cerebro, archive: Path, tmp_path: Path) -> None:
+    cerebro.import_model(str(archive), '"My %s Models"')
+    made = cerebro.export('"My %s Models"', str(tmp_path / "x.safetensors"))
+    assert made.difference < 1e-5
+    query = (
+        "SELECT i AS id, 20 AS age, 'Rome'::text AS city, 0.3 AS x, 'sad'::mood AS past FROM generate_series(1, 3) i"
+    )
+    assert len(cerebro.predict('"My %s Models"', query, "id", 1)) == 3
+    for ending in ("", "_info", "_summary"):
+        cerebro.rows(f'DROP TABLE "My %s Models{ending}"')
 
 
 def rewritten(archive: Path, target: Path, change: Callable[[dict[str, bytes]], None], **how: Any) -> Path:

@@ -31,6 +31,19 @@ def reason(values: list[float], name: str = "x", share: float = 0.8) -> str | No
     return identifiers.reason(found, name, len(values), len(set(values)), consecutive)
 
 
+def test_a_sample_tells_that_all_rows_have_many_pairs() -> None:
+    """Twenty times as many rows have four hundred times as many pairs."""
+    found = distribution(drawn(10**7, 10**8, 5_000))
+    assert not identifiers.may_identify(found, "account", 5_000)
+    assert identifiers.may_identify(found, "account", 100_000)
+
+
+def test_a_sample_of_prices_is_not_counted_in_all_rows() -> None:
+    draw = random.Random(3)
+    found = distribution([float(draw.randrange(100_000)) for _ in range(50_000)])
+    assert not identifiers.may_identify(found, "cents", 1_000_000)
+
+
 def drawn(low: int, high: int, rows: int) -> list[float]:
     return [float(one) for one in random.Random(2).sample(range(low, high), rows)]
 

@@ -49,8 +49,9 @@ def test_the_settings_that_an_installation_keeps_are_those_that_are_documented()
 def test_type_hints_are_packaged() -> None:
     assert (ROOT / "cerebro_db" / "py.typed").exists() and (ROOT / "plpy" / "cerebro_plpy" / "py.typed").exists()
     packaged = PROJECT["tool"]["setuptools"]["package-data"]
-    assert packaged == {"cerebro_db": ["py.typed", "embedded/iris.sql"], "cerebro_plpy": ["py.typed"]}
-    assert (ROOT / "cerebro_db" / "embedded" / "iris.sql").exists()
+    drawing = ["client/report/*.js", "client/report/*.css", "client/report/uplot/*"]
+    assert packaged == {"cerebro_db": ["py.typed", "embedded/iris.sql", *drawing], "cerebro_plpy": ["py.typed"]}
+    assert all(list((ROOT / "cerebro_db").glob(pattern)) for pattern in packaged["cerebro_db"])
 
 
 PAGES = sorted(

@@ -34,7 +34,7 @@ from ..orm import (
     SegmentActivity,
     View,
 )
-from .importance import importance, trend
+from .importance import importance, is_number, trend
 
 Json = dict[str, Any]
 Curves = dict[str, dict[int, dict[int, float]]]  # data set and metric, model, epoch
@@ -104,6 +104,7 @@ class RunReader:
             "model_table": run["model_table"],
             "targets": _targets(plan["layout"]),
             "objective": objective,
+            "objective_curve": _curve(objective) if objective else None,
             "direction": direction,
             "metric_name": next((one["metric_name"] for one in entries if one["metric_name"]), None),
             "progress": progress,
@@ -202,7 +203,7 @@ def _settings(plan: Json, entries: Sequence[Json]) -> dict[str, str]:
 def _range(values: Sequence[Any]) -> str:
     """``0.001 to 0.1``, or the values themselves"""
     different: list[Any] = list({_text(value): value for value in values}.values())
-    if len(different) > 3 and all(_number(value) for value in different):
+    if len(different) > 3 and all(is_number(value) for value in different):
         return f"{min(different):.5g} to {max(different):.5g}"
     return ", ".join(sorted(map(_text, different)))
 
@@ -258,6 +259,12 @@ def _drawn(curves: Curves) -> list[Json]:
     ]
 
 
+def _curve(objective: str) -> str:
+    """The name of the curves that have the values of an objective."""
+    wanted = Objective(objective)
+    return f"{DATASETS[wanted.dataset]} {wanted.metric}"
+
+
 def _best(
     points: Sequence[Json],
     curves: Curves,
@@ -272,8 +279,7 @@ def _best(
     """
     if objective is None or zero is None:
         return []
-    wanted = Objective(objective)
-    values = curves.get(f"{DATASETS[wanted.dataset]} {wanted.metric}", {})
+    values = curves.get(_curve(objective), {})
     configurations = {one["model"]: one["configuration"] for one in entries}
     folds = {one["model"]: one["fold"] for one in entries if one["fold"] is not None}
     on_all_rows = {one["configuration"]: one["model"] for one in reversed(entries) if one["fold"] is None}
@@ -297,16 +303,12 @@ def _best(
 
 
 def _axis_value(value: Any) -> float | str | None:
-    return value if value is None or _number(value) else _text(value)
+    return value if value is None or is_number(value) else _text(value)
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _finite(value: Any) -> bool:
-    return _number(value) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)

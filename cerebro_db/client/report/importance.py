@@ -31,7 +31,7 @@ def importance(values: Sequence[Hashable], results: Sequence[float]) -> float | 
 
 def trend(values: Sequence[object], results: Sequence[float]) -> float | None:
     """The rank correlation of a number with the results, from -1 to 1. None: the values are no numbers."""
-    if len(values) < FEWEST or not all(_is_number(value) for value in values):
+    if len(values) < FEWEST or not all(is_number(value) for value in values):
         return None
     first, second = ranks(values), ranks(results)  # type: ignore[arg-type]
     if not _squares(first) or not _squares(second):
@@ -51,14 +51,14 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 def _groups(values: Sequence[Hashable]) -> list[Hashable]:
     """Numbers with many values are divided at their quantiles; all other values are groups of their own."""
-    numbers = [value for value in values if _is_number(value)]
+    numbers = [value for value in values if is_number(value)]
     if len(set(numbers)) <= GROUPS:
         return list(values)
     ordered = sorted(numbers)  # type: ignore[type-var]
     bounds = [ordered[len(ordered) * part // GROUPS] for part in range(1, GROUPS)]
     return [
         ("from", sum(value >= bound for bound in bounds))  # type: ignore[operator]
-        if _is_number(value)
+        if is_number(value)
         else value
         for value in values
     ]
@@ -69,5 +69,5 @@ def _squares(numbers: Sequence[float]) -> float:
     return sum((number - mean) ** 2 for number in numbers)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -189,9 +189,8 @@
     const readout = element("p", { class: "readout", "aria-live": "polite" }, options.hint);
     const target = element("div", { class: "chart", tabindex: 0, role: "img", "aria-label": options.label });
     let plot = null, shown = null, over = null, near = null;
-    const everything = options.lines();
     let first = Infinity, last = -Infinity;
-    for (const line of everything) for (const x of line.xs) { first = Math.min(first, x); last = Math.max(last, x); }
+    for (const xs of options.extent || options.lines().map((line) => line.xs)) for (const x of xs) { first = Math.min(first, x); last = Math.max(last, x); }
     if (options.fromZero) first = 0;
     const margin = (last - first || 1) * 0.015;
     first -= options.fromZero ? 0 : margin;
@@ -349,9 +348,7 @@
   // -- the parts of a run ------------------------------------------------------------------------------------------
 
   function learningCurves(run, chosen, colour, ends) {
-    const optimised = (run.objective || "").match(/^(val_|train_|)([^]*)$/);
-    const wanted = `${{ val_: "validation", train_: "training, after" }[optimised[1]] || "training"} ${optimised[2]}`;
-    const filled = run.curves;
+    const wanted = run.objective_curve, filled = run.curves;
     if (!filled.length) return section("Learning curves", element("p", {}, "No epoch has ended yet, so there are no curves."));
     const entries = wordsOf(run);
     const long = (one) => one.curves.some((curve) => curve.epochs.length > 1); // some runs evaluate once, at the end
@@ -378,6 +375,7 @@
     const chart = lineChart(host, {
       label: `Learning curves of ${lines.length} models. The leaderboard has the numbers.`,
       hint: "Point at a curve, or use the keys ↑ and ↓, to see its values.",
+      extent: filled.flatMap((one) => one.curves.map((curve) => curve.epochs)),
       lines: () => lines, passes: (model) => chosen.shown.has(model), log: () => log, xLabel: "epoch", yLabel: () => metric.name, whole: true,
       emphasised: () => chosen.emphasised, emphasise: chosen.emphasise, tell,
       step: (by) => {
@@ -427,7 +425,6 @@
     const entries = run.leaderboard;
     if (!entries.length) return section("Leaderboard", element("p", {}, "The run has no models yet."));
     const has = (name) => entries.some((entry) => entry[name] !== null && entry[name] !== undefined);
-    const isLoss = run.objective === "loss" || run.objective === "val_loss";
     const columns = [
       { key: "rank", name: "#", number: true },
       { key: "model", name: "model" },
@@ -439,8 +436,8 @@
       { key: "best_value", name: "best", number: true, real: true, optional: true },
       { key: "best_epoch", name: "best epoch", number: true, optional: true },
       { key: "epochs_done", name: "epochs", number: true },
-      { key: "validation_loss", name: "validation loss", number: true, real: true, optional: true, hide: isLoss },
-      { key: "training_loss", name: "training loss", number: true, real: true, optional: true },
+      { key: "validation_loss", name: "validation loss", number: true, real: true, optional: true, hide: run.objective === "val_loss" },
+      { key: "training_loss", name: "training loss", number: true, real: true, optional: true, hide: run.objective === "loss" },
       { key: "validation_metric", name: `validation ${run.metric_name || "metric"}`, number: true, real: true, optional: true, hide: run.objective === `val_${run.metric_name}` },
       { key: "training_metric", name: `training ${run.metric_name || "metric"}`, number: true, real: true, optional: true },
       { key: "status", name: "status" },

@@ -218,7 +218,7 @@ class PredictedMore:
     """The answers for a few more rows."""
 
     outputs: list[PredictedOutput]  # one entry per output of the model
-    values: list[str]  # for each output, what its file would have, in base64
+    values: list[str]  # for each output, the bytes that its file would have, in base64
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ class PredictMore(Order[PredictedMore], route=Route.TO_TRAINER):
     """
 
     rows: int  # number of rows
-    values: list[str]  # for each input of that prediction, what its file would have, in base64
+    values: list[str]  # for each input, the bytes that its file would have, in base64
     rest: Optional[int] = None  # as of Predict
     folders: Optional[list[str]] = None  # as of Predict
 

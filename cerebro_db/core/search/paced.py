@@ -115,7 +115,7 @@ class Paced(Policy):
         return waiting[:idle] if idle > 0 else []
 
     def _of_copy(self, history: History, model: int, epoch: int) -> Decision:
-        step, left = len(self._line(history, model)) - 1, self._epochs_left(history, model, epoch)
+        step, left = len(self._with_ancestors(history, model)) - 1, self._epochs_left(history, model, epoch)
         flat = self._flat(history, model, epoch, PATIENCE_AT_END)
         steps = STEPS - step + 1  # with this one
         if steps > 1 and left >= 1 and (flat or epoch * steps >= epoch + left):
@@ -227,7 +227,7 @@ class Paced(Policy):
 
         With the models that it is a copy of, it trains no more epochs than the run has.
         """
-        _, *copied, original = self._line(history, model)
+        _, *copied, original = self._with_ancestors(history, model)
         trained = epoch + sum(len(history.epochs(one)) for one in copied)
         before = len(history.epochs(original))
         most = min(max(FEWEST_EPOCHS, before // 2), self.epochs - before) - trained
@@ -240,7 +240,7 @@ class Paced(Policy):
     def _smaller(self, history: History, model: int, epoch: int) -> Decision | None:
         """A copy of a model goes on in its place, with a smaller learning rate; None: that is not possible."""
         configuration = self._configuration(history, model)
-        trained = sum(len(history.epochs(one)) for one in self._line(history, model))
+        trained = sum(len(history.epochs(one)) for one in self._with_ancestors(history, model))
         if configuration is None or self._ends_soon(history, model) or trained >= self.epochs:
             return None
         reason = f"goes on as a copy with {configuration.chosen['learning_rate']:.2g} as its learning rate"
@@ -282,8 +282,8 @@ class Paced(Policy):
         short = clock.epoch is not None and clock.epoch < SHORT_VISIT * clock.segments
         return 2 * clock.segments if short else clock.segments
 
-    def _line(self, history: History, model: int) -> list[int]:
-        """A model, the one that it is a copy of, and so on."""
+    def _with_ancestors(self, history: History, model: int) -> list[int]:
+        """A model, the model that it is a copy of, and so on."""
         line = [model]
         while (parent := history.parent(line[-1])) is not None:
             line.append(parent)

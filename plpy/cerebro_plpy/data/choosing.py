@@ -102,7 +102,7 @@ def _require_known(db: Database, found: Found, feature: Feature) -> None:
 def _looked(column: Column, family: str, asked: AskedColumns) -> Looked:
     as_text = statistics.as_text(family, asked.wish(column))
     refers = column.name in asked.references
-    # What the user wishes, and what refers to other rows, may become categories with few rows each.
+    # Columns that the user names, and keys of other tables, may become categories with few rows each: no sample.
     whole = refers or column.name in asked.keys_below or column.name in asked.wishes
     return Looked(column, family, as_text, column.name in asked.keys, refers, whole)
 

@@ -151,7 +151,7 @@ def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
         return source
     others = (wanted.weight, split.stratify)
     columns = [*asked.used, *split.by, *(column for column in others if column is not None)]
-    costly = len(split.by or key_of(db, source)) > splits.FEW_COLUMNS
+    costly = len(key_of(db, source)) > splits.FEW_COLUMNS
     if not copied.is_worth_it(db, source, columns, costly):
         return source
     return copied.with_hashes(db, source, columns, hash_of_rows(db, source))

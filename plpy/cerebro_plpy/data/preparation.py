@@ -216,7 +216,7 @@ def _hash_of_array(array: Sql, seed: Sql) -> Sql:
 
 
 def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
-    """A 64-bit number made of columns of any types: of arrays, of all that has a number, and of the others as texts."""
+    """A 64-bit hash of a row. Numbers and dates are hashed as numbers, arrays as they are, all else as text."""
     arrays: list[Sql] = []
     numbers: list[Sql] = []
     texts: list[Sql] = []
@@ -236,7 +236,7 @@ def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
 
 
 def shuffled(hashed: Sql, seed: Sql) -> Sql:
-    """A number in whose order rows with these hashes are mixed.  The hash of a bigint has 32 bits: too few for rows."""
+    """A number that mixes rows when they are ordered by it.  A hash of a bigint would have 2^32 values: too few."""
     return sql("pg_catalog.hashfloat8extended({hashed}::double precision, {seed})", hashed=hashed, seed=seed)
 
 

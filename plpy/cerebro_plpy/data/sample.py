@@ -1,4 +1,4 @@
-"""Some of a table's rows, always the same, by the hash that divides the rows.
+"""Chooses a sample of a table's rows by the hash that also divides them, so that each call chooses the same rows.
 
 Rows for validation have the lowest hashes, so those with the highest are taken.
 """
@@ -26,13 +26,23 @@ def of(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
     return replace(source, condition=above)
 
 
-def is_varied(db: Database, some: Relation) -> bool:
-    """Whether the rows stand for all.  Rows with the same values have the same hash, and come all or not at all."""
-    (found,) = db.scan(
-        sql(
-            "SELECT count(*) AS rows, count(DISTINCT {hashed}) AS different FROM {rows} AS s",
-            hashed=hash_of_rows(db, some),
-            rows=some.rows,
-        )
+def is_varied(db: Database, source: Relation, some: Relation) -> bool:
+    """Whether some of the rows stand for all.  Rows with the same values have the same hash: all are there, or none.
+
+    So few rows of the sample may share a hash, and no 1,024th of the hashes may have a hundredth of all rows.
+    """
+    hashed = hash_of_rows(db, source)
+    shared = sql(
+        "SELECT sum(n) AS rows, sum(n * n) AS pairs FROM (SELECT count(*) AS n FROM {rows} AS s GROUP BY {hashed}) g",
+        hashed=hashed,
+        rows=some.rows,
     )
-    return bool(found["rows"] and 2 * found["different"] > found["rows"])
+    crowded = sql(
+        "SELECT sum(n) AS rows, max(n) AS most"
+        " FROM (SELECT count(*) AS n FROM {rows} AS s GROUP BY ({hashed}) >> 54) g",
+        hashed=hashed,
+        rows=source.rows,
+    )
+    (inside,), (everywhere,) = db.scan(shared), db.scan(crowded)
+    few_share = inside["rows"] and inside["pairs"] <= 2 * inside["rows"]
+    return bool(few_share and 100 * everywhere["most"] <= everywhere["rows"])

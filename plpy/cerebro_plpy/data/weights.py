@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 
 from cerebro_db.core.model_columns import ModelColumns
-from cerebro_db.core.sql import Sql, identifier, literal, sql
+from cerebro_db.core.sql import Sql, identifier, sql
 
 from ..database.access import Database
 
@@ -99,22 +99,6 @@ def _checksum(db: Database, query: Sql) -> str | None:
             end += len(row["payload"])
     cursor.close()
     return digest.hexdigest()
-
-
-def is_sound(rows: Sql, sha256: str) -> Sql:
-    """A query for whether a state of no more than ``LARGEST_VALUE`` bytes is the one with this checksum, in order."""
-    in_order = sql(
-        "NOT EXISTS (SELECT FROM (SELECT start, sum(bytes) OVER (ORDER BY place) - bytes AS before"
-        " FROM unnest(starts, sizes) WITH ORDINALITY AS u (start, bytes, place)) p WHERE start <> before)"
-    )
-    return sql(
-        "SELECT pg_catalog.encode(pg_catalog.sha256(whole), 'hex') = {sha256} AND {in_order}"
-        " FROM (SELECT string_agg(payload, ''::bytea) AS whole, array_agg(start) AS starts,"
-        " array_agg(octet_length(payload)) AS sizes FROM (SELECT start, payload {rows}) r) a",
-        sha256=literal(sha256),
-        in_order=in_order,
-        rows=rows,
-    )
 
 
 def value_queries(rows: Sql, first: int, size: int) -> tuple[Sql, Sql]:

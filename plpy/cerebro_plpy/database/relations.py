@@ -361,12 +361,19 @@ def keys(db: Database, relation: Relation) -> set[str]:
 
 
 def unique_key(db: Database, relation: Relation) -> list[str]:
-    """The columns of the primary key, or of another unique index; none if there is no key."""
+    """The columns of the primary key, or of another unique index of columns that are never NULL; none if there is none.
+
+    Rows without a key would have one hash: they would be packed beside each other, and all on one side of a split.
+    """
     found = db.rows(
         sql(
             "SELECT a.attname::pg_catalog.text AS name FROM pg_catalog.pg_attribute a JOIN"
-            " (SELECT i.indrelid, i.indkey::pg_catalog.int2[] AS columns FROM pg_catalog.pg_index i"
+            " (SELECT i.indrelid, (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] AS columns"
+            "   FROM pg_catalog.pg_index i"
             "   WHERE i.indrelid = $1::oid AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL"
+            "    AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute n"
+            "     WHERE n.attrelid = i.indrelid AND NOT n.attnotnull"
+            "      AND n.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]))"
             "   ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1) k"
             " ON a.attrelid = k.indrelid AND a.attnum = ANY (k.columns) ORDER BY a.attnum"
         ),

@@ -81,7 +81,7 @@ def engines(examined: Examined) -> Iterator[Row]:
     templates = ", ".join(f"{DISPLAY_NAMES[engine]} ({state})" for engine, state in report.templates.items())
     found = f"{counted(report.trainers, 'trainer')}; engines imported: {templates or 'none at present'}"
     if report.kept:
-        found += f"; resident predictors without a session: {report.kept} ({report.kept_bytes >> 20:,} MB)"
+        found += f"; resident predictors without a session: {report.kept}"
     yield Row("installation", "nursery", OK, found)
     names = ", ".join(DISPLAY_NAMES[engine] for engine in report.engines)
     default = default_among(report.engines)

@@ -1,4 +1,4 @@
-"""Has ``cerebro.train`` calibrate its best model, within its budget, so that intervals can be predicted at once."""
+"""Calibrates the best model at the end of cerebro.train, within the budget. Then it can predict intervals at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..database.access import Database
 from .request.given import TRAIN, Given
 from .request.training_rows import Rows
 
-# What it takes: starting a trainer, and predicting a row for validation.  Half of it is enough on an idle machine.
+# Starting a trainer, and predicting a row for validation.  On an idle machine, half of this is enough.
 START_SECONDS, ROW_SECONDS = 1.0, 4e-5
 MOST_OF_BUDGET = 0.2
 CANCELLED = "57"  # the class of the errors of a cancel, a timeout and an end of the session
@@ -44,8 +44,12 @@ def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Cal
 def calibrate(db: Database, output: Name, asked: Calibrating, deadline: float | None) -> None:
     """Calibrate the best model, or say why it is not calibrated.  ``deadline``: of the call, as time.monotonic()."""
     call = f"SELECT * FROM cerebro.calibrate('{output}');"
-    if asked.too_long or (deadline is not None and time.monotonic() > deadline):
-        db.notice("the best model is not calibrated, because the budget has no time left for it", call)
+    if asked.too_long:
+        could = f"that could take {asked.seconds:.0f} s of the budget"
+        db.notice(f"the best model is not calibrated, because {could}", call)
+        return
+    if deadline is not None and time.monotonic() > deadline:
+        db.notice("the best model is not calibrated, because the budget is used", call)
         return
     try:
         with db.savepoint():
@@ -53,7 +57,7 @@ def calibrate(db: Database, output: Name, asked: Calibrating, deadline: float | 
     except db.plpy.SPIError as error:
         if error.sqlstate.startswith(CANCELLED):
             raise
-        db.notice(f"the best model is not calibrated: {str(error).partition(': ')[2] or error}", call)
+        db.notice(f"the best model is not calibrated: {str(error).removeprefix('cerebro.calibrate: ')}", call)
         return
     db.notice(
         "the best model is calibrated on the rows for validation",

@@ -141,8 +141,7 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
             locks.take(db, f"cerebro_db table {name}", f"the name {name}")
             output.require_makeable(db, name, replace=replace)
-            other = None if session.own else session
-            model_tables.materialize(db, run.id, name, replace=replace, other=other)
+            model_tables.materialize(db, run.id, name, replace=replace)
             RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
         if not session.own:
             session.run(state_tables.released_sql(run.storage))

@@ -102,8 +102,8 @@ def _called(db: Database, given: Given) -> int | None:
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
         follows = calibrating.planned(db, given, rows, whole if asked.interval else None)
+        kept_back = follows.seconds if follows is not None and asked.interval and not follows.too_long else 0.0
         if seconds is not None and asked.interval:
-            kept_back = 0.0 if follows is None or follows.too_long else follows.seconds
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
@@ -118,7 +118,7 @@ def _called(db: Database, given: Given) -> int | None:
         raise
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run, rows, preparing, began_at)
-        _tell_of_time_left(db, run, whole, time.monotonic() - begun)
+        _tell_of_time_left(db, run, whole - kept_back, time.monotonic() - begun)
     if follows is not None:
         deadline = None if whole is None or not asked.interval else begun + whole
         calibrating.calibrate(db, output, follows, deadline)
@@ -402,7 +402,10 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
 
 
 def _tell_of_time_left(db: Database, run: int, whole: float, elapsed: float) -> None:
-    """Say why a search ended before its budget did, and how to use the rest."""
+    """Say why a search ended before its budget did, and how to use the rest.
+
+    ``whole``: the seconds of the budget, without those that are kept back for what follows.
+    """
     if whole - elapsed < max(LEAST_LEFT, LEAST_SHARE_LEFT * whole):
         return
     tried = db.value(

@@ -10,7 +10,9 @@ from typing import Any
 
 from cerebro_db.core.errors import CannotConnect, TrainerFailed
 
-INSTALLATION = Path(__file__).resolve().parents[2]  # where `make install` put cerebro_plpy and cerebro_db
+from . import nursery_place
+
+INSTALLATION = Path(nursery_place.INSTALLATION)  # where `make install` put cerebro_plpy and cerebro_db
 
 
 def installation() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Which trainer may outlive its session, and which session may have it then.
 
-A trainer is kept that has predicted with one model for one role, and has done nothing else.  The next session has to
-want the very same: the same role of the same database, the same settings, limits, preparation and architecture, and the
-same rows with weights.  Their key says so; the nursery compares keys.
+A trainer is kept if it has predicted with one model for one role and has done nothing else.  The next session gets it
+only if all of this is equal: the role, the database, the settings, the limits, the preparation, the architecture, and
+the version of the weights.  A hash of all that is the key, and the nursery compares keys.
 """
 
 from __future__ import annotations

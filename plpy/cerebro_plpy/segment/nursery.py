@@ -15,6 +15,8 @@ from pathlib import Path
 from cerebro_db.core.engines import default_among
 from cerebro_db.core.errors import CerebroError, TrainerFailed, Unsupported
 from cerebro_db.core.nursery import (
+    BUSY,
+    RESTS,
     STREAMS,
     Ask,
     Dismiss,
@@ -112,7 +114,7 @@ class Child:
         """
         mark = os.memfd_create("cerebro-trainer", os.MFD_CLOEXEC)
         try:
-            left = memoryview(b"\0" + recipe.encode())
+            left = memoryview(BUSY + recipe.encode())
             while left:
                 left = left[os.write(mark, left) :]
             with contextlib.suppress(Gone):  # later orders will find out
@@ -128,7 +130,7 @@ class Child:
 
     def mark(self, *, rests: bool) -> None:
         if self._mark >= 0:
-            os.pwrite(self._mark, b"\1" if rests else b"\0", 0)
+            os.pwrite(self._mark, RESTS if rests else BUSY, 0)
 
     @property
     def known_pid(self) -> int | None:

@@ -44,7 +44,7 @@ def version(seen: list[str]) -> str:
 
 
 def start_of(pid: int) -> str:
-    """When a process started, in clock ticks since boot."""
+    """When a process started, in clock ticks since boot; OSError if that cannot be read."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[19].decode()
 

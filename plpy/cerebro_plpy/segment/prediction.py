@@ -24,6 +24,7 @@ Answer = tuple[int, Optional[int], Optional[bytes], bytes]
 Output = tuple[PredictedOutput, bytes]  # what a trainer says of an output, and its numbers
 
 FEW_BYTES = 64 << 10  # of rows; more of them travel sooner through files
+FEW_ROWS = 50  # a frame has room for the answers of so many rows; more rows can have answers of 100 MB
 
 
 class SegmentPrediction:
@@ -43,7 +44,7 @@ class SegmentPrediction:
     ) -> None:
         """``state``: the order's, with its path; ``obey``: has the trainer predict.
 
-        ``obey_more``: the same for a few rows more, or None if the trainer does not hold the weights.
+        ``obey_more``: has the trainer predict a few rows with the weights that it holds; None if it holds none.
         ``is_sure``: whether the trainer cannot end its rest just now; ``renew``: have another trainer in the place of
         one that may have ended while it rested, and say whether there is one.
         """
@@ -69,11 +70,12 @@ class SegmentPrediction:
         if not self._is_sure():
             self._renew()
         try:
-            outputs = self._predicted(rows, variables, rest)
-        except TrainerFailed:
-            if not self._renew():
-                raise
-            outputs = self._predicted(rows, variables, rest)
+            try:
+                outputs = self._predicted(rows, variables, rest)
+            except TrainerFailed:
+                if not self._renew():
+                    raise
+                outputs = self._predicted(rows, variables, rest)
         except BadData as error:
             error.message = f"prediction: {error.message}"
             raise
@@ -82,7 +84,7 @@ class SegmentPrediction:
         ]
 
     def _predicted(self, rows: int, variables: list[bytes | None], rest: int | None) -> list[Output]:
-        if sum(len(payload or b"") for payload in variables) <= FEW_BYTES:
+        if rows <= FEW_ROWS and sum(len(payload or b"") for payload in variables) <= FEW_BYTES:
             values = [b2a_base64(payload or b"", newline=False).decode() for payload in variables]
             more = self._obey_more(PredictMore(rows, values, rest))
             if more is not None:

@@ -10,7 +10,7 @@ from cerebro_db.core import scratch_names, shared_memory
 from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
 
 from ..platform import machine
-from .nursery_place import SCRATCH
+from .nursery_place import SCRATCH, start_of
 
 RESERVE = 64 << 20  # bytes that rows and states leave free
 ENOUGH_SHARED_MEMORY = 4 << 30  # bytes
@@ -89,7 +89,7 @@ def place_of(folder: Path) -> str:
 def has_ended(pid: int, start: str) -> bool:
     """Whether a process that started then is gone.  When in doubt (no descriptor is free), it is not."""
     try:
-        return _start(pid) != start
+        return start_of(pid) != start
     except (FileNotFoundError, ProcessLookupError):
         return True
     except OSError:
@@ -99,13 +99,9 @@ def has_ended(pid: int, start: str) -> bool:
 def process_start(pid: int) -> str:
     """The time when a process started, in clock ticks since boot: it tells processes with the same number apart."""
     try:
-        return _start(pid)
+        return start_of(pid)
     except OSError:
         return ""
-
-
-def _start(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
 
 
 def require_disk(folder: Path, size: int, held: int = 0) -> None:

@@ -69,8 +69,8 @@ class TrainerProcess:
     ) -> None:
         """Start the process.  It imports the framework meanwhile, and the first order waits for the rest of that.
 
-        ``keep``: a trainer that another session has left, and that holds the weights of the prediction ``keeps``, will
-        do as well; and so this one is kept after this session if it does nothing but predict with them.
+        ``keep``: use a kept trainer with this key if there is one; it holds the weights of the prediction ``keeps``.  A
+        new trainer is kept after this session if it does nothing but predict with these weights.
         """
         self._listen, self._report = listen, report
         self._hang_after = settings.hang_after

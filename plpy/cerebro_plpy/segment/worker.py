@@ -404,9 +404,10 @@ class Segment:
                 return True
             self._forget_trainers()
             self.received.clear()
-            prediction.send_weights()
+            first = self.running()  # before the weights are sent: a kept trainer takes no folder with files
+            if not first.holds(order):
+                prediction.send_weights()
             prediction.state = self.received.filled(order.state)
-            first = self.running()
             return True
 
         functions = filling.functions_of(Database(self.plpy), order)

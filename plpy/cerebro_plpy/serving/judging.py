@@ -42,7 +42,7 @@ class JudgingArguments:
     wanted: str | None
     configuration: int | None
     bins: int | None
-    coverage: float | None = None  # these three are checked here, so that an error names the function that was called
+    coverage: float | None = None  # as in cerebro.predict
     calibrated: bool | None = False
     thresholds: bool | None = False
 
@@ -58,6 +58,7 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         db, given.model_table, given.query, given.target, given.configuration
     )
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
+    # For its errors alone: those of cerebro.predict, which applies them, would name cerebro.predict.
     calibrations.applied(db, read_model(db, given.model_table or "", given.configuration), wanted)
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"

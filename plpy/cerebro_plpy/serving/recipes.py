@@ -60,7 +60,8 @@ class RowRecipe:
                 "outputs": reading.outputs,
             }
         )
-        return (resident.key(role, database, self.given), text) if len(text) <= LONGEST else ("", "")
+        schemas = db.value(sql("SELECT pg_catalog.array_to_json(pg_catalog.current_schemas(false))::pg_catalog.text"))
+        return (resident.key(role, database, schemas, self.given), text) if len(text) <= LONGEST else ("", "")
 
     def _has_types_of_the_server(self, db: Database) -> bool:
         """Whether all casts in the preparation are to types that the server's own installation has made."""

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 GREENPLUMS_FILE = "internal.auto.conf"  # as in database/cancellation.py
 LONGEST_QUERY = 100_000  # characters
 LONGEST_RECIPE = 8 << 20  # bytes
-FEW_BYTES = 64 << 10  # of rows
+FEW_ROWS, FEW_BYTES = 50, 64 << 10  # as in segment/prediction.py
 WELCOMES_WITHIN = 0.5  # seconds
 MOST_PLANS = 50  # each model has a statement of its own
 LISTEN_EVERY = 100  # milliseconds
 ANSWERS_WITHIN = 60  # seconds; then the call goes on with a trainer that is looked after
 LARGEST_ANSWER = 64 << 20  # bytes, as in cerebro_db/core/frames.py
-RESTS, BUSY = b"\1", b"\0"  # as in cerebro_db/nn/kept_trainers.py
+RESTS, BUSY = b"\1", b"\0"  # as in cerebro_db/core/nursery.py
 DESCRIPTOR = 4  # bytes
 CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 HEADER = 4  # bytes before a frame: its length
@@ -49,7 +49,8 @@ FACTS = (
     " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
     # No column of this name before ALTER EXTENSION.
     " COALESCE(pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
-    " AS predictors"
+    " AS predictors,"
+    " pg_catalog.array_to_json(pg_catalog.current_schemas(false))::pg_catalog.text AS schemas"
     " FROM cerebro._own_limits l"
 )
 LIMITS = ("trainer_mb", "seconds", "predictors")
@@ -62,7 +63,7 @@ busy = False  # its rows are being read: the query may call functions of ours
 class HandedOver:
     """A query that has begun: the name of its cursor, its first chunk of rows, and the mark of the model."""
 
-    def __init__(self, cursor: str, first: dict[str, Any] | None, mark: str) -> None:
+    def __init__(self, cursor: str, first: dict[str, Any], mark: str) -> None:
         self.cursor, self.first, self.mark = cursor, first, mark
 
 
@@ -95,11 +96,10 @@ def _may_be_resident(given: tuple[Any, ...]) -> bool:
     return (here is None or here.is_unused()) and not os.path.exists(GREENPLUMS_FILE)
 
 
-def key(role: int, database: int, given: tuple[Any, ...]) -> str:
-    """Equal for calls that one recipe serves: all but the query is the same."""
-    return nursery_place.digest(
-        json.dumps([__version__, nursery_place.server_started(), role, database, given[0], *given[2:]])
-    )
+def key(role: int, database: int, schemas: str, given: tuple[Any, ...]) -> str:
+    """Equal for calls that one recipe serves: all but the query is the same, and names have the same meaning."""
+    made_of = [__version__, nursery_place.server_started(), role, database, schemas, given[0], *given[2:]]
+    return nursery_place.digest(json.dumps(made_of))
 
 
 def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOver | None:
@@ -107,7 +107,7 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     global _mine, busy
     (facts,) = _run(plpy, FACTS)
     try:
-        wanted = key(facts["role"], facts["database"], given)
+        wanted = key(facts["role"], facts["database"], facts["schemas"], given)
     except OSError:
         return None
     if _mine is not None and not _mine.rests():
@@ -121,7 +121,7 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     if not mine.rests():
         let_go(end=True)
         return None
-    recipe, query = mine.recipe, given[1]
+    recipe, query = mine.recipe, given[1].rstrip(" \t\r\n;")  # as relations.of_query
     if any(recipe[name] != facts[name] for name in LIMITS):
         let_go(end=True)  # the limits have changed
         return None
@@ -147,16 +147,19 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
         found = plpy.execute(f'FETCH 1 FROM "{cursor}"')
     finally:
         busy = False
-    first = found[0] if len(found) else None
-    chosen = None if first is None else _key_of(recipe, first)
-    if first is None or chosen is None:
-        return HandedOver(cursor, first, recipe["mark"])
-    answers = mine.predict(plpy, first["rows"], first["variables"], facts["seconds"])
-    if answers is None:
-        let_go(end=True)
-        return HandedOver(cursor, first, recipe["mark"])
+    rows: list[dict[str, Any]] = []
+    if len(found):
+        first = found[0]
+        chosen = _key_of(recipe, first)
+        if chosen is None:
+            return HandedOver(cursor, first, recipe["mark"])
+        answers = mine.predict(plpy, first["rows"], first["variables"], facts["seconds"])
+        if answers is None:
+            let_go(end=True)
+            return HandedOver(cursor, first, recipe["mark"])
+        rows = [{"ids": chosen, "outputs": recipe["outputs"], "answers": answers}]
     plpy.execute(_planned(plpy, "SELECT cerebro._close_cursor($1)", ["text"]), [cursor])
-    return [{"ids": chosen, "outputs": recipe["outputs"], "answers": answers}]
+    return rows
 
 
 def _key_of(recipe: dict[str, Any], chunk: dict[str, Any]) -> list[str] | None:
@@ -166,6 +169,7 @@ def _key_of(recipe: dict[str, Any], chunk: dict[str, Any]) -> list[str] | None:
     if (
         chunk["rows"] >= recipe["chunk"]
         or any(chunk[name] for name in odd)
+        or chunk["rows"] > FEW_ROWS
         or any(payload is None for payload in chunk["variables"])
         or sum(map(len, chunk["variables"])) > FEW_BYTES
         or None in ids

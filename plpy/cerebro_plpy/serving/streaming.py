@@ -58,7 +58,7 @@ class PredictRowsArguments:
 def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers.
 
-    ``begun``: the query, which has begun already.
+    ``begun``: a query that resident.py has begun; its cursor is open.
     """
     given = PredictRowsArguments(*arguments)
     query, key = given.query, given.key
@@ -86,7 +86,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
         reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
     begin = trainers.begin_of(db, model, reading.order)
     recipe = None
-    if known is not None and reading in model.remembered.values():
+    if known is not None and asked in model.remembered:
         recipe = RowRecipe(arguments, known, source, reading).written
     with (
         trainers.own_segment(db, chosen, begin, recipe) as (mine, seconds),
@@ -188,7 +188,7 @@ def chunks(
 ) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
     cursor = db.cursor(reading.query(source)) if begun is None else db.opened_cursor(begun.cursor)
-    first: Any = [begun.first] if begun is not None and begun.first is not None else []
+    first: Any = [] if begun is None else [begun.first]
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
     mine, chunk = -1, {"rows": reading.chunk}
     while chunk["rows"] == reading.chunk and (batch := first or cursor.fetch(1)):

@@ -68,9 +68,9 @@ def prediction_order(
 def own_segment(
     db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: WriteRecipe | None = None
 ) -> Iterator[tuple[Segment, int]]:
-    """The caller's session as a segment, whose trainer starts while the caller does something else.
+    """The caller's session as a segment, and the seconds for which its trainer rests after the call.
 
-    Also for how many seconds the trainer will rest after the call.
+    The trainer starts while the caller does something else.
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.  ``begin``: a
     trainer that another session of the user has left, and that has the weights of this prediction, will do as well.

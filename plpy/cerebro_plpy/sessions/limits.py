@@ -104,22 +104,26 @@ def require_states(figures: Figures, wanted: int, stored: int) -> None:
 
 
 def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> None:
-    """End kept teams and predictors of all users if so many connections, or new trainers, would not find room."""
+    """End kept teams of all users if so many connections, or new trainers, would not find room.
 
-    def short() -> bool:
+    Resident predictors end only if memory is short: they have no connection.
+    """
+
+    def short_of() -> tuple[bool, bool]:
+        """Whether connections are short, and whether memory is."""
         # Without this PostgreSQL shows who was connected when this transaction looked first.
         ask(sql("SELECT pg_catalog.pg_stat_clear_snapshot()"))
         allowed, used = answered(ask)["connections"]
         free = machine.memory_available()
-        return used + connections > allowed or (
-            free is not None and trainers > 0 and free < machine.memory_of_trainers(trainers)
-        )
+        memory = free is not None and trainers > 0 and free < machine.memory_of_trainers(trainers)
+        return used + connections > allowed, memory
 
-    if not short():
+    connections_short, memory_short = short_of()
+    if not connections_short and not memory_short:
         return
-    kept = trainers > 0 and nursery.dismiss(listen)
+    kept = memory_short and nursery.dismiss(listen)
     if ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0] or kept:
         deadline = time.monotonic() + LEAVE_WITHIN
-        while short() and time.monotonic() < deadline:
+        while any(short_of()) and time.monotonic() < deadline:
             listen()
             time.sleep(LISTEN_EVERY)

@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from statistics import median
 
 from tests.bench.rivals.common import task
 from tests.bench.rivals.http_server import WITHIN, ask
-from tests.bench.sessions import ROWS, SESSIONS, in_turn
+from tests.bench.sessions import ROWS, SESSIONS, at_once
 
 
 def main() -> None:
@@ -53,12 +52,7 @@ def main() -> None:
         ask(port, rows[0])  # waits until the server has loaded the model, or fails when it has ended
         ready = time.time()
         for sessions in SESSIONS:
-            began = time.monotonic()
-            milliseconds = in_turn(sessions, len(rows), make)
-            found[sessions] = {
-                "median": median(milliseconds),
-                "per_second": len(milliseconds) / (time.monotonic() - began),
-            }
+            found[sessions] = at_once(sessions, len(rows), make)
     finally:
         server.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -675,10 +675,37 @@ def test_rows_of_few_kinds_are_all_counted(large: Lab) -> None:
     assert became["a"]["parameters"]["deviation"] == pytest.approx(squares.std(), rel=1e-4)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_many_rows_of_one_kind_are_all_counted(large: Lab, share: float) -> None:
+    """Beside others that are all different.  They have one hash, and would be in the sample all or not at all."""
+    large("DROP TABLE IF EXISTS crowded, crowded_packed, crowded_packed_summary")
+    large(
+        f"CREATE TABLE crowded AS SELECT CASE WHEN i <= {share} * {MANY} THEN 1e6 ELSE i + random() END AS a,"
+        f" CASE WHEN i <= {share} * {MANY} THEN 0 ELSE i % 2 END AS y FROM generate_series(1, {MANY}) i"
+    )
+    packed(large, "crowded_packed", "y", "crowded", validation=0, seed=1, segments=2)
+    became = columns_of(large, "crowded_packed")["a"]["parameters"]
+    values = np.array([float(value) for (value,) in large("SELECT a::float8 FROM crowded")])
+    if became["transform"] == "standard":
+        assert became["mean"] == pytest.approx(values.mean(), rel=1e-3)
+    assert became["fill"] == pytest.approx(np.median(values), rel=0.02)
+
+
+def test_rows_whose_unique_key_is_null_are_mixed(lab: Lab) -> None:
+    lab("CREATE TABLE guests (email text UNIQUE, x integer, y integer)")
+    lab("INSERT INTO guests SELECT NULL, i, i % 2 FROM generate_series(1, 2000) i")
+    lab("SELECT cerebro.pack('guests', 'guests_packed', 'y', inputs => 'x', validation => 0.2, seed => 1)")
+    ((rows,),) = lab("SELECT rows FROM guests_packed_validation_summary")
+    assert 250 < rows < 550, "not all or none of them"
+
+
 def test_a_sample_is_the_same_in_a_copy_of_the_rows(large: Lab) -> None:
     if large.greenplum:
         pytest.skip("rows have no order there, and are not copied")
-    large("CREATE TABLE keyless AS SELECT * FROM sampled; CREATE VIEW keyless_view AS SELECT * FROM keyless")
+    large(
+        "CREATE TABLE keyless AS SELECT wave, drawn, kind, y FROM sampled;"  # it has too few columns to be copied
+        " CREATE VIEW keyless_view AS SELECT * FROM keyless"
+    )
     for name, source in (("kept", "keyless"), ("seen", "keyless_view")):
         packed(large, f"{name}_packed", "y", source, seed=1, segments=2)
     for part in ("", "_validation"):

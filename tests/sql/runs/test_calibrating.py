@@ -92,7 +92,7 @@ def test_a_model_that_cannot_be_calibrated(houses: Lab) -> None:
 def test_a_budget_without_time_for_it(houses: Lab) -> None:
     number = train(houses, "hasty", "price", budget="2 seconds")
     assert houses.status(number) == "finished"
-    assert any(line.startswith(f"{NOT_DONE}, because the budget has no time") for line in houses.told())
+    assert any(line.startswith(f"{NOT_DONE}, because that could take 1 s of the budget") for line in houses.told())
     assert not calibrated(houses, "hasty")
 
 

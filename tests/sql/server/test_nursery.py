@@ -33,8 +33,8 @@ from cerebro_db.core.protocol import Describe, Rest, StartEngine, TrainerSetting
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster
+from cerebro_db.nn import kept_trainers, processes, templates
 from cerebro_db.nn import nursery as process
-from cerebro_db.nn import processes, templates
 from cerebro_db.nn.processes import born
 from cerebro_plpy.segment import installation, nursery, nursery_process, trainer
 from cerebro_plpy.segment.scratch import remove_leftovers
@@ -471,6 +471,37 @@ def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
         eventually(lambda: list((server / "two").glob("kept-*")), 30, "the second one is kept")
     eventually(lambda: not Path(f"/proc/{pid}/exe").exists(), 30, "it has ended")
     eventually(lambda: not [one for one in (server / "one").glob("kept-*") if one.is_dir()], 30, "its folder is gone")
+
+
+def test_kept_trainers_give_way_to_others(server: Path) -> None:
+    assert not nursery.dismiss(no_cancel)
+    child = started(server)
+    pid = ready(child)
+    child.keep(KEEP, "")
+    child.mark(rests=True)
+    child._connection.close()
+    eventually(lambda: kept(server), 30, "it is kept")
+    assert nursery.dismiss(no_cancel)
+    eventually(lambda: not Path(f"/proc/{pid}/exe").exists(), 30, "it has ended")
+    eventually(lambda: not kept(server), 30, "its folder is gone")
+
+
+def test_only_the_oldest_kept_trainer_ends_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(kept_trainers, "kill", ended.append)
+    monkeypatch.setattr(kept_trainers, "available_memory", lambda: kept_trainers.LEAST_MEMORY - 1)
+    here = kept_trainers.KeptTrainers(lambda folders: None)
+    here._kept += [kept_trainers.KeptTrainer(pid, templates.Keeping(KEEP, []), []) for pid in (1, 2)]
+    here.look_after()
+    here.look_after()  # at once: the first one's memory is not free yet
+    assert ended == [1]
+
+
+def test_a_kept_trainer_takes_no_folder_with_files(tmp_path: Path) -> None:
+    (tmp_path / "trainer-jax.log").touch()
+    assert kept_trainers.are_unused([str(tmp_path)])
+    (tmp_path / "state").touch()
+    assert not kept_trainers.are_unused([str(tmp_path)]) and not kept_trainers.are_unused([str(tmp_path / "none")])
 
 
 def test_kept_trainers_end_in_time_and_with_their_nursery(server: Path) -> None:

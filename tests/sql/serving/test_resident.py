@@ -210,6 +210,7 @@ ODD = {
     "no query": ("", "query must not be empty"),
     "a name": ("model", "is the name of a table"),
     "no SQL": ("SELECT SELECT", "syntax error"),
+    "a semicolon": (ROW + " ; ", None),
     "a comment at the end": (ROW + " -- the row", None),
     "a function of ours within": (
         "SELECT 7 AS id, p.probability::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw"
@@ -238,6 +239,45 @@ def test_rows_that_a_recipe_does_not_serve(place: Lab, case: str) -> None:
     with contextlib.closing(connected(place)) as session:
         assert answer(session) == expected
         assert run(session, ASK.format(ROW)) and answer(session) == expected
+
+
+@pytest.mark.parametrize("case", ["a semicolon", "no row", "a comment at the end"])
+def test_rows_that_need_no_imports(place: Lab, case: str) -> None:
+    with contextlib.closing(place.connect()) as session:
+        run(session, ASK.format(ROW))
+    eventually(lambda: kept(place), 30, "the trainer is kept")
+    with contextlib.closing(place.connect()) as session:
+        run(session, ASK.format(ODD[case][0]))
+        run(session, f"DO LANGUAGE plpython3u $$import sys; assert '{IMPORTED}' not in sys.modules$$")
+
+
+def test_schemas_in_which_one_name_means_two_tables(place: Lab) -> None:
+    """Their sessions have predictors of their own, and do not end those of each other."""
+    leave_one(place)
+    place("CREATE SCHEMA elsewhere")
+    for table in ("model", "model_info", "model_summary"):
+        place(f"CREATE TABLE elsewhere.{table} AS TABLE {table}; GRANT SELECT ON elsewhere.{table} TO {READERS[0]}")
+    place(f"GRANT USAGE ON SCHEMA elsewhere TO {READERS[0]}")
+    try:
+        before = kept(place)
+        with contextlib.closing(connected(place)) as session:
+            run(session, "SET search_path = elsewhere, cerebro, public")
+            assert run(session, ASK.format(ROW))
+            assert kept(place) == before
+    finally:
+        place("DROP SCHEMA elsewhere CASCADE")
+
+
+def test_a_model_that_changes_while_a_query_is_handed_over(place: Lab) -> None:
+    leave_one(place)
+    slow = ROWS.format("generate_series(1, 3000)") + ", pg_sleep(2)"
+    with contextlib.closing(connected(place)) as session:
+        changing = threading.Timer(1, lambda: place("UPDATE model_info SET reason = 'changed'"))
+        changing.start()
+        with pytest.raises(psycopg2.Error, match="was changed while the rows were read"):
+            run(session, ASK.format(slow))
+        changing.join()
+        assert len(run(session, ASK.format(ROW))) == 1
 
 
 def test_within_a_transaction_that_changed_the_model(place: Lab) -> None:
@@ -350,7 +390,7 @@ def test_the_role_has_so_many_and_no_more(place: Lab) -> None:
     )
     assert len(kept(place)) == 2
     found = place.value("SELECT found FROM cerebro.doctor() WHERE check_name = 'nursery'")
-    assert "resident predictors without a session: 2 (" in found
+    assert "resident predictors without a session: 2" in found
     place("SELECT cerebro.set_limits(NULL, max_predictors => 0)")
     with contextlib.closing(connected(place)) as session:  # another limit: the predictor that it meets ends
         assert run(session, ASK.format(ROW)) == answers[0]

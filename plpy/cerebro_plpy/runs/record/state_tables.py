@@ -183,11 +183,6 @@ def replica_table_name(storage: str, model: int, replica: int) -> Name:
     return Name(STATE_SCHEMA, f"{storage}_{model}_replica_{replica}")
 
 
-def unfinished_models_name(storage: str) -> Name:
-    """The model table of a run before it has its name."""
-    return Name(STATE_SCHEMA, f"{storage}_models")
-
-
 def own_table_of(run: Run, model: Model, hop: int) -> Sql:
     """The table that stores the large state of a model, or of its replica, after a hop."""
     if run.is_replica(model, hop):

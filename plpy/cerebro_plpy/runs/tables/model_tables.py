@@ -12,7 +12,7 @@ from typing import Any
 
 from cerebro_db.core import documents, run_options
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.errors import InUse, InvalidArgument, WrongState
+from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS
@@ -25,14 +25,15 @@ from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
 from ... import platform
+from ...data import weights
 from ...data.summary import parsed
 from ...database import relations
 from ...database.access import Database
 from ...database.entry import entry
-from ...sessions.session import Session
-from ..record.log import MODEL_INFO, RunLog, StateOnRecord, as_written
+from ..record import state_tables
+from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
-from . import faces, model_rows
+from . import faces
 
 MOST_NAMED = 10  # configurations in a message
 Values = tuple[str, str, Any]  # name, type and value of a column
@@ -78,13 +79,11 @@ def materialize(
     replace: bool,
     which: str | None = None,
     fold: int | None = None,
-    other: Session | None = None,
 ) -> None:
     """Make the tables, in the form of the face that began the run.
 
     ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
     ``fold``: the models of this fold.  None: the models on all rows.
-    ``other``: another session of the caller's, which may help.
     """
     run = db.one(
         sql(
@@ -130,7 +129,7 @@ def materialize(
         outputs = [variable.name for variable in layout.outputs]
         summary = PackedSummary.read(documents.decoded(run["packed_summary"], where), outputs, where)
         made = MadeTables(name, run, layout, summary, states, which, fold, replace)
-        model_rows.make(db, name, run, states, other)
+        _make_models(db, made)
         _make_info(db, made)
         _make_summary(db, made)
         dress = faces.dress_of(run["options"])
@@ -163,6 +162,61 @@ def _configurations(keys: list[int]) -> str:
     named = ", ".join(map(str, sorted(keys)[:MOST_NAMED]))
     others = f" and {len(keys) - MOST_NAMED} others" if len(keys) > MOST_NAMED else ""
     return f"{'configuration' if len(keys) == 1 else 'configurations'} {named}{others}"
+
+
+def _make_models(db: Database, made: MadeTables) -> None:
+    name, run, here = made.name, made.run, platform.of(db)
+    db.execute(
+        sql(
+            "CREATE TABLE {name} (configuration integer, weights bytea, architecture json, __dist_key__ integer)"
+            " {distributed_by}",
+            name=name.sql,
+            distributed_by=here.distributed_by("__dist_key__"),
+        )
+    )
+    db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
+    chunks, changed = None, []
+    for state in made.states:
+        where = (run["storage"], state.model, state.hop, state.which, state.state_bytes)
+        dist_key = int(run["dist_keys"][state.segment])
+        rows = sql("{rows} AND __dist_key__ = {dist_key}", rows=state_tables.rows_of_state(*where), dist_key=dist_key)
+        if not weights.has_checksum(db, rows, state.state_sha256):
+            changed.append(state.key)
+            names = " or ".join(name.quoted for name in state_tables.tables_of_state(*where))
+            db.warning(
+                f"configuration {state.key} is left out: its state is not the one that was committed",
+                hint=f"Rows of {names} were changed or deleted by hand.",
+            )
+            continue
+        first, size = state.weights_offset, state.weights_bytes
+        if size > weights.LARGEST_VALUE:
+            if chunks is None:
+                chunks = name.suffixed("_weights")
+                db.execute(
+                    sql(
+                        "CREATE TABLE {chunks} (configuration integer, start bigint, payload bytea,"
+                        " __dist_key__ integer) WITH ({whole_pages}) {distributed_by}",
+                        chunks=chunks.sql,
+                        whole_pages=state_tables.WHOLE_PAGES,
+                        distributed_by=here.distributed_by("__dist_key__"),
+                    )
+                )
+                db.execute(sql("ALTER TABLE {chunks} ALTER COLUMN payload SET STORAGE EXTERNAL", chunks=chunks.sql))
+            cut = weights.chunks_sql(state.key, rows, first, size)
+            db.execute(sql("INSERT INTO {chunks} {cut}", chunks=chunks.sql, cut=cut))
+        values = weights.value_queries(rows, first, size) if size <= weights.LARGEST_VALUE else ()
+        for query in (*values, sql("SELECT NULL::bytea AS value, {dist_key} AS __dist_key__", dist_key=dist_key)):
+            # The value is in FROM and not in a sub-select of its own, whose result PostgreSQL would copy.
+            insert = sql(
+                "INSERT INTO {name} SELECT $1, value, ({architecture}), __dist_key__ FROM ({query}) w",
+                name=name.sql,
+                architecture=ARCHITECTURE,
+                query=query,
+            )
+            if db.execute(insert, ("integer", "bigint"), state.key, run["run"]):
+                break
+    if len(changed) == len(made.states):
+        raise CorruptState(f"the states of run {run['run']} are not those that were committed")
 
 
 def _make_info(db: Database, made: MadeTables) -> None:

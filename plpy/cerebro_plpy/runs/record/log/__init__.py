@@ -22,17 +22,17 @@ from .known import Known
 from .past import earlier_configurations, earlier_runs
 from .plan import PlanLog
 from .states import EarlierModel, StateOnRecord, States
-from .tables import EVALUATED, MODEL_INFO, SELECTION_ROWS, architecture_of
+from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO, SELECTION_ROWS
 from .units import UnitLog
 
 __all__ = [
+    "ARCHITECTURE",
     "EVALUATED",
     "MODEL_INFO",
     "SELECTION_ROWS",
     "EarlierModel",
     "RunLog",
     "StateOnRecord",
-    "architecture_of",
     "as_written",
     "earlier_configurations",
     "earlier_runs",

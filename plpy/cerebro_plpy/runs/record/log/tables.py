@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.sql import Sql, literal, sql
+from cerebro_db.core.sql import literal, sql
 
 from .base import ME
 
@@ -74,14 +74,8 @@ HAVING sum(e.rows) >= (SELECT r.rows_per_epoch FROM cerebro.run r WHERE r.run = 
     me=ME,
     training=literal(DataSetName.TRAINING.value),
 )
-
-
-def architecture_of(run: int, key: int) -> Sql:
-    """The architecture of a configuration of the current user's run."""
-    return sql(
-        "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
-        " WHERE run = {run} AND owner = {me} AND configuration = {key}",
-        run=run,
-        me=ME,
-        key=key,
-    )
+ARCHITECTURE = sql(
+    "SELECT architecture FROM cerebro.architecture JOIN cerebro.configuration USING (run, owner, model_id)"
+    " WHERE run = $2 AND owner = {me} AND configuration = $1",
+    me=ME,
+)
