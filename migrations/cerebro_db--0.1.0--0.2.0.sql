@@ -40,4 +40,6 @@ $$;
 
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 
+@schema/75_registry.sql@
+
 @api@

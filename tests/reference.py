@@ -41,6 +41,13 @@ VIEWS = {
     "Models": ["models", "leaderboard", "cross_validation", "learning_curve", "metrics"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
+    "Registry": [
+        "registered_models",
+        "registered_versions",
+        "registered_aliases",
+        "registered_rights",
+        "registry_history",
+    ],
     "Server": ["limits", "custom_functions", "architectures"],
 }
 FUNCTIONS = {
@@ -86,6 +93,7 @@ FUNCTIONS = {
         "residuals",
         "importance",
     ],
+    "Registry": ["register", "registered_table", "set_alias", "roll_back", "unregister", "share", "unshare"],
     "Custom losses and metrics": [
         "add_custom_function",
         "drop_custom_function",

@@ -56,7 +56,12 @@ class StoredModel:
 
 
 def read(database: RunsStatements, model_table: str, configuration: int | None) -> StoredModel:
-    """The model of this configuration. Without a number, the best one by the run's objective."""
+    """The model of this configuration. Without a number, the best one by the run's objective.
+
+    ``model_table``: the name of a table, or of a registered model, such as churn@production.
+    """
+    if "@" in model_table and '"' not in model_table:
+        model_table = database.rows("SELECT cerebro.registered_table(%s)", (model_table,))[0][0]
     try:
         table = Name.parse(model_table, "model table")
         weights_table, summary_table = table.suffixed("_weights"), table.suffixed("_summary")

@@ -24,6 +24,7 @@ SETTINGS = ("keep_ready", "keep_compiled", "confine")  # of install.json; docs/i
 HEADER = '\\echo Use "CREATE EXTENSION {} CASCADE" to load this file. \\quit\n'
 MARK = re.compile(r"^([ \t]*)@cerebro@[ \t]*$", re.MULTILINE)
 API_MARK = re.compile(r"^@api@[ \t]*$", re.MULTILINE)
+PIECE_MARK = re.compile(r"^@(schema/[0-9][\w]*\.sql)@[ \t]*$", re.MULTILINE)
 SCHEMA = re.compile(r"^schema\s*=.*$", re.MULTILINE)
 
 
@@ -151,11 +152,15 @@ def replaceable(sources: Sources, of: Extension = MAIN) -> str:
 
 
 def upgrade_script(sources: Sources, upgrade: Path, of: Extension = MAIN) -> str:
-    """A migration, with the replaceable pieces in place of its line ``@api@``. The marks ``@cerebro@`` stay."""
+    """A migration, with the replaceable pieces in place of its line ``@api@``. The marks ``@cerebro@`` stay.
+
+    A line ``@schema/75_registry.sql@`` stands for that piece, whose objects the older version does not have.
+    """
     text = upgrade.read_text(encoding="utf-8")
-    if API_MARK.search(text) and not upgrade.name.endswith(f"--{sources.version}.sql"):
+    if (API_MARK.search(text) or PIECE_MARK.search(text)) and not upgrade.name.endswith(f"--{sources.version}.sql"):
         # The pieces are those of the current version: they may need tables that the older version does not have.
         raise ValueError(f"{upgrade.name} has a line @api@, but does not lead to version {sources.version}")
+    text = PIECE_MARK.sub(lambda found: (sources.root / "sql" / found.group(1)).read_text(encoding="utf-8"), text)
     return API_MARK.sub(lambda _: replaceable(sources, of), text)
 
 

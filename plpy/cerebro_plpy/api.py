@@ -40,6 +40,10 @@ FUNCTIONS = {
     "madlib.splitting": ("train_test_split",),
     "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
     "platform.machine": ("gpus_here",),
+    "registry.aliases": ("roll_back", "set_alias", "unregister"),
+    "registry.references": ("registered_table",),
+    "registry.rights": ("share", "unshare"),
+    "registry.steps": ("run_step",),
     "runs.elsewhere": ("elsewhere",),
     "runs.fit": ("drive", "resume"),
     "runs.lifecycle": ("cancel", "to_forget", "wait"),
@@ -54,6 +58,7 @@ FUNCTIONS = {
     "serving.judging": ("judging",),
     "serving.models": ("drop_model",),
     "serving.predictor": ("create_predictor",),
+    "serving.registering": ("register",),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }

@@ -34,6 +34,7 @@ BEGIN
                                    WHERE a.attrelid = m.oid AND a.attname = ANY (f.required) AND NOT a.attisdropped)
               JOIN pg_namespace n ON n.oid = m.relnamespace
              WHERE m.relkind = 'r' AND (m.relpersistence <> 't' OR n.oid = pg_my_temp_schema())
+               AND n.nspname <> 'cerebro_registry'  -- cerebro.registered_versions has these
                AND has_table_privilege(m.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
              ORDER BY m.oid, f.number
         ), beside AS (

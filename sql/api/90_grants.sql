@@ -23,6 +23,15 @@ GRANT SELECT
    TO cerebro_user, cerebro_monitor;
 GRANT SELECT ON cerebro._own_limits, cerebro.limits, cerebro.architectures TO cerebro_user;
 
+-- The registry's own role writes its history, and nobody updates it: UPDATE on the names alone allows to lock a row.
+GRANT USAGE ON SCHEMA cerebro TO cerebro_registry;
+GRANT SELECT, INSERT, UPDATE (name) ON cerebro.registered_model TO cerebro_registry;
+GRANT SELECT, INSERT ON cerebro.registry_event TO cerebro_registry;
+GRANT USAGE ON SEQUENCE cerebro.registry_event_id TO cerebro_registry;
+GRANT SELECT ON cerebro._my_registered, cerebro.registered_models, cerebro.registered_versions, cerebro.registered_aliases,
+      cerebro.registered_rights, cerebro.registry_history
+   TO cerebro_user;
+
 -- Administrators register functions and set limits. The database fills in registered_by, registered_at, set_by and
 -- set_at, so these columns are not granted.
 GRANT INSERT (name, version, kind, source, sha256, description) ON cerebro.custom_function TO cerebro_admin;
@@ -38,6 +47,7 @@ REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), ce
   FROM cerebro_user;
 GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
 GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models(), cerebro._code_folder() TO cerebro_monitor;
+GRANT EXECUTE ON FUNCTION cerebro._code_folder() TO cerebro_registry;
 REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                        cerebro._forget(bigint, name),
                        cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer)

@@ -90,6 +90,11 @@ def _info(db: Database, model: TrainedModel) -> Relation:
 
     A superuser must not write into a table of another user, whose triggers would run with the superuser's rights.
     """
+    if model.is_registered:
+        raise WrongState(
+            "a registered version never changes.",
+            hint="Calibrate the model table that it was made from, and register it as a new version.",
+        )
     info = relations.find(db, model.table.name.suffixed("_info"))
     if info is None or not model.named.has_key or "parameters" not in relations.columns(db, info):
         raise Unsupported(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import DependentObjects, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.errors import DependentObjects, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.sql import joined, sql
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
+from ..registry import references
 from .trained import require_trained
 
 CHUNKS = {"start", "payload"}  # columns of the table of weights that are too large for one value
@@ -16,6 +17,10 @@ CHUNKS = {"start", "payload"}  # columns of the table of weights that are too la
 
 @entry
 def drop_model(db: Database, model_table: str | None) -> None:
+    if references.is_reference(model_table):
+        raise InvalidArgument(
+            f"'{model_table}' is a registered model.", hint="cerebro.unregister() removes a version from the registry."
+        )
     tables = _tables(db, relations.existing(db, model_table, argument="model_table"))
     for table in tables:
         _require_droppable(db, table)

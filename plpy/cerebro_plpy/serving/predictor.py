@@ -12,6 +12,7 @@ from cerebro_db.core.sql_types import SqlType
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
+from ..registry import references
 from . import calibrations
 from .remembered import read_model
 from .trained import TrainedModel
@@ -33,7 +34,8 @@ def create_predictor(
     thresholds: bool | None = False,
 ) -> str:
     """Create the function; return how to call it."""
-    model = read_model(db, model_table or "", configuration)
+    model_table = model_table or ""
+    model = read_model(db, model_table, configuration)
     calibrations.applied(db, model, calibrations.Wanted.of(None, False, thresholds))  # an error if none are kept
     if len(model.layout.outputs) != 1:
         raise Unsupported(
@@ -60,7 +62,7 @@ def create_predictor(
     body = sql(
         "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}){where}",
         returned=returned,
-        table=quoting(model.table.sql),
+        table=literal(model_table.strip()) if references.is_reference(model_table) else quoting(model.table.sql),
         query=quoting(_rows(model.layout, arguments)),
         places=joined(", ", places),
         chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
@@ -72,7 +74,7 @@ def create_predictor(
         sql(
             "COMMENT ON FUNCTION {function} IS {text}",
             function=_signature(function, arguments),
-            text=literal(_comment(model, target.name, pinned)),
+            text=literal(_comment(model, target.name, _which(model, model_table, pinned))),
         )
     )
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
@@ -130,8 +132,13 @@ def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
     return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.length, sizes=sizes)
 
 
-def _comment(model: TrainedModel, target: str, pinned: bool) -> str:
-    which = f"configuration {model.key} of {model.table.name}" if pinned else f"the best model of {model.table.name}"
+def _which(model: TrainedModel, model_table: str, pinned: bool) -> str:
+    if references.is_reference(model_table):
+        return f"the registered model {model_table.strip()}"
+    return f"configuration {model.key} of {model.table.name}" if pinned else f"the best model of {model.table.name}"
+
+
+def _comment(model: TrainedModel, target: str, which: str) -> str:
     windows = model.layout.windows
     rows = "" if windows is None else f" Each argument has the values of {windows.length} rows, in their order."
     return f"Predicts {target} with {which}.{rows} {OURS}"

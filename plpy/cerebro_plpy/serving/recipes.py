@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
-from cerebro_db.core.names import Name
 from cerebro_db.core.protocol import PredictMore
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import sql, sql_of_user, text_of
+from cerebro_db.core.sql import literal, sql, sql_of_user, text_of
 
 from ..database.access import Database
 from ..database.relations import FIRST_OF_USERS, Relation
+from ..registry import references
 from ..segment.keeping import Limits
 from . import resident
 
@@ -43,11 +43,19 @@ class RowRecipe:
         parts = text_of(marked).split(f"({ROWS}\n)")
         if len(parts) != 2 or any(kind >= FIRST_OF_USERS for _, kind in described):
             return "", ""
-        model, reading = self.given[0], self.reading
+        model, reading = self.known.tables[0].name, self.reading
+        question = self.known.question
+        if references.is_reference(self.given[0]):  # another version may have its name by then
+            question = sql(
+                "SELECT CASE WHEN cerebro._registered({reference}) = {table} THEN ({question}) END",
+                reference=literal(self.given[0]),
+                table=literal(model.quoted),
+                question=question,
+            )
         text = json.dumps(
             {
-                "hold": text_of(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(model, "table").sql)),
-                "question": text_of(self.known.question),
+                "hold": text_of(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=model.sql)),
+                "question": text_of(question),
                 "mark": self.known.mark,
                 "columns": described,
                 **limits,

@@ -19,6 +19,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
 from ..definitions import custom_functions
+from ..registry import references
 from . import trained
 from .trained import TrainedModel
 
@@ -40,7 +41,10 @@ _models: dict[Key, Remembered] = {}  # the one that was used last at the end
 
 
 def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
-    """The model with this number in a model table; without a number, the best one."""
+    """The model with this number in a model table; without a number, the best one.
+
+    ``text``: the name of the table, or a reference to a registered model.
+    """
     return read_and_known(db, text, key, twice=False)[0]
 
 
@@ -52,6 +56,8 @@ def read_and_known(
     ``twice``: it is read a second time if it is new here, because only what was read between two equal marks is
     remembered.
     """
+    if references.is_reference(text) and not db.madlib:
+        text = references.table_of(db, text).quoted
     model = _read(db, text, key)
     known = _models.get((text, key))
     if twice and known is not None and known.model is None:
@@ -85,7 +91,7 @@ def _read(db: Database, text: str, key: int | None) -> TrainedModel:
 
 
 def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]) -> bool:
-    if model.chunked is not None or any(table.kind != "r" for table in tables):
+    if any(table.kind != "r" for table in tables) or (model.chunked is not None and not model.is_registered):
         return False
     may = sql("SELECT bool_and(pg_catalog.has_table_privilege(one, 'SELECT')) FROM unnest($1::oid[]) AS one")
     whole = db.value(may, ("bigint[]",), [table.oid for table in tables])

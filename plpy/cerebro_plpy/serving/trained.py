@@ -11,6 +11,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedOb
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
+from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass, field
@@ -23,6 +24,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions import custom_functions
+from ..registry import references, stored
 
 COMPANIONS = ("_info", "_summary", "_weights")
 LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
@@ -43,19 +45,30 @@ class TrainedModel:
     known_version: str | None = None  # of the weights, as they are for sure (remembered.py)
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether it is a version of a registered model, which never changes."""
+        return references.is_registered(self.table)
+
     def weights(self, db: Database) -> Iterator[bytes]:
-        """The weights, piece by piece; Python never holds more than one piece."""
+        """The weights, piece by piece, for who may read them; Python never holds more than one piece."""
         return weights.pieces(db, *self._place())
+
+    def weights_for_trainer(self, db: Database) -> Iterator[bytes]:
+        """As ``weights``, also for who may only use a registered model: they must reach nothing but a trainer."""
+        return stored.pieces(db, self.table) if self.is_registered else self.weights(db)
 
     def version(self, db: Database) -> str | None:
         """Another one whenever the weights have changed; None if that cannot be said."""
         if self.known_version is not None:
             return self.known_version
-        stored = self.chunked or self.table
-        if stored.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
+        if self.is_registered:
+            return f"registered {self.table.oid}"
+        table = self.chunked or self.table
+        if table.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
             return None
         # Who may read only some columns may not read ctid and xmin.
-        if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), stored.oid):
+        if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), table.oid):
             return None
         return weights.version(db, *self._place())
 
@@ -68,7 +81,9 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    table = relations.existing(db, text, argument="model_table", companions=COMPANIONS)
+    # Who may use a registered model may not read its weights.
+    companions = COMPANIONS if Name.parse(text).schema != references.SCHEMA else COMPANIONS[:2]
+    table = relations.existing(db, text, argument="model_table", companions=companions)
     present = relations.columns(db, table)
     named = require_trained(table, present)
     document_columns.require(present, table.text, named.types)
@@ -133,16 +148,16 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
             hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
     chunked = _chunks(db, table, named) if row["large"] else None
-    if row["large"] and (
-        chunked is None
-        or not db.value(
-            sql("SELECT 1 FROM {chunked} WHERE {number} = $1 LIMIT 1", chunked=chunked.sql, number=number),
-            ("integer",),
-            key,
-        )
-    ):
+    if row["large"] and not (references.is_registered(table) or _has_chunks(db, chunked, number, key)):
         raise WrongState(f"model {key} of {table.text} has no weights")
     return _model(db, table, summary, named, key, row, chunked=chunked), [info, summary]
+
+
+def _has_chunks(db: Database, chunked: Relation | None, number: Sql, key: int) -> bool:
+    if chunked is None:
+        return False
+    there = sql("SELECT 1 FROM {chunked} WHERE {number} = $1 LIMIT 1", chunked=chunked.sql, number=number)
+    return bool(db.value(there, ("integer",), key))
 
 
 def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns:

@@ -120,7 +120,7 @@ def predicting(
 
     def send_weights() -> None:
         start = 0
-        for piece in model.weights(db):
+        for piece in model.weights_for_trainer(db):
             mine.receive_state(name, start, piece)
             start += len(piece)
 

@@ -20,13 +20,21 @@ from tests.sql.users import Town, User, equip, fit, town
 
 MATRIX = Path(__file__).with_name("privileges.txt")
 ON_GREENPLUM = Path(__file__).with_name("privileges_greenplum.txt")  # what is there besides
-ROLES = ("public", "cerebro_user", "cerebro_monitor", "cerebro_admin", "cerebro_worker", "cerebro_enrol")
+ROLES = (
+    "public",
+    "cerebro_user",
+    "cerebro_monitor",
+    "cerebro_admin",
+    "cerebro_worker",
+    "cerebro_enrol",
+    "cerebro_registry",
+)
 
 # What each role has in effect, its memberships included.
 EFFECTIVE = """
 WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT 'schema' AS kind, nspname::text AS object, oid, ARRAY['USAGE', 'CREATE'] AS privileges
-      FROM pg_namespace WHERE nspname IN ('cerebro', 'cerebro_state')
+      FROM pg_namespace WHERE nspname IN ('cerebro', 'cerebro_state', 'cerebro_registry')
      UNION ALL
     SELECT 'function', oid::regprocedure::text, oid, ARRAY['EXECUTE']
       FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace

@@ -1,0 +1,101 @@
+"""Aliases: names for a version that move, such as ``production``; and versions that leave the registry."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import InUse, InvalidArgument, NotPermitted, UndefinedObject, WrongState
+
+from ..database.access import Database
+from ..database.entry import entry
+from . import history, references, stored
+from .history import Model
+from .steps import as_registry
+
+
+@entry
+def set_alias(db: Database, model_name: str | None, alias: str | None, version: int | None, reason: str | None) -> None:
+    """Let the alias name this version; without a version, no version."""
+    model, named = _movable(db, model_name, alias)
+
+    def step(registry: Database) -> None:
+        history.lock(registry, model.name)
+        if version is None:
+            _version_of(registry, model, named)
+        else:
+            _require_version(registry, model, version)
+        move(registry, model, named, version, reason)
+
+    as_registry(db, step)
+
+
+@entry
+def roll_back(db: Database, model_name: str | None, alias: str | None, reason: str | None) -> int:
+    """Let the alias name the version that it named before; return its number."""
+    model, named = _movable(db, model_name, alias)
+
+    def step(registry: Database) -> int:
+        history.lock(registry, model.name)
+        now, there = _version_of(registry, model, named), history.versions(registry, model.name)
+        for before in history.earlier(registry, model.name, named):
+            if before != now and before in there:
+                move(registry, model, named, before, reason)
+                return before
+        raise WrongState(
+            f"'{named}' of '{model.name}' has named no other version that is still there.",
+            hint="cerebro.set_alias() lets it name any version.",
+        )
+
+    return as_registry(db, step)
+
+
+@entry
+def unregister(db: Database, model_name: str | None, version: int | None, reason: str | None) -> None:
+    """Remove the tables of a version.  Its number and its history stay."""
+    model = history.known(db, model_name)
+    history.require(model, model.manages, admin=True)
+    if version is None:
+        raise InvalidArgument("version must not be NULL.", hint="It is the number of one version.")
+
+    def step(registry: Database) -> None:
+        history.lock(registry, model.name)
+        _require_version(registry, model, version)
+        named = [alias for alias, its in history.aliases(registry, model.name).items() if its == version]
+        if named:
+            raise InUse(
+                f"version {version} of '{model.name}' stays, because it is {', '.join(named)}.",
+                hint=f"Move the alias first: SELECT cerebro.set_alias('{model.name}', '{named[0]}', …);",
+            )
+        stored.remove(registry, references.table_name(model.name, version))
+        history.write(registry, model.name, "unregistered", by=model.caller, version=version, reason=reason)
+
+    as_registry(db, step)
+
+
+def move(registry: Database, model: Model, alias: str, version: int | None, reason: str | None) -> None:
+    history.write(registry, model.name, "alias", by=model.caller, alias=alias, version=version, reason=reason)
+
+
+def _movable(db: Database, model_name: str | None, alias: str | None) -> tuple[Model, str]:
+    model = history.known(db, model_name)
+    named = references.require_name(alias, "alias", "production")
+    if not model.may_move:
+        raise NotPermitted(
+            f"you may not move the aliases of '{model.name}', which belongs to {model.owner}.",
+            hint=f"The owner can say: SELECT cerebro.share('{model.name}', '{model.caller}', 'alias');",
+        )
+    return model, named
+
+
+def _version_of(registry: Database, model: Model, alias: str) -> int:
+    found = history.aliases(registry, model.name)
+    if alias not in found:
+        listed = f"It has {', '.join(found)}." if found else "It has none. cerebro.set_alias() makes one."
+        raise UndefinedObject(f"the model '{model.name}' has no alias '{alias}'.", hint=listed)
+    return found[alias]
+
+
+def _require_version(registry: Database, model: Model, version: int) -> None:
+    there = history.versions(registry, model.name)
+    if version not in there:
+        raise UndefinedObject(
+            f"the model '{model.name}' has no version {version}.", hint=f"It has {', '.join(map(str, there))}."
+        )

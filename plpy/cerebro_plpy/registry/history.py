@@ -1,0 +1,149 @@
+"""The history of registered models, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.errors import NotPermitted, UndefinedObject
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import sql
+
+from ..database.access import Database
+from . import references
+
+
+@dataclass(frozen=True)
+class Model:
+    """A registered model, and what the caller may do with it."""
+
+    name: str
+    owner: str
+    caller: str
+    owns: bool
+    manages: bool  # unregisters
+    may_move: bool  # its aliases
+
+
+def find(db: Database, name: str | None, argument: str = "model_name") -> Model | None:
+    """The model of this name; None if there is none that the caller may see."""
+    named = references.require_name(name, argument, "churn")
+    row = db.one(
+        sql("SELECT pg_catalog.pg_get_userbyid(owner)::text AS owner, current_user::text AS caller, owns, manages,"
+            " may_move FROM cerebro._my_registered WHERE model = $1"),
+        ("text",),
+        named,
+    )  # fmt: skip
+    return None if row is None else Model(named, **row)
+
+
+def known(db: Database, name: str | None) -> Model:
+    """As ``find``, with an error if there is none."""
+    model = find(db, name)
+    if model is None:
+        raise UndefinedObject(
+            f"there is no registered model '{name}' that you may use.",
+            hint="SELECT * FROM cerebro.registered_versions lists the models; cerebro.register() adds one.",
+        )
+    return model
+
+
+def require(model: Model, may: bool, *, admin: bool) -> None:
+    """An error unless the caller may do it.  ``admin``: an administrator may."""
+    if not may:
+        others = "a member of that role, or cerebro_admin" if admin else "or a member of that role"
+        raise NotPermitted(f"'{model.name}' belongs to {model.owner}.", hint=f"Its owner may do it, {others}.")
+
+
+# -- within a step: the caller's rights to the model were checked ---------------------------------------------
+
+
+def lock(registry: Database, model: str) -> None:
+    """Let nobody else change the model until the transaction ends."""
+    registry.execute(sql("SELECT 1 FROM cerebro.registered_model WHERE name = $1 FOR UPDATE"), ("text",), model)
+
+
+def versions(registry: Database, model: str) -> list[int]:
+    """The versions that are there."""
+    rows = registry.rows(
+        sql(
+            "SELECT version FROM cerebro.registry_event WHERE model = $1 AND event IN ('registered', 'unregistered')"
+            " GROUP BY version HAVING count(*) = 1 ORDER BY version"
+        ),
+        ("text",),
+        model,
+    )
+    return [row["version"] for row in rows]
+
+
+def aliases(registry: Database, model: str) -> dict[str, int]:
+    """The version of each alias."""
+    rows = registry.rows(
+        sql(
+            "SELECT alias, version FROM (SELECT DISTINCT ON (alias) alias, version FROM cerebro.registry_event"
+            "  WHERE model = $1 AND event = 'alias' ORDER BY alias, id DESC) a WHERE version IS NOT NULL ORDER BY alias"
+        ),
+        ("text",),
+        model,
+    )
+    return {row["alias"]: row["version"] for row in rows}
+
+
+def earlier(registry: Database, model: str, alias: str) -> list[int]:
+    """The versions that an alias has named, the last one first."""
+    rows = registry.rows(
+        sql(
+            "SELECT version FROM cerebro.registry_event WHERE model = $1 AND alias = $2 AND version IS NOT NULL"
+            " ORDER BY id DESC"
+        ),
+        ("text", "text"),
+        model,
+        alias,
+    )
+    return [row["version"] for row in rows]
+
+
+def next_version(registry: Database, model: str) -> int:
+    number = sql(
+        "SELECT 1 + COALESCE(max(version), 0) FROM cerebro.registry_event WHERE model = $1 AND event = 'registered'"
+    )
+    return int(registry.value(number, ("text",), model))
+
+
+def shared(registry: Database, model: str) -> dict[str, tuple[str, ...]]:
+    """The rights of each role that still exists."""
+    rows = registry.rows(
+        sql(
+            'SELECT r.rolname::text AS role, array_agg(s."right") AS rights FROM'
+            ' (SELECT DISTINCT ON (role, "right") role, "right", event FROM cerebro.registry_event'
+            "   WHERE model = $1 AND event IN ('shared', 'unshared') ORDER BY role, \"right\", id DESC) s"
+            " JOIN pg_catalog.pg_roles r ON r.oid = s.role WHERE s.event = 'shared' GROUP BY r.rolname"
+        ),
+        ("text",),
+        model,
+    )
+    return {row["role"]: tuple(row["rights"]) for row in rows}
+
+
+def write(
+    registry: Database,
+    model: str,
+    event: str,
+    *,
+    by: str,
+    version: int | None = None,
+    alias: str | None = None,
+    role: str | None = None,
+    right: str | None = None,
+    reason: str | None = None,
+    details: str | None = None,
+) -> None:
+    """Add to the history."""
+    values: tuple[Any, ...] = (model, event, version, alias, role, right, by, reason, details)
+    registry.execute(
+        sql(
+            'INSERT INTO cerebro.registry_event (model, event, version, alias, role, "right", by, reason, details)'
+            " VALUES ($1, $2, $3, $4, pg_catalog.quote_ident($5)::pg_catalog.regrole, $6, $7, $8, $9::pg_catalog.json)"
+        ),
+        ("text", "text", "integer", "text", "text", "text", "text", "text", "text"),
+        *values,
+    )

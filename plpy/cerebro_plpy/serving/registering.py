@@ -1,0 +1,152 @@
+"""``cerebro.register``: a copy of a trained model, by a name that users share, which nobody changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cerebro_db.core.errors import NotPermitted, SerializationFailure, Unsupported
+from cerebro_db.core.packed_summary import PLAIN
+from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql_types import TEXT
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..registry import aliases, history, references, rights, stored
+from ..registry.history import Model
+from ..registry.steps import as_registry
+from ..registry.stored import Content, Labels
+from . import trained
+from .trained import TrainedModel, class_labels
+
+# Of the rows of _info and _summary, what the history repeats: it stays when the version's tables are gone.
+OF_INFO = ("configuration", "epoch", "objective_value", "validation_loss", "training_loss")
+OF_SUMMARY = ("run", "run_name", "source_table", "packed_table", "validation_table", "target", "objective", "seed",
+              "started_at", "ended_at", "cerebro_version")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RegisterArguments:
+    """The arguments of ``cerebro.register``, in the order of the SQL function."""
+
+    model_name: str | None
+    model_table: str | None
+    configuration: int | None
+    alias: str | None
+    description: str | None
+    reason: str | None
+
+
+@entry
+def register(db: Database, *arguments: Any) -> int:
+    """Add a version; return its number."""
+    given = RegisterArguments(*arguments)
+    name = references.require_name(given.model_name, "model_name", "churn")
+    alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
+    model_table = given.model_table
+    caller: str = db.value(sql("SELECT current_user::pg_catalog.text"))
+    known = history.find(db, name)
+    if known is not None:
+        history.require(known, known.owns, admin=False)
+    if references.is_reference(model_table):
+        model_table = references.table_of(db, model_table or "").quoted
+    relations.hold(db, model_table)
+    model, (info, summary) = _read(db, model_table, given.configuration)
+    before = model.version(db)
+    content = Content(
+        _architecture(db, model), _row(db, info, model.key), _row(db, summary, None), [*_labels(db, model)]
+    )
+
+    def begin(registry: Database) -> tuple[Model, int]:
+        if known is None:
+            _add_name(registry, name, caller, given.description)
+        history.lock(registry, name)
+        return known or Model(name, caller, caller, True, True, True), history.next_version(registry, name)
+
+    owned, version = as_registry(db, begin)
+    table = references.table_name(name, version)
+    size, sha256 = stored.create(db, table, content, model.weights(db))
+    if model.version(db) != before:
+        raise SerializationFailure(f"'{model.table.text}' was changed while it was copied.", hint="Try again.")
+    details = {
+        **{one: content.info.get(one) for one in OF_INFO},
+        **{one: content.summary.get(one) for one in OF_SUMMARY},
+        "model_table": str(model.table.name),
+        "rows": model.layout.rows,
+        "bytes": size,
+        "sha256": sha256,
+    }
+
+    def finish(registry: Database) -> None:
+        rights.grant(registry, owned, version)
+        history.write(
+            registry, name, "registered", by=caller, version=version, reason=given.reason, details=json.dumps(details)
+        )
+        if alias is not None:
+            aliases.move(registry, owned, alias, version, given.reason)
+
+    as_registry(db, finish)
+    return version
+
+
+def _read(db: Database, model_table: str | None, configuration: int | None) -> tuple[TrainedModel, list[Any]]:
+    model, beside = trained.read(db, model_table or "", configuration)
+    if model.named is not trained.PLAIN:
+        raise Unsupported(
+            f"'{model.table.text}' is a table of MADlib's form, which the registry does not take.",
+            hint="cerebro.train(), cerebro.search() and cerebro.fit() make tables that it takes.",
+        )
+    return model, beside
+
+
+def _add_name(registry: Database, name: str, caller: str, description: str | None) -> None:
+    added = registry.execute(
+        sql(
+            "INSERT INTO cerebro.registered_model (name, owner, description)"
+            " VALUES ($1, pg_catalog.quote_ident($2)::pg_catalog.regrole, $3) ON CONFLICT DO NOTHING"
+        ),
+        ("text", "text", "text"),
+        name,
+        caller,
+        description,
+    )
+    if not added:
+        raise NotPermitted(f"model_name: '{name}' belongs to another user.", hint="Choose another name.")
+
+
+def _architecture(db: Database, model: TrainedModel) -> str:
+    text = sql("SELECT architecture::pg_catalog.text FROM {table} WHERE configuration = $1", table=model.table.sql)
+    found: str = db.value(text, ("integer",), model.key)
+    return found
+
+
+def _row(db: Database, table: relations.Relation, key: int | None) -> dict[str, Any]:
+    """The row of _info, or that of _summary, by column."""
+    alias = identifier("cerebro_row")  # no column has this name
+    chosen = sql(" WHERE configuration = {key}", key=key) if key is not None else sql("")
+    text = db.value(
+        sql(
+            "SELECT pg_catalog.to_jsonb({alias})::pg_catalog.text FROM {table} {alias}{chosen} LIMIT 1",
+            alias=alias,
+            table=table.sql,
+            chosen=chosen,
+        )
+    )
+    row: dict[str, Any] = json.loads(text)
+    return row
+
+
+def _labels(db: Database, model: TrainedModel) -> list[Labels]:
+    """The labels of each class.  Those of a type of a user's become texts: casts of such types are code of users."""
+    found = []
+    for output in model.layout.outputs:
+        if not isinstance(output.preparation, OneHot):
+            continue
+        own = output.preparation.type
+        kept = own.name if own.is_built_in else TEXT.name
+        labels = [*output.preparation.labels, *[None] * (len(class_labels(output)) - len(output.preparation.labels))]
+        found.append(Labels(output.name + PLAIN.labels, kept, labels))
+    return found
