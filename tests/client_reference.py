@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from cerebro_db import client
-from cerebro_db.client import orm, serving
+from cerebro_db.client import orm, registering, serving
 from cerebro_db.client.arguments import FitArguments, SearchArguments, TrainArguments
 from cerebro_db.client.cli import app
 from tests.markdown import head, paragraph, plain
@@ -27,9 +27,15 @@ METHODS = {
     "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model", "export",
         "import_model",
     ],
+    "Registry": ["registered", "register", "set_alias", "roll_back", "unregister", "share", "unshare"],
     "Statements of your own": ["rows", "rows_and_notices", "objects", "transaction", "close"],
 }  # fmt: skip
-ABOUT = {"Train": client.Cerebro, "Steer": client.cerebro.Steering, "Use models": serving.Serving}
+ABOUT = {
+    "Train": client.Cerebro,
+    "Steer": client.cerebro.Steering,
+    "Use models": serving.Serving,
+    "Registry": registering.Registering,
+}
 VERBS = {"train": TrainArguments, "search": SearchArguments, "fit": FitArguments}
 
 

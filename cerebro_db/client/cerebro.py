@@ -15,6 +15,7 @@ from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, MissingPackage
 from .looking import Looking
 from .orm import RunProgress
+from .registering import Registering
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
 from .serving import Serving
 from .steering import Steering
@@ -53,7 +54,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(Looking, Steering, Serving):
+class Cerebro(Looking, Steering, Serving, Registering):
     """``train``, ``search`` and ``fit`` wait for the end of the run, which Ctrl-C cancels, and return its handle. With
     ``wait=False`` they return as soon as the rows are packed and the run has begun; the server continues the run, also
     when this process ends.

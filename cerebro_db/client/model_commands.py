@@ -1,4 +1,4 @@
-"""The commands about trained models: ``cerebro models``, ``calibrate``, ``evaluate``, ``predict``."""
+"""The commands about trained models: ``cerebro models``, ``registry``, ``calibrate``, ``evaluate``, ``predict``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Thresholds = Annotated[bool, typer.Option("--thresholds", help="Decide classes b
 
 
 def register(app: typer.Typer) -> None:
-    for command in (models, calibrate, evaluate, predict):
+    for command in (models, registry, calibrate, evaluate, predict):
         app.command()(command)
 
 
@@ -62,6 +62,36 @@ def models(
         console.print(table)
         if len(known) > limit:
             console.print(f"… and {len(known) - limit} more: cerebro models --limit {len(known)}", style="dim")
+
+
+def registry(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="One registered model; default: all.", show_default=False)
+    ] = None,
+    dsn: Dsn = None,
+    json: Json = False,
+) -> None:
+    """List the versions of registered models, the latest first, with the aliases that name them."""
+    console = Terminal()
+    with at(dsn) as cerebro:
+        known = [one for one in cerebro.registered(model) if one.unregistered_at is None]
+        if json:
+            write_json(known)
+            return
+        if not known:
+            console.print("No registered models yet: SELECT cerebro.register('name', 'model_table');")
+            return
+        table = boards.plain_table()
+        for name in ("model", "aliases", "objective", "value", "run", "trained on", "registered", "by"):
+            table.add_column(name, justify="right" if name in ("value", "run") else "left", overflow="fold")
+        for one in known:
+            value = one.objective_value if one.objective_value is not None else one.validation_loss
+            table.add_row(
+                named(f"{one.model}@{one.version}"), named(one.aliases or ""), named(one.objective or "loss"),
+                drawing.number(value), _count(one.run), named(one.source_table or ""),
+                f"{one.registered_at.astimezone():%m-%d %H:%M}", named(one.registered_by),
+            )  # fmt: skip
+        console.print(table)
 
 
 def calibrate(

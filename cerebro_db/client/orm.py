@@ -197,6 +197,40 @@ class ModelTable(View):
     owner: Mapped[str]
 
 
+class RegisteredVersion(View):
+    """A version of a registered model."""
+
+    __tablename__ = "registered_versions"
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True)
+    aliases: Mapped[str | None]
+    registered_at: Mapped[datetime]
+    registered_by: Mapped[str]
+    reason: Mapped[str | None]
+    target: Mapped[str | None]
+    objective: Mapped[str | None]
+    objective_value: Mapped[float | None]
+    validation_loss: Mapped[float | None]
+    training_loss: Mapped[float | None]
+    model_table: Mapped[str]
+    configuration: Mapped[int] = mapped_column(Integer)
+    epoch: Mapped[int | None] = mapped_column(Integer)
+    run: Mapped[int | None]  # type: ignore[assignment]
+    run_name: Mapped[str | None]
+    source_table: Mapped[str | None]
+    packed_table: Mapped[str | None]
+    rows: Mapped[int | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    cerebro_version: Mapped[str | None]
+    bytes: Mapped[int]
+    sha256: Mapped[str]
+    unregistered_at: Mapped[datetime | None]
+    may_use: Mapped[bool]
+    may_read: Mapped[bool]
+
+
 class RunProgress(View):
     """The progress of a run."""
 

@@ -10,13 +10,13 @@
 -- which bears the error. What steers a run works in any query on the coordinator: if the segments are at work,
 -- cerebro_python._elsewhere() has another session of the same user call it.
 --
--- What a worker session calls on its segment is not among them. Those functions, and the bodies, look themselves whether
--- they were called like that, and refuse it (database/entry.py).
+-- What a worker session calls on its segment is not among them, nor what only our Python calls. Those functions, and the
+-- bodies, look themselves whether they were called like that, and refuse it (database/entry.py).
 
 DO $greenplum$
 DECLARE
-    on_segments CONSTANT name[] := ARRAY['_worker_open', '_worker_close', '_data_in', '_state_in', '_state_out', '_work',
-                                         '_predict', '_gpus', '_gpu_texts', '_warm_up', '_hold'];
+    direct      CONSTANT name[] := ARRAY['_worker_open', '_worker_close', '_data_in', '_state_in', '_state_out', '_work',
+                                         '_predict', '_gpus', '_gpu_texts', '_warm_up', '_hold', '_as_registry'];
     -- They begin with the number of a run. Their effects do not depend on the caller's transaction.
     steering    CONSTANT name[] := ARRAY['wait', 'cancel', 'resume', 'forget', 'materialize', 'stop_model', 'go_on',
                                          'clone_model', 'add_configuration', 'extend', 'set_budget'];
@@ -121,7 +121,7 @@ BEGIN
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS texts
           FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang
          WHERE p.pronamespace = 'cerebro'::regnamespace
-           AND (l.lanname = 'plpython3u' AND p.proname <> ALL (on_segments) OR p.proname = ANY (steering))
+           AND (l.lanname = 'plpython3u' AND p.proname <> ALL (direct) OR p.proname = ANY (steering))
     LOOP
         -- A cancel that meets the statement of such a body would crash the server.
         IF pg_catalog.strpos(made.body, '_code_folder()') > 0 THEN

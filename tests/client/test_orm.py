@@ -77,7 +77,11 @@ def steered(trained: Any) -> Iterator[Any]:
         " SELECT run, 100 * model + f, configuration, 1, 'random', f, 10 FROM cerebro.model, generate_series(1, 2) f"
         " WHERE run = %s", (run,)
     )  # fmt: skip
+    trained.cerebro.register("orm_test", "models")
     yield trained
+    for one in trained.cerebro.registered("orm_test"):
+        if one.unregistered_at is None:
+            trained.cerebro.unregister("orm_test", one.version)
     trained.cerebro.rows("DELETE FROM cerebro.request WHERE run = %s", (run,))
     trained.cerebro.rows("DELETE FROM cerebro.decision WHERE run = %s", (run,))
     trained.cerebro.rows("DELETE FROM cerebro.model WHERE run = %s AND fold IS NOT NULL", (run,))

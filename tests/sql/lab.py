@@ -197,6 +197,14 @@ class Lab:
 
     # -- results -----------------------------------------------------------------------------
 
+    def remove_registered(self, model: str) -> None:
+        """Remove a registered model with its history, which no function of ours does."""
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'cerebro_registry' AND tablename LIKE %s"
+        for (table,) in self(tables, f"{model}@%"):
+            self(f'DROP TABLE cerebro_registry."{table}" CASCADE')
+        for table in ("registry_event WHERE model", "registered_model WHERE name"):
+            self(f"DELETE FROM cerebro.{table} = %s", model)
+
     def columns(self, table: str) -> list[tuple[str, str]]:
         return self(
             "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute"

@@ -1,4 +1,4 @@
-"""The doctor's checks of roles: the five roles that CREATE EXTENSION made, and the worker roles of users."""
+"""The doctor's checks of roles: the roles that CREATE EXTENSION made, and the worker roles of users."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ GROUPS: dict[str, set[str]] = {  # role -> the roles that it is a member of
     "cerebro_admin": {"cerebro_user", "cerebro_monitor"},
     "cerebro_worker": set(),
     "cerebro_enrol": {"cerebro_worker"},
+    "cerebro_registry": set(),
 }
 WORKER = re.compile(r"cerebro_w_(\d+)_[0-9a-f]+")
 
@@ -33,7 +34,7 @@ ROLES = sql(
 
 
 def groups(examined: Examined) -> Iterator[Row]:
-    """The five roles have exactly the rights and members that CREATE EXTENSION gave them."""
+    """The roles have exactly the rights and members that CREATE EXTENSION gave them."""
     roles = {row["name"]: row for row in examined.db.rows(ROLES)}
     held: dict[str, set[str]] = {}
     members: dict[str, list[dict[str, Any]]] = {}
@@ -63,8 +64,9 @@ def groups(examined: Examined) -> Iterator[Row]:
     for row in members.get(logins.GROUP, []):
         if row["member"] not in known:
             wrong.append(f"{row['member']} is a member of cerebro_worker, which is reserved for the server's logins")
-    for row in members.get(logins.ENROL, []):
-        wrong.append(f"{row['member']} is a member of {logins.ENROL}, which is reserved for the server")
+    for name in (logins.ENROL, "cerebro_registry"):
+        for row in members.get(name, []):
+            wrong.append(f"{row['member']} is a member of {name}, which is reserved for the server")
     if wrong:
         advice = "REVOKE, or ALTER ROLE … NOSUPERUSER NOCREATEROLE and the like; see docs/security.md."
         yield Row("roles", "groups", PROBLEM, "; ".join(wrong), advice)

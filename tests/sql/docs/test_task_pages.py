@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from cerebro_db.client import cli
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks, statements
 
-AFTER = ("train", "follow", "resume", "predict", "judge", "forecast", "export", "retrain", "concepts")  # prepare
+AFTER = (
+    "train",
+    "follow",
+    "resume",
+    "predict",
+    "judge",
+    "forecast",
+    "registry",
+    "export",
+    "retrain",
+    "concepts",
+)  # prepare
 BUDGET = "'6 seconds'"  # in place of the minutes of a page
 RUN = re.compile(r"\b12\b")  # stands for the number of the run that a page starts
 
@@ -30,7 +42,7 @@ def runs() -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def shown(lab: Lab, runs: dict[str, int]) -> dict[str, list[tuple[Any, ...]]]:
+def shown(lab: Lab, runs: dict[str, int]) -> Iterator[dict[str, list[tuple[Any, ...]]]]:
     """The rows that each statement returns, by the statement's text."""
     *examples, tables = blocks("docs/prepare.md", "sql")
     found: dict[str, list[tuple[Any, ...]]] = {}
@@ -43,7 +55,9 @@ def shown(lab: Lab, runs: dict[str, int]) -> dict[str, list[tuple[Any, ...]]]:
             found[statement] = lab(re.sub(r"'\d+ minutes'", BUDGET, numbered))
             if "wait => false" in statement:
                 runs[page] = found[statement][0][0]
-    return found
+    yield found
+    lab.remove_registered("income")
+    lab("DROP OWNED BY analyst; DROP ROLE analyst")
 
 
 def of(shown: dict[str, list[tuple[Any, ...]]], part: str) -> list[list[tuple[Any, ...]]]:
@@ -133,6 +147,15 @@ def test_a_model_is_exported(
         )
     ]
     assert said[1].ravel() == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_alias_moves(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (history,) = of(shown, "FROM cerebro.registry_history")
+    assert [(row[2], row[3]) for row in history] == [
+        ("registered", 1), ("alias", 1), ("registered", 2), ("alias", 2), ("alias", 1),
+    ]  # fmt: skip
+    (versions,) = of(shown, "FROM cerebro.registered_versions")
+    assert [(row[0], row[1], row[4]) for row in versions] == [(1, "production", 2000)]
 
 
 def test_the_new_models_are_compared_with_the_old(shown: dict[str, list[tuple[Any, ...]]]) -> None:

@@ -186,9 +186,10 @@ def test_replaceable_pieces_only_replace() -> None:
     made = set(
         re.findall(r"\b(?:CREATE|ALTER|DROP|INSERT|DELETE|UPDATE|TRUNCATE)\b(?:\s+OR\s+REPLACE\s+\w+)?", outside)
     )
-    # INSERT and DELETE: privileges that are granted.
-    assert made == {"CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE VIEW", "INSERT", "DELETE"}
-    assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM)\b", outside)
+    # INSERT, UPDATE and DELETE: privileges that are granted. ALTER: of the owner of one function.
+    assert made == {"CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE VIEW", "INSERT", "UPDATE", "DELETE", "ALTER"}
+    assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE\s+\w+\.)", outside)
+    assert re.findall(r"ALTER.*", outside) == ["ALTER FUNCTION cerebro._as_registry() OWNER TO cerebro_registry;"]
 
 
 @pytest.mark.throw_away

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import threading
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from tests.sql.lab import Lab, eventually, run
 
 pytestmark = pytest.mark.throw_away
 
-NUMBERS = itertools.count()
+NAMES = (f"flower_{secrets.token_hex(3)}_{number}" for number in itertools.count())
 ROW = "SELECT 7 AS id, 5.1::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw"
 ASK = "SELECT class, probability FROM cerebro.predict('{}', $q$" + ROW + "$q$)"
 HASH = (
@@ -44,7 +45,7 @@ def place(lab: Lab) -> Iterator[Lab]:
 @pytest.fixture
 def name(place: Lab) -> str:
     """The name of a new registered model with the two versions 1 and 2, of two configurations."""
-    name = f"flower_{next(NUMBERS)}"
+    name = next(NAMES)
     for configuration in (1, 2):
         assert place.value(f"SELECT cerebro.register('{name}', 'model', {configuration})") == configuration
     return name
@@ -80,20 +81,21 @@ def test_what_is_known_of_a_version(place: Lab, name: str) -> None:
 
 
 def test_a_version_stays_when_its_model_goes(place: Lab) -> None:
+    lasting = next(NAMES)
     place(
         "SELECT cerebro.fit('flowers', 'short_lived', %s, target => 'species', inputs => 'sl, sw, pl, pw',"
         " epochs => 1, segments => 1)",
         json.dumps([{"architecture": "mlp", "units": 4}]),
     )
     number = place.value("SELECT run FROM short_lived_summary")
-    place("SELECT cerebro.register('lasting', 'short_lived', alias => 'production', description => 'Flowers')")
-    said = place(ASK.format("lasting@production"))
+    place("SELECT cerebro.register(%s, 'short_lived', alias => 'production', description => 'Flowers')", lasting)
+    said = place(ASK.format(f"{lasting}@production"))
     assert said == place(ASK.format("short_lived"))
     place("SELECT cerebro.drop_model('short_lived')")
     place(f"SELECT cerebro.forget({number})")
-    assert place(ASK.format("lasting@production")) == said
+    assert place(ASK.format(f"{lasting}@production")) == said
     assert place("SELECT description, versions, latest, aliases, owns FROM cerebro.registered_models"
-                 " WHERE model = 'lasting'") == [("Flowers", 1, 1, "production@1", True)]  # fmt: skip
+                 " WHERE model = %s", lasting) == [("Flowers", 1, 1, "production@1", True)]  # fmt: skip
 
 
 def test_an_alias_moves_and_returns(place: Lab, name: str) -> None:
@@ -218,8 +220,9 @@ def test_large_weights_are_cut_and_joined(place: Lab) -> None:
         " segments => 1)",
         json.dumps([{"architecture": "mlp", "units": 1300, "layers": 2}]),
     )
-    place("SELECT cerebro.register('wide', 'wide')")
-    assert place.value('SELECT count(*) FROM cerebro_registry."wide@1_weights"') == 2
+    wide = next(NAMES)
+    place(f"SELECT cerebro.register('{wide}', 'wide')")
+    assert place.value(f'SELECT count(*) FROM cerebro_registry."{wide}@1_weights"') == 2
     weights = "SELECT encode(sha256(weights), 'hex') FROM wide"
-    assert place.value(HASH.format("wide@1")) == place.value(weights)
-    assert place(ASK.format("wide@latest")) == place(ASK.format("wide"))
+    assert place.value(HASH.format(f"{wide}@1")) == place.value(weights)
+    assert place(ASK.format(f"{wide}@latest")) == place(ASK.format("wide"))
