@@ -74,7 +74,7 @@ def registry(
     """List the versions of registered models, the latest first, with the aliases that name them."""
     console = Terminal()
     with at(dsn) as cerebro:
-        known = [one for one in cerebro.registered(model) if one.unregistered_at is None]
+        known = [one for one in cerebro.registered_versions(model) if one.unregistered_at is None]
         if json:
             write_json(known)
             return
@@ -87,9 +87,10 @@ def registry(
         for one in known:
             value = one.objective_value if one.objective_value is not None else one.validation_loss
             table.add_row(
-                named(f"{one.model}@{one.version}"), named(one.aliases or ""), named(one.objective or "loss"),
-                drawing.number(value), _count(one.run), named(one.source_table or ""),
-                f"{one.registered_at.astimezone():%m-%d %H:%M}", named(one.registered_by),
+                named(f"{one.registered_model}@{one.version}"), named(one.aliases or ""),
+                named(one.objective or "loss"), drawing.number(value), _count(one.run),
+                named(one.source_table or ""), f"{one.registered_at.astimezone():%m-%d %H:%M}",
+                named(one.registered_by),
             )  # fmt: skip
         console.print(table)
 

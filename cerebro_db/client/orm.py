@@ -202,7 +202,7 @@ class RegisteredVersion(View):
 
     __tablename__ = "registered_versions"
 
-    model: Mapped[str] = mapped_column(primary_key=True)
+    registered_model: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(Integer, primary_key=True)
     aliases: Mapped[str | None]
     registered_at: Mapped[datetime]

@@ -15,16 +15,18 @@ class Registering(DatabaseClient):
     ``predict``, ``evaluate``, ``export`` and other methods take such a name wherever they take a model table.
     """
 
-    def registered(self, model_name: str | None = None) -> RowList[RegisteredVersion]:
+    def registered_versions(self, registered_model: str | None = None) -> RowList[RegisteredVersion]:
         """The versions of registered models that you may see, the latest first; those that were unregistered, too."""
-        latest = select(RegisteredVersion).order_by(RegisteredVersion.model, RegisteredVersion.version.desc())
-        if model_name is not None:
-            latest = latest.where(RegisteredVersion.model == model_name)
+        latest = select(RegisteredVersion).order_by(
+            RegisteredVersion.registered_model, RegisteredVersion.version.desc()
+        )
+        if registered_model is not None:
+            latest = latest.where(RegisteredVersion.registered_model == registered_model)
         return RowList(RegisteredVersion, self.objects(latest))
 
     def register(
         self,
-        model_name: str,
+        registered_model: str,
         model_table: str,
         configuration: int | None = None,
         *,
@@ -33,25 +35,25 @@ class Registering(DatabaseClient):
         reason: str | None = None,
     ) -> int:
         """Adds a copy of a trained model as a version, and returns its number. ``alias``: names this version then."""
-        given = (model_name, model_table, configuration, alias, description, reason)
+        given = (registered_model, model_table, configuration, alias, description, reason)
         return self.rows("SELECT cerebro.register(%s, %s, %s, %s, %s, %s)", given)[0][0]
 
-    def set_alias(self, model_name: str, alias: str, version: int | None, reason: str | None = None) -> None:
+    def set_alias(self, registered_model: str, alias: str, version: int | None, reason: str | None = None) -> None:
         """Lets an alias name a version. ``version``: None removes the alias."""
-        self.rows("SELECT cerebro.set_alias(%s, %s, %s, %s)", (model_name, alias, version, reason))
+        self.rows("SELECT cerebro.set_alias(%s, %s, %s, %s)", (registered_model, alias, version, reason))
 
-    def roll_back(self, model_name: str, alias: str, reason: str | None = None) -> int:
+    def roll_back(self, registered_model: str, alias: str, reason: str | None = None) -> int:
         """Lets an alias name the version that it named before, and returns its number."""
-        return self.rows("SELECT cerebro.roll_back(%s, %s, %s)", (model_name, alias, reason))[0][0]
+        return self.rows("SELECT cerebro.roll_back(%s, %s, %s)", (registered_model, alias, reason))[0][0]
 
-    def unregister(self, model_name: str, version: int, reason: str | None = None) -> None:
+    def unregister(self, registered_model: str, version: int, reason: str | None = None) -> None:
         """Removes a version that no alias names. Its history stays."""
-        self.rows("SELECT cerebro.unregister(%s, %s, %s)", (model_name, version, reason))
+        self.rows("SELECT cerebro.unregister(%s, %s, %s)", (registered_model, version, reason))
 
-    def share(self, model_name: str, role: str, right: str = "use") -> None:
+    def share(self, registered_model: str, role: str, right: str = "use") -> None:
         """Gives a role a right to a model of yours: ``use`` (predict), ``read`` (weights, too) or ``alias``."""
-        self.rows("SELECT cerebro.share(%s, %s, %s)", (model_name, role, right))
+        self.rows("SELECT cerebro.share(%s, %s, %s)", (registered_model, role, right))
 
-    def unshare(self, model_name: str, role: str, right: str = "use") -> None:
+    def unshare(self, registered_model: str, role: str, right: str = "use") -> None:
         """Takes a right back."""
-        self.rows("SELECT cerebro.unshare(%s, %s, %s)", (model_name, role, right))
+        self.rows("SELECT cerebro.unshare(%s, %s, %s)", (registered_model, role, right))

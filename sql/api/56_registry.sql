@@ -3,7 +3,7 @@
 -- What each user sees follows from rights to the model: they are one's own, those of a role that one is a member of, or
 -- those of an administrator.
 CREATE OR REPLACE VIEW cerebro._my_registered WITH (security_barrier = true) AS
-SELECT m.name AS model, m.owner, m.description, m.registered_at, own.owns, own.manages,
+SELECT m.name AS registered_model, m.owner, m.description, m.registered_at, own.owns, own.manages,
        own.owns OR given.may_read AS may_read, own.manages OR given.may_move AS may_move, own.owns OR given.may_use AS may_use
   FROM cerebro.registered_model m
  CROSS JOIN LATERAL (SELECT pg_has_role(m.owner, 'USAGE') AS owns,
@@ -19,13 +19,16 @@ SELECT m.name AS model, m.owner, m.description, m.registered_at, own.owns, own.m
         WHERE s.event = 'shared' AND pg_has_role(s.role, 'USAGE')) given
  WHERE own.manages OR given.has_some;
 
+COMMENT ON VIEW cerebro._my_registered IS
+'The registered models to which the current user has a right, and what each right allows.';
+
 CREATE OR REPLACE VIEW cerebro.registered_versions WITH (security_barrier = true) AS
-SELECT r.model, r.version,
+SELECT m.registered_model, r.version,
        (SELECT string_agg(a.alias, ', ' ORDER BY a.alias)
           FROM (SELECT DISTINCT ON (e.alias) e.alias, e.version FROM cerebro.registry_event e
                  WHERE e.model = r.model AND e.event = 'alias' ORDER BY e.alias, e.id DESC) a
          WHERE a.version = r.version) AS aliases,
-       r.at AS registered_at, r.by AS registered_by, r.reason,
+       r.at AS registered_at, r.by::name AS registered_by, r.reason,
        r.details ->> 'target' AS target, r.details ->> 'objective' AS objective,
        (r.details ->> 'objective_value')::double precision AS objective_value,
        (r.details ->> 'validation_loss')::double precision AS validation_loss,
@@ -38,12 +41,12 @@ SELECT r.model, r.version,
        (r.details ->> 'bytes')::bigint AS bytes, r.details ->> 'sha256' AS sha256,
        u.at AS unregistered_at, m.may_use, m.may_read
   FROM cerebro._my_registered m
-  JOIN cerebro.registry_event r ON r.model = m.model AND r.event = 'registered'
+  JOIN cerebro.registry_event r ON r.model = m.registered_model AND r.event = 'registered'
   LEFT JOIN cerebro.registry_event u ON u.model = r.model AND u.version = r.version AND u.event = 'unregistered';
 COMMENT ON VIEW cerebro.registered_versions IS
 'The versions of the registered models to which you have a right, with what each was trained on. A version that has left the '
 'registry stays in this list.';
-COMMENT ON COLUMN cerebro.registered_versions.model IS 'Name of the registered model.';
+COMMENT ON COLUMN cerebro.registered_versions.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registered_versions.version IS
 'Number of the version. Where a model is named, it is called MODEL@VERSION, for instance churn@3.';
 COMMENT ON COLUMN cerebro.registered_versions.aliases IS 'The aliases that name this version now, with commas.';
@@ -75,13 +78,13 @@ COMMENT ON COLUMN cerebro.registered_versions.may_use IS 'Whether you may predic
 COMMENT ON COLUMN cerebro.registered_versions.may_read IS 'Whether you may read its weights.';
 
 CREATE OR REPLACE VIEW cerebro.registered_aliases WITH (security_barrier = true) AS
-SELECT m.model, a.alias, a.version, a.at AS set_at, a.by AS set_by, a.reason
+SELECT m.registered_model, a.alias, a.version, a.at AS set_at, a.by::name AS set_by, a.reason
   FROM cerebro._my_registered m
  CROSS JOIN LATERAL (SELECT DISTINCT ON (e.alias) e.* FROM cerebro.registry_event e
-                      WHERE e.model = m.model AND e.event = 'alias' ORDER BY e.alias, e.id DESC) a
+                      WHERE e.model = m.registered_model AND e.event = 'alias' ORDER BY e.alias, e.id DESC) a
  WHERE a.version IS NOT NULL;
 COMMENT ON VIEW cerebro.registered_aliases IS 'The aliases of registered models, such as production.';
-COMMENT ON COLUMN cerebro.registered_aliases.model IS 'Name of the registered model.';
+COMMENT ON COLUMN cerebro.registered_aliases.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registered_aliases.alias IS
 'Name of the alias. Where a model is named, the version is called MODEL@ALIAS, for instance churn@production.';
 COMMENT ON COLUMN cerebro.registered_aliases.version IS 'The version that it names now.';
@@ -90,17 +93,17 @@ COMMENT ON COLUMN cerebro.registered_aliases.set_by IS 'The user who set it.';
 COMMENT ON COLUMN cerebro.registered_aliases.reason IS 'Reason given to cerebro.set_alias() or cerebro.roll_back().';
 
 CREATE OR REPLACE VIEW cerebro.registered_models WITH (security_barrier = true) AS
-SELECT m.model, pg_get_userbyid(m.owner) AS owner, m.description, m.registered_at,
+SELECT m.registered_model, pg_get_userbyid(m.owner) AS owner, m.description, m.registered_at,
        (SELECT count(*) FROM cerebro.registered_versions v
-         WHERE v.model = m.model AND v.unregistered_at IS NULL) AS versions,
+         WHERE v.registered_model = m.registered_model AND v.unregistered_at IS NULL) AS versions,
        (SELECT max(v.version) FROM cerebro.registered_versions v
-         WHERE v.model = m.model AND v.unregistered_at IS NULL) AS latest,
+         WHERE v.registered_model = m.registered_model AND v.unregistered_at IS NULL) AS latest,
        (SELECT string_agg(a.alias || '@' || a.version, ', ' ORDER BY a.alias) FROM cerebro.registered_aliases a
-         WHERE a.model = m.model) AS aliases,
+         WHERE a.registered_model = m.registered_model) AS aliases,
        m.may_use, m.may_read, m.may_move, m.owns
   FROM cerebro._my_registered m;
 COMMENT ON VIEW cerebro.registered_models IS 'The registered models to which you have a right.';
-COMMENT ON COLUMN cerebro.registered_models.model IS 'Name of the registered model.';
+COMMENT ON COLUMN cerebro.registered_models.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registered_models.owner IS 'The user whose model it is.';
 COMMENT ON COLUMN cerebro.registered_models.description IS 'Description given to cerebro.register() with the first version.';
 COMMENT ON COLUMN cerebro.registered_models.registered_at IS 'When the first version was registered.';
@@ -113,15 +116,15 @@ COMMENT ON COLUMN cerebro.registered_models.may_move IS 'Whether you may move it
 COMMENT ON COLUMN cerebro.registered_models.owns IS 'Whether you may register versions and share the model.';
 
 CREATE OR REPLACE VIEW cerebro.registered_rights WITH (security_barrier = true) AS
-SELECT m.model, pg_get_userbyid(s.role) AS role, s."right", s.at AS shared_at, s.by AS shared_by
+SELECT m.registered_model, pg_get_userbyid(s.role)::text AS role, s."right", s.at AS shared_at, s.by::name AS shared_by
   FROM cerebro._my_registered m
  CROSS JOIN LATERAL (SELECT DISTINCT ON (e.role, e."right") e.* FROM cerebro.registry_event e
-                      WHERE e.model = m.model AND e.event IN ('shared', 'unshared')
+                      WHERE e.model = m.registered_model AND e.event IN ('shared', 'unshared')
                       ORDER BY e.role, e."right", e.id DESC) s
  WHERE s.event = 'shared' AND EXISTS (SELECT FROM pg_roles r WHERE r.oid = s.role);
 COMMENT ON VIEW cerebro.registered_rights IS
 'The rights to registered models that cerebro.share() has given. The owner of a model has all rights.';
-COMMENT ON COLUMN cerebro.registered_rights.model IS 'Name of the registered model.';
+COMMENT ON COLUMN cerebro.registered_rights.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registered_rights.role IS 'The role, whose members have the right, too.';
 COMMENT ON COLUMN cerebro.registered_rights."right" IS
 'use: predict with the model. read: also read its weights. alias: move its aliases.';
@@ -129,13 +132,13 @@ COMMENT ON COLUMN cerebro.registered_rights.shared_at IS 'When the right was giv
 COMMENT ON COLUMN cerebro.registered_rights.shared_by IS 'The user who gave it.';
 
 CREATE OR REPLACE VIEW cerebro.registry_history WITH (security_barrier = true) AS
-SELECT m.model, e.id, e.at, e.by, e.event, e.version, e.alias, pg_get_userbyid(e.role) AS role,
+SELECT m.registered_model, e.id, e.at, e.by::name AS by, e.event, e.version, e.alias, pg_get_userbyid(e.role)::text AS role,
        e."right", e.reason
   FROM cerebro._my_registered m
-  JOIN cerebro.registry_event e ON e.model = m.model;
+  JOIN cerebro.registry_event e ON e.model = m.registered_model;
 COMMENT ON VIEW cerebro.registry_history IS
 'Who did what with the registered models to which you have a right. Nothing is ever removed from it.';
-COMMENT ON COLUMN cerebro.registry_history.model IS 'Name of the registered model.';
+COMMENT ON COLUMN cerebro.registry_history.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registry_history.id IS 'Number of the event; later events have higher numbers.';
 COMMENT ON COLUMN cerebro.registry_history.at IS 'When it was.';
 COMMENT ON COLUMN cerebro.registry_history.by IS 'The user who did it.';
@@ -149,15 +152,15 @@ COMMENT ON COLUMN cerebro.registry_history.reason IS 'Reason that the user gave.
 
 CREATE OR REPLACE FUNCTION cerebro._registered(reference text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT '"cerebro_registry"."' || v.model || '@' || v.version || '"'
+SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
   FROM (SELECT split_part(lower(btrim(reference)), '@', 1) AS model, split_part(lower(btrim(reference)), '@', 2) AS which) r
-  JOIN cerebro.registered_versions v ON v.model = r.model
+  JOIN cerebro.registered_versions v ON v.registered_model = r.model
  WHERE v.unregistered_at IS NULL
    AND v.version = CASE WHEN r.which ~ '^[0-9]{1,9}$' THEN r.which::integer
                         WHEN r.which = 'latest' THEN (SELECT max(o.version) FROM cerebro.registered_versions o
-                                                       WHERE o.model = r.model AND o.unregistered_at IS NULL)
+                                                       WHERE o.registered_model = r.model AND o.unregistered_at IS NULL)
                         ELSE (SELECT a.version FROM cerebro.registered_aliases a
-                               WHERE a.model = r.model AND a.alias = r.which) END
+                               WHERE a.registered_model = r.model AND a.alias = r.which) END
 $$;
 COMMENT ON FUNCTION cerebro._registered(text) IS
 'The model table of a registered model. NULL: there is none to which the caller has a right.';
@@ -183,7 +186,7 @@ COMMENT ON FUNCTION cerebro.registered_table(text) IS
 - reference: MODEL@ALIAS, MODEL@VERSION or MODEL@latest.';
 
 CREATE OR REPLACE FUNCTION cerebro.register(
-    model_name    text,
+    registered_model    text,
     model_table   text,
     configuration integer DEFAULT NULL,
     alias         text    DEFAULT NULL,
@@ -199,7 +202,7 @@ COMMENT ON FUNCTION cerebro.register(text, text, integer, text, text, text) IS
 when the model table or its run is dropped. Functions that predict, judge or export take MODEL@ALIAS, MODEL@VERSION and
 MODEL@latest wherever they take a model table.
 
-- model_name: 1 to 40 lower-case letters, digits and underscores. A new name becomes yours; versions of a name can be added
+- registered_model: 1 to 40 lower-case letters, digits and underscores. A new name becomes yours; versions of a name can be added
   by its owner and by members of that role.
 - model_table: the table of trained models, or another registered model.
 - configuration: the number of the configuration. NULL: the best one, as cerebro.predict chooses it.
@@ -208,7 +211,7 @@ MODEL@latest wherever they take a model table.
 - reason: stands in cerebro.registry_history.';
 
 CREATE OR REPLACE FUNCTION cerebro.set_alias(
-    model_name text, alias text, version integer, reason text DEFAULT NULL
+    registered_model text, alias text, version integer, reason text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -218,12 +221,12 @@ COMMENT ON FUNCTION cerebro.set_alias(text, text, integer, text) IS
 'Lets an alias name a version of a registered model. Calls that name the model by the alias use this version as soon as the
 transaction has committed. The owner of the model may do that, cerebro_admin, and who has the right alias.
 
-- model_name: the registered model.
+- registered_model: the registered model.
 - alias: 1 to 40 lower-case letters, digits and underscores, for instance production.
 - version: the version that it names from now on. NULL removes the alias.
 - reason: stands in cerebro.registry_history.';
 
-CREATE OR REPLACE FUNCTION cerebro.roll_back(model_name text, alias text, reason text DEFAULT NULL) RETURNS integer
+CREATE OR REPLACE FUNCTION cerebro.roll_back(registered_model text, alias text, reason text DEFAULT NULL) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.roll_back(plpy, *args)
@@ -231,11 +234,11 @@ $py$;
 COMMENT ON FUNCTION cerebro.roll_back(text, text, text) IS
 'Lets an alias name the version that it named before, and returns its number. A second call goes back to the first version.
 
-- model_name: the registered model.
+- registered_model: the registered model.
 - alias: its alias.
 - reason: stands in cerebro.registry_history.';
 
-CREATE OR REPLACE FUNCTION cerebro.unregister(model_name text, version integer, reason text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.unregister(registered_model text, version integer, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.unregister(plpy, *args)
@@ -244,27 +247,27 @@ COMMENT ON FUNCTION cerebro.unregister(text, integer, text) IS
 'Removes the tables of a version from the registry. Its number is never used again, and its history stays. A version that an
 alias names is an error.
 
-- model_name: the registered model, which must be yours; cerebro_admin may name any.
+- registered_model: the registered model, which must be yours; cerebro_admin may name any.
 - version: the number of the version.
 - reason: stands in cerebro.registry_history.';
 
-CREATE OR REPLACE FUNCTION cerebro.share(model_name text, role name, "right" text DEFAULT 'use') RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.share(registered_model text, role text, "right" text DEFAULT 'use') RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.share(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.share(text, name, text) IS
+COMMENT ON FUNCTION cerebro.share(text, text, text) IS
 'Gives a role a right to all versions of a registered model, those to come, too.
 
-- model_name: the registered model, which must be yours.
+- registered_model: the registered model, which must be yours.
 - role: the role. Members of it have the right, too; cerebro_user stands for all users of cerebro_db.
 - right: use allows to predict with the model and to judge it, without reading its weights. read allows to read the weights,
   too, for instance to export it. alias allows to move the aliases, such as production.';
 
-CREATE OR REPLACE FUNCTION cerebro.unshare(model_name text, role name, "right" text DEFAULT 'use') RETURNS void
+CREATE OR REPLACE FUNCTION cerebro.unshare(registered_model text, role text, "right" text DEFAULT 'use') RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.unshare(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.unshare(text, name, text) IS
+COMMENT ON FUNCTION cerebro.unshare(text, text, text) IS
 'Takes a right from a role that cerebro.share has given it. The arguments are those of cerebro.share.';

@@ -79,7 +79,7 @@ def steered(trained: Any) -> Iterator[Any]:
     )  # fmt: skip
     trained.cerebro.register("orm_test", "models")
     yield trained
-    for one in trained.cerebro.registered("orm_test"):
+    for one in trained.cerebro.registered_versions("orm_test"):
         if one.unregistered_at is None:
             trained.cerebro.unregister("orm_test", one.version)
     trained.cerebro.rows("DELETE FROM cerebro.request WHERE run = %s", (run,))

@@ -21,7 +21,7 @@ QUERY = "SELECT * FROM iris WHERE id < 3"
 def name(trained: Trained) -> Iterator[str]:
     name = f"iris_{secrets.token_hex(3)}"
     yield name
-    for one in trained.cerebro.registered(name):
+    for one in trained.cerebro.registered_versions(name):
         if one.unregistered_at is None:
             for alias in (one.aliases or "").split(", ") if one.aliases else []:
                 trained.cerebro.set_alias(name, alias, None)
@@ -37,7 +37,7 @@ def test_from_a_model_to_production_and_back(trained: Trained, name: str) -> Non
     cerebro.set_alias(name, "production", 2)
     assert cerebro.predict(f"{name}@production", QUERY, "id", top=3) == second
     assert cerebro.roll_back(name, "production", "worse") == 1
-    latest, one = cerebro.registered(name)
+    latest, one = cerebro.registered_versions(name)
     assert (latest.version, latest.reason, latest.aliases) == (2, "better", None)
     assert (one.version, one.aliases, one.run, one.may_read) == (1, "production", trained.run, True)
     model: Any = cerebro.model(f"{name}@production", 1)
@@ -51,7 +51,7 @@ def test_the_command(trained: Trained, name: str) -> None:
     said = CliRunner().invoke(cli.app, ["registry", name, "--dsn", trained.dsn], env={"COLUMNS": "200"})
     assert said.exit_code == 0 and f"{name}@1" in said.output and "production" in said.output
     (row,) = json.loads(CliRunner().invoke(cli.app, ["registry", name, "--json", "--dsn", trained.dsn]).output)
-    assert (row["model"], row["version"], row["aliases"]) == (name, 1, "production")
+    assert (row["registered_model"], row["version"], row["aliases"]) == (name, 1, "production")
 
 
 def test_errors_of_the_server_are_told(trained: Trained, name: str) -> None:

@@ -50,6 +50,7 @@ class Source:
     expected: dict[int, bytes]  # the states of both, in the end
     weights: Any
     seen: dict[str, list[Any]]  # what alice sees of her runs
+    said: list[Any]  # by a registered model; nothing by a version without a registry
 
 
 def tool(name: str, dsn: str, *arguments: str, stop: bool = True) -> str:
@@ -72,6 +73,12 @@ def as_user(dsn: str, user: str, secret: str) -> str:
 def all_of(lab: Lab) -> dict[str, list[Any]]:
     """What the user sees of their runs."""
     return {name: sorted(map(repr, lab(f"SELECT * FROM cerebro.{name}"))) for name in (*VIEWS, *TABLES)}
+
+
+def said_by_registered(lab: Lab) -> list[Any]:
+    """What the registered model says, with its name and its rights."""
+    shared = lab('SELECT registered_model, role, "right" FROM registered_rights')
+    return [*shared, *lab("SELECT * FROM predict('kept@production', 'SELECT * FROM garden', 'id') ORDER BY 1")]
 
 
 @contextlib.contextmanager
@@ -102,7 +109,13 @@ def trained(cluster: clusters.Cluster, alice: str = "") -> Iterator[Source]:
         eventually(lambda: lab.status(broken) != "running", 20, "the driver is gone")
         assert lab.value("SELECT count(*) FROM hop WHERE run = %s", broken) < 2 * 2 * EPOCHS
         eventually(lambda: not lab.sessions(), 20, "workers are gone")
-        yield Source(dsn, lab, alice, secret, calm, broken, lab.states(calm), lab.weights("calm"), all_of(lab))
+        said: list[Any] = []
+        if lab.value("SELECT to_regprocedure('cerebro.register(text, text, integer, text, text, text)') IS NOT NULL"):
+            lab("SELECT fit('train', 'plain', 'mst', epochs => 1)")
+            lab("SELECT register('kept', 'plain', alias => 'production')")
+            lab("SELECT share('kept', 'cerebro_user')")
+            said = said_by_registered(lab)
+        yield Source(dsn, lab, alice, secret, calm, broken, lab.states(calm), lab.weights("calm"), all_of(lab), said)
         lab.close()
     finally:
         with contextlib.closing(connect(cluster.dsn())) as db, db.cursor() as cursor:

@@ -148,8 +148,14 @@ def _totals(place: int, looked: Looked, found: Found) -> list[Sql]:
     counts = [sql("count({value}) AS n{place}", value=value, place=place)]
     if looked.as_text:
         if found.look_like_numbers == found.texts:
-            numeric = "count(*) FILTER (WHERE {value} ~ {a_number}) AS a{place}"
-            counts.append(sql(numeric, value=value, a_number=A_NUMBER, place=place))
+            counts.append(
+                sql(
+                    "count(*) FILTER (WHERE {value} ~ {a_number}) AS a{place}",
+                    value=value,
+                    a_number=A_NUMBER,
+                    place=place,
+                )
+            )
         return counts
     if looked.has_time:
         counts.append(

@@ -7,14 +7,16 @@ from cerebro_db.core.errors import InUse, InvalidArgument, NotPermitted, Undefin
 from ..database.access import Database
 from ..database.entry import entry
 from . import history, references, stored
-from .history import Model
+from .history import RegisteredModel
 from .steps import as_registry
 
 
 @entry
-def set_alias(db: Database, model_name: str | None, alias: str | None, version: int | None, reason: str | None) -> None:
+def set_alias(
+    db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
+) -> None:
     """Let the alias name this version; without a version, no version."""
-    model, named = _movable(db, model_name, alias)
+    model, named = _movable(db, registered_model, alias)
 
     def step(registry: Database) -> None:
         history.lock(registry, model.name)
@@ -28,9 +30,9 @@ def set_alias(db: Database, model_name: str | None, alias: str | None, version: 
 
 
 @entry
-def roll_back(db: Database, model_name: str | None, alias: str | None, reason: str | None) -> int:
+def roll_back(db: Database, registered_model: str | None, alias: str | None, reason: str | None) -> int:
     """Let the alias name the version that it named before; return its number."""
-    model, named = _movable(db, model_name, alias)
+    model, named = _movable(db, registered_model, alias)
 
     def step(registry: Database) -> int:
         history.lock(registry, model.name)
@@ -48,9 +50,9 @@ def roll_back(db: Database, model_name: str | None, alias: str | None, reason: s
 
 
 @entry
-def unregister(db: Database, model_name: str | None, version: int | None, reason: str | None) -> None:
+def unregister(db: Database, registered_model: str | None, version: int | None, reason: str | None) -> None:
     """Remove the tables of a version.  Its number and its history stay."""
-    model = history.known(db, model_name)
+    model = history.known(db, registered_model)
     history.require(model, model.manages, admin=True)
     if version is None:
         raise InvalidArgument("version must not be NULL.", hint="It is the number of one version.")
@@ -70,12 +72,12 @@ def unregister(db: Database, model_name: str | None, version: int | None, reason
     as_registry(db, step)
 
 
-def move(registry: Database, model: Model, alias: str, version: int | None, reason: str | None) -> None:
+def move(registry: Database, model: RegisteredModel, alias: str, version: int | None, reason: str | None) -> None:
     history.write(registry, model.name, "alias", by=model.caller, alias=alias, version=version, reason=reason)
 
 
-def _movable(db: Database, model_name: str | None, alias: str | None) -> tuple[Model, str]:
-    model = history.known(db, model_name)
+def _movable(db: Database, registered_model: str | None, alias: str | None) -> tuple[RegisteredModel, str]:
+    model = history.known(db, registered_model)
     named = references.require_name(alias, "alias", "production")
     if not model.may_move:
         raise NotPermitted(
@@ -85,7 +87,7 @@ def _movable(db: Database, model_name: str | None, alias: str | None) -> tuple[M
     return model, named
 
 
-def _version_of(registry: Database, model: Model, alias: str) -> int:
+def _version_of(registry: Database, model: RegisteredModel, alias: str) -> int:
     found = history.aliases(registry, model.name)
     if alias not in found:
         listed = f"It has {', '.join(found)}." if found else "It has none. cerebro.set_alias() makes one."
@@ -93,7 +95,7 @@ def _version_of(registry: Database, model: Model, alias: str) -> int:
     return found[alias]
 
 
-def _require_version(registry: Database, model: Model, version: int) -> None:
+def _require_version(registry: Database, model: RegisteredModel, version: int) -> None:
     there = history.versions(registry, model.name)
     if version not in there:
         raise UndefinedObject(

@@ -13,7 +13,7 @@ from . import references
 
 
 @dataclass(frozen=True)
-class Model:
+class RegisteredModel:
     """A registered model, and what the caller may do with it."""
 
     name: str
@@ -24,19 +24,19 @@ class Model:
     may_move: bool  # its aliases
 
 
-def find(db: Database, name: str | None, argument: str = "model_name") -> Model | None:
+def find(db: Database, name: str | None, argument: str = "registered_model") -> RegisteredModel | None:
     """The model of this name; None if there is none that the caller may see."""
     named = references.require_name(name, argument, "churn")
     row = db.one(
         sql("SELECT pg_catalog.pg_get_userbyid(owner)::text AS owner, current_user::text AS caller, owns, manages,"
-            " may_move FROM cerebro._my_registered WHERE model = $1"),
+            " may_move FROM cerebro._my_registered WHERE registered_model = $1"),
         ("text",),
         named,
     )  # fmt: skip
-    return None if row is None else Model(named, **row)
+    return None if row is None else RegisteredModel(named, **row)
 
 
-def known(db: Database, name: str | None) -> Model:
+def known(db: Database, name: str | None) -> RegisteredModel:
     """As ``find``, with an error if there is none."""
     model = find(db, name)
     if model is None:
@@ -47,7 +47,7 @@ def known(db: Database, name: str | None) -> Model:
     return model
 
 
-def require(model: Model, may: bool, *, admin: bool) -> None:
+def require(model: RegisteredModel, may: bool, *, admin: bool) -> None:
     """An error unless the caller may do it.  ``admin``: an administrator may."""
     if not may:
         others = "a member of that role, or cerebro_admin" if admin else "or a member of that role"

@@ -71,8 +71,8 @@ def _unknown(db: Database, text: str) -> UndefinedObject:
         row["version"]
         for row in db.rows(
             sql(
-                "SELECT version FROM cerebro.registered_versions WHERE model = $1 AND unregistered_at IS NULL"
-                " ORDER BY version"
+                "SELECT version FROM cerebro.registered_versions"
+                " WHERE registered_model = $1 AND unregistered_at IS NULL ORDER BY version"
             ),
             ("text",),
             model,
@@ -87,7 +87,7 @@ def _unknown(db: Database, text: str) -> UndefinedObject:
         listed = ", ".join(map(str, versions[-20:]))
         return UndefinedObject(f"the model '{model}' has no version {which}.", hint=f"It has {listed}.")
     aliases = db.rows(
-        sql("SELECT alias FROM cerebro.registered_aliases WHERE model = $1 ORDER BY alias"), ("text",), model
+        sql("SELECT alias FROM cerebro.registered_aliases WHERE registered_model = $1 ORDER BY alias"), ("text",), model
     )
     listed = ", ".join([*(row["alias"] for row in aliases[:20]), LATEST])
     return UndefinedObject(f"the model '{model}' has no alias '{which}'.", hint=f"It has {listed}.")

@@ -19,23 +19,23 @@ from cerebro_db.core.sql import identifier, quoted, sql
 from ..database.access import Database
 from ..database.entry import entry
 from . import history, references, stored
-from .history import Model
+from .history import RegisteredModel
 from .steps import as_registry
 
 RIGHTS = ("use", "read", "alias")
 
 
 @entry
-def share(db: Database, model_name: str | None, role: str | None, right: str | None) -> None:
-    _change(db, "shared", model_name, role, right)
+def share(db: Database, registered_model: str | None, role: str | None, right: str | None) -> None:
+    _change(db, "shared", registered_model, role, right)
 
 
 @entry
-def unshare(db: Database, model_name: str | None, role: str | None, right: str | None) -> None:
-    _change(db, "unshared", model_name, role, right)
+def unshare(db: Database, registered_model: str | None, role: str | None, right: str | None) -> None:
+    _change(db, "unshared", registered_model, role, right)
 
 
-def grant(registry: Database, model: Model, version: int) -> None:
+def grant(registry: Database, model: RegisteredModel, version: int) -> None:
     """Give all that have a right to the model their rights to the tables of a version."""
     grant_to(registry, references.table_name(model.name, version), model.owner, "read")
     for role, rights in history.shared(registry, model.name).items():
@@ -47,19 +47,15 @@ def grant_to(registry: Database, table: Name, role: str, *rights: str) -> None:
     allowed = {ending for ending in stored.USED if {"use", "read"} & {*rights}}
     allowed |= {stored.WEIGHTS for right in rights if right == "read"}
     for ending in (*stored.USED, stored.WEIGHTS):
-        registry.execute(
-            sql(
-                "GRANT SELECT ON TABLE {table} TO {role}"
-                if ending in allowed
-                else "REVOKE SELECT ON TABLE {table} FROM {role}",
-                table=table.suffixed(ending).sql,
-                role=identifier(role),
-            )  # fmt: skip
-        )
+        name, grantee = table.suffixed(ending).sql, identifier(role)
+        if ending in allowed:
+            registry.execute(sql("GRANT SELECT ON TABLE {table} TO {role}", table=name, role=grantee))
+        else:
+            registry.execute(sql("REVOKE SELECT ON TABLE {table} FROM {role}", table=name, role=grantee))
 
 
-def _change(db: Database, event: str, model_name: str | None, role: str | None, right: str | None) -> None:
-    model = history.known(db, model_name)
+def _change(db: Database, event: str, registered_model: str | None, role: str | None, right: str | None) -> None:
+    model = history.known(db, registered_model)
     history.require(model, model.owns, admin=False)
     if right not in RIGHTS:
         raise InvalidArgument(f"right must be one of {', '.join(RIGHTS)}.", hint="use: predict with the model.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, TypeVar
 
-from cerebro_db.core.errors import NotPermitted
+from cerebro_db.core.errors import CerebroError, NotPermitted
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
@@ -25,9 +25,22 @@ def as_registry(db: Database, step: Callable[[Database], Result]) -> Result:
     """What the step returns.  Its statements run as ``cerebro_registry``; none of them may run code of a user."""
     global _step
     found: list[Result] = []
-    _step = lambda registry: found.append(step(registry))  # noqa: E731
+    refused: list[CerebroError] = []
+
+    def run(registry: Database) -> None:
+        try:
+            found.append(step(registry))
+        except CerebroError as error:
+            refused.append(error)
+            raise
+
+    _step = run
     try:
         db.execute(sql("SELECT cerebro._as_registry()"))
+    except db.plpy.SPIError:
+        if not refused:
+            raise
+        raise refused[0] from None
     finally:
         _step = None
     return found[0]

@@ -16,7 +16,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..registry import aliases, history, references, rights, stored
-from ..registry.history import Model
+from ..registry.history import RegisteredModel
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels
 from . import trained
@@ -32,7 +32,7 @@ OF_SUMMARY = ("run", "run_name", "source_table", "packed_table", "validation_tab
 class RegisterArguments:
     """The arguments of ``cerebro.register``, in the order of the SQL function."""
 
-    model_name: str | None
+    registered_model: str | None
     model_table: str | None
     configuration: int | None
     alias: str | None
@@ -44,7 +44,7 @@ class RegisterArguments:
 def register(db: Database, *arguments: Any) -> int:
     """Add a version; return its number."""
     given = RegisterArguments(*arguments)
-    name = references.require_name(given.model_name, "model_name", "churn")
+    name = references.require_name(given.registered_model, "registered_model", "churn")
     alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
     model_table = given.model_table
     caller: str = db.value(sql("SELECT current_user::pg_catalog.text"))
@@ -60,11 +60,11 @@ def register(db: Database, *arguments: Any) -> int:
         _architecture(db, model), _row(db, info, model.key), _row(db, summary, None), [*_labels(db, model)]
     )
 
-    def begin(registry: Database) -> tuple[Model, int]:
+    def begin(registry: Database) -> tuple[RegisteredModel, int]:
         if known is None:
             _add_name(registry, name, caller, given.description)
         history.lock(registry, name)
-        return known or Model(name, caller, caller, True, True, True), history.next_version(registry, name)
+        return known or RegisteredModel(name, caller, caller, True, True, True), history.next_version(registry, name)
 
     owned, version = as_registry(db, begin)
     table = references.table_name(name, version)
@@ -114,7 +114,7 @@ def _add_name(registry: Database, name: str, caller: str, description: str | Non
         description,
     )
     if not added:
-        raise NotPermitted(f"model_name: '{name}' belongs to another user.", hint="Choose another name.")
+        raise NotPermitted(f"registered_model: '{name}' belongs to another user.", hint="Choose another name.")
 
 
 def _architecture(db: Database, model: TrainedModel) -> str:

@@ -180,6 +180,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
     assert {name for name, _ in found} == {
         "cerebro._dismiss_waiting()",
         "cerebro._enrol(oid,text)",
+        "cerebro._as_registry()",
         "cerebro._close_login(name)",
         "cerebro._code_folder()",
         "cerebro._drop_architecture(text,name)",
@@ -194,6 +195,21 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in found)
 
 
+def test_the_owner_of_the_registry_s_function_has_few_rights(server: str) -> None:
+    """It reads and writes what the registry consists of, and can be nobody."""
+    with town(server) as root:
+        owner = "SELECT pg_get_userbyid(proowner)::text FROM pg_proc WHERE proname = '_as_registry'"
+        assert root(owner) == ["cerebro_registry"]
+        assert root(
+            "SELECT count(*) FROM pg_auth_members a JOIN pg_roles r ON r.oid IN (a.roleid, a.member)"
+            " WHERE r.rolname = 'cerebro_registry'"
+        ) == [0]
+        assert root(
+            "SELECT DISTINCT relnamespace::regnamespace::text FROM pg_class"
+            " WHERE relowner = 'cerebro_registry'::regrole AND relkind IN ('r', 'v', 'S', 'm', 'p', 'f')"
+        ) in ([], ["cerebro_registry"])  # fmt: skip
+
+
 def test_tables_with_rows_of_several_owners_have_row_level_security(server: str) -> None:
     with town(server) as root:
         root("SET search_path = pg_catalog")
@@ -201,6 +217,7 @@ def test_tables_with_rows_of_several_owners_have_row_level_security(server: str)
             root(
                 "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'owner'"
                 " WHERE relnamespace = 'cerebro'::regnamespace AND relkind IN ('r', 'p') AND NOT relrowsecurity"
+                " AND has_table_privilege('cerebro_admin', c.oid, 'SELECT, INSERT, UPDATE, DELETE')"
             )
             == []
         )

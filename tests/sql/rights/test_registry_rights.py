@@ -50,7 +50,7 @@ def people(server: str) -> Iterator[tuple[Town, User, User]]:
 @pytest.fixture
 def place(people: tuple[Town, User, User], request: pytest.FixtureRequest) -> Place:
     root, anna, ben = people
-    model = f"m_{root.mark}_{len(anna('SELECT model FROM cerebro.registered_models'))}"
+    model = f"m_{root.mark}_{len(anna('SELECT registered_model FROM cerebro.registered_models'))}"
     anna(f"SELECT cerebro.register('{model}', 'models', 1, 'production')")
     return Place(root, anna, ben, model, anna(ASK.format(f"{model}@production")))
 
@@ -58,8 +58,8 @@ def place(people: tuple[Town, User, User], request: pytest.FixtureRequest) -> Pl
 def test_without_a_right_there_is_no_model(place: Place) -> None:
     assert "there is no registered model" in str(place.ben.refused(place.ask, why=errors.UndefinedObject))
     for view in ("models", "versions", "aliases", "rights"):
-        assert place.ben(f"SELECT * FROM cerebro.registered_{view} WHERE model = '{place.model}'") == []
-    assert place.ben("SELECT * FROM cerebro.registry_history WHERE model = %s", place.model) == []
+        assert place.ben(f"SELECT * FROM cerebro.registered_{view} WHERE registered_model = '{place.model}'") == []
+    assert place.ben("SELECT * FROM cerebro.registry_history WHERE registered_model = %s", place.model) == []
     for ending in ("", "_info", "_summary", "_weights"):
         place.ben.refused(f"SELECT * FROM {place.table(ending)}")
     place.ben.refused(ASK.format(place.table()))
@@ -74,14 +74,14 @@ def test_the_right_to_use_gives_predictions_and_no_weights(place: Place, tmp_pat
     assert place.ben(ASK.format(place.table())) == place.said  # by the name of its table
     judged = f"SELECT metric FROM cerebro.evaluate('{place.model}@1', '{ROWS}, ''up''::text AS y')"
     assert "accuracy" in place.ben(judged)
-    assert place.ben("SELECT may_use, may_read, may_move, owns FROM cerebro.registered_models WHERE model = %s",
-                     place.model) == [(True, False, False, False)]  # fmt: skip
+    assert place.ben("SELECT may_use, may_read, may_move, owns FROM cerebro.registered_models"
+                     " WHERE registered_model = %s", place.model) == [(True, False, False, False)]  # fmt: skip
     assert place.ben(f"SELECT weights FROM {place.table()}") == [None]
     place.ben.refused(f"SELECT * FROM {place.table('_weights')}")
     place.ben.refused(f"SELECT cerebro.register('mine_{place.root.mark}', '{place.model}@1')")
     place.ben.refused(f"SELECT cerebro.register('mine_{place.root.mark}', '{place.table()}')")
     place.ben.refused(f"CREATE TABLE copied AS SELECT * FROM {place.table('_weights')}")
-    assert place.ben("SELECT * FROM cerebro.registered_models WHERE model LIKE 'mine%'") == []
+    assert place.ben("SELECT * FROM cerebro.registered_models WHERE registered_model LIKE 'mine%'") == []
     with Cerebro(place.ben.dsn) as cerebro:
         for ending in ("safetensors", "keras", "cerebro"):
             with pytest.raises(client.ServerError, match="permission denied"):
@@ -112,9 +112,11 @@ def test_a_right_that_was_taken_back_ends_at_once(place: Place) -> None:
     another = place.ben.another()
     another.refused(place.ask, why=errors.UndefinedObject)
     another.connection.close()
-    rights = "SELECT * FROM cerebro.registered_rights WHERE model = %s"
+    rights = "SELECT * FROM cerebro.registered_rights WHERE registered_model = %s"
     assert place.anna(rights, place.model) == []
-    events = "SELECT event, role FROM cerebro.registry_history WHERE model = %s AND role IS NOT NULL ORDER BY id"
+    events = (
+        "SELECT event, role FROM cerebro.registry_history WHERE registered_model = %s AND role IS NOT NULL ORDER BY id"
+    )
     assert place.anna(events, place.model) == [("shared", place.ben.name), ("unshared", place.ben.name)]
 
 
@@ -136,7 +138,9 @@ def test_the_right_to_move_aliases(place: Place) -> None:
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}', 'alias')")
     place.anna(f"SELECT cerebro.register('{place.model}', 'models', 2)")
     place.ben(f"SELECT cerebro.set_alias('{place.model}', 'production', 2, 'better')")
-    moved = place.anna(f"SELECT version, set_by FROM cerebro.registered_aliases WHERE model = '{place.model}'")
+    moved = place.anna(
+        f"SELECT version, set_by FROM cerebro.registered_aliases WHERE registered_model = '{place.model}'"
+    )
     assert moved == [(2, place.ben.name)]
     assert place.ben(f"SELECT cerebro.roll_back('{place.model}', 'production')") == [1]
     place.ben.refused(ASK.format(place.table()))  # it is no right to predict
@@ -155,7 +159,7 @@ def test_a_group_shares_its_rights(place: Place) -> None:
     finally:
         place.root(f"DROP OWNED BY {group}; DROP ROLE {group}")
     # A role that is gone has no rights, and versions can be added.
-    assert place.anna("SELECT * FROM cerebro.registered_rights WHERE model = %s", place.model) == []
+    assert place.anna("SELECT * FROM cerebro.registered_rights WHERE registered_model = %s", place.model) == []
     assert place.anna(f"SELECT cerebro.register('{place.model}', 'models')") == [2]
 
 

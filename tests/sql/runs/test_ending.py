@@ -96,7 +96,8 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
-    "called": "'cerebro.fit'",
+    "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",
+    "alias": "'production'", "version": "1", "role": "'cerebro_user'", "right": "'use'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
 }  # fmt: skip
 
@@ -187,6 +188,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "create_predictor": {**TRAINED, "function_name": "'made'", "replace": "false"},
     "ensemble": {**TRAINED, "members": "2", "all_join": "false"},
     "materialize": {"model_table": "'made'"},
+    "register": {"model_table": "'plain_models'"},
     "_state_in": {"state": "'1'"},
     "load_custom_function": {"name": "'mine'"},
     "add_custom_function": {"name": "'mine'"},
@@ -391,6 +393,8 @@ def equip(root: Town, user: User) -> None:
         lab.architecture(flower_model(), weights=bytes(4 * (4 * 8 + 8 + 8 * 3 + 3)))
         lab("CREATE FUNCTION last_run() RETURNS bigint LANGUAGE sql AS 'SELECT max(run) FROM cerebro.runs'")
         lab.fit("train", "models", "mst", 1)
+        lab("SELECT fit('train', 'plain_models', 'mst', epochs => 1)")
+        lab("SELECT register(current_user::text, 'plain_models', alias => 'production')")
     # Runs are refused as late as possible: when all arguments have been read.
     root("SELECT cerebro.set_limits(%s, max_running_runs => 0)", user.name)
 

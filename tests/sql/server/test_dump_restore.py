@@ -25,7 +25,7 @@ from cerebro_db.embedded.prefix import Prefix
 from cerebro_db.embedded.server import Server
 from tests.conftest import TRAINER, connect
 from tests.sql.lab import Lab, eventually
-from tests.sql.moving import EPOCHS, OPTIONS, Source, all_of, as_user, tool, trained
+from tests.sql.moving import EPOCHS, OPTIONS, Source, all_of, as_user, said_by_registered, tool, trained
 
 pytestmark = pytest.mark.throw_away
 
@@ -80,6 +80,11 @@ def check(there: Lab, source: Source) -> None:
     assert there.status(source.broken) in ("interrupted", "cancelled", "failed")
     assert all_of(there) == source.seen
     assert there.weights("calm") == source.weights
+    if source.said:
+        assert said_by_registered(there) == source.said and len(source.said) > 10
+        assert there.value("SELECT max(version) FROM registered_versions") + 1 == there.value(
+            "SELECT register('kept', 'kept@production')"
+        )
     assert there.states(source.calm) == source.expected
     assert there.value("SELECT resume(%s)", source.broken) == source.broken
     assert there.states(source.broken) == source.expected

@@ -67,7 +67,7 @@ def test_a_version_predicts_what_its_model_predicts(place: Lab, name: str) -> No
 def test_what_is_known_of_a_version(place: Lab, name: str) -> None:
     columns = "run, configuration, model_table, source_table, rows, target, bytes, sha256, aliases, may_read"
     ((run_number, configuration, table, source, rows, target, size, sha256, aliases, may_read),) = place(
-        f"SELECT {columns} FROM cerebro.registered_versions WHERE model = '{name}' AND version = 2"
+        f"SELECT {columns} FROM cerebro.registered_versions WHERE registered_model = '{name}' AND version = 2"
     )
     assert (run_number, rows) == place("SELECT run, (layout->>'rows')::bigint FROM model_summary")[0]
     assert (configuration, table, source, target) == (2, f"{place.schema}.model", f"{place.schema}.flowers", "species")
@@ -95,7 +95,7 @@ def test_a_version_stays_when_its_model_goes(place: Lab) -> None:
     place(f"SELECT cerebro.forget({number})")
     assert place(ASK.format(f"{lasting}@production")) == said
     assert place("SELECT description, versions, latest, aliases, owns FROM cerebro.registered_models"
-                 " WHERE model = %s", lasting) == [("Flowers", 1, 1, "production@1", True)]  # fmt: skip
+                 " WHERE registered_model = %s", lasting) == [("Flowers", 1, 1, "production@1", True)]  # fmt: skip
 
 
 def test_an_alias_moves_and_returns(place: Lab, name: str) -> None:
@@ -107,11 +107,12 @@ def test_an_alias_moves_and_returns(place: Lab, name: str) -> None:
     assert place(ask) == second
     assert place.value(f"SELECT cerebro.roll_back('{name}', 'production', 'worse')") == 1
     assert place(ask) == first
-    assert place.value(f"SELECT aliases FROM cerebro.registered_versions WHERE model = '{name}' AND version = 1") == (
-        "production"
-    )
+    assert place.value(
+        f"SELECT aliases FROM cerebro.registered_versions WHERE registered_model = '{name}' AND version = 1"
+    ) == ("production")
     history = place(
-        f"SELECT event, version, alias, reason FROM cerebro.registry_history WHERE model = '{name}' ORDER BY id"
+        "SELECT event, version, alias, reason FROM cerebro.registry_history"
+        f" WHERE registered_model = '{name}' ORDER BY id"
     )
     assert history == [
         ("registered", 1, None, None), ("registered", 2, None, None), ("alias", 1, "production", "the first"),
@@ -119,7 +120,7 @@ def test_an_alias_moves_and_returns(place: Lab, name: str) -> None:
     ]  # fmt: skip
     place(f"SELECT cerebro.set_alias('{name}', 'production', NULL)")
     refused(place, ask, f"cerebro.predict: the model '{name}' has no alias 'production'")
-    assert place(f"SELECT * FROM cerebro.registered_aliases WHERE model = '{name}'") == []
+    assert place(f"SELECT * FROM cerebro.registered_aliases WHERE registered_model = '{name}'") == []
 
 
 def test_an_open_session_follows_the_alias(place: Lab, name: str) -> None:
@@ -157,8 +158,8 @@ def test_a_version_leaves_the_registry(place: Lab, name: str) -> None:
     assert place(f"SELECT * FROM looks_at_{name}") == []  # the view of a user stays, and its table is empty
     refused(place, ASK.format(f"{name}@2"), f"the model '{name}' has no version 2", hint="It has 1")
     assert place(ASK.format(f"{name}@latest")) == place(ASK.format(f"{name}@1"))
-    assert place.value(f"SELECT unregistered_at IS NOT NULL FROM cerebro.registered_versions WHERE model = '{name}'"
-                       " AND version = 2")  # fmt: skip
+    assert place.value("SELECT unregistered_at IS NOT NULL FROM cerebro.registered_versions"
+                       f" WHERE registered_model = '{name}' AND version = 2")  # fmt: skip
     refused(place, f"SELECT cerebro.set_alias('{name}', 'production', 2)", "has no version 2")
     refused(
         place, f"SELECT cerebro.roll_back('{name}', 'production')", "has named no other version that is still there"
@@ -168,7 +169,7 @@ def test_a_version_leaves_the_registry(place: Lab, name: str) -> None:
 
 
 def test_what_does_not_work(place: Lab, name: str) -> None:
-    refused(place, "SELECT cerebro.register('Churn', 'model')", "model_name must have 1 to 40 lower-case letters")
+    refused(place, "SELECT cerebro.register('Churn', 'model')", "registered_model must have 1 to 40 lower-case letters")
     refused(place, f"SELECT cerebro.register('{name}', 'no_such_table')", "no_such_table")
     refused(place, f"SELECT cerebro.register('{name}', 'model', alias => 'latest')", "alias must have .* nor be latest")
     refused(place, f"SELECT cerebro.register('{name}', 'model', 99)", "has no configuration 99")
@@ -182,7 +183,7 @@ def test_what_does_not_work(place: Lab, name: str) -> None:
     refused(place, f"SELECT cerebro.share('{name}', 'no_such_role')", "there is no role 'no_such_role'")
     refused(place, f"SELECT cerebro.share('{name}', 'cerebro_user', 'write')", "right must be one of use, read, alias")
     refused(place, "SELECT cerebro._as_registry()", "is a part of cerebro.register")
-    assert place.value(f"SELECT count(*) FROM cerebro.registered_versions WHERE model = '{name}'") == 2
+    assert place.value(f"SELECT count(*) FROM cerebro.registered_versions WHERE registered_model = '{name}'") == 2
 
 
 def test_a_failed_call_leaves_nothing(place: Lab, name: str) -> None:
@@ -190,8 +191,8 @@ def test_a_failed_call_leaves_nothing(place: Lab, name: str) -> None:
     session.autocommit = False
     run(session, f"SELECT cerebro.register('{name}', 'model', alias => 'production')")
     session.rollback()
-    assert place.value(f"SELECT max(version) FROM cerebro.registered_versions WHERE model = '{name}'") == 2
-    assert place(f"SELECT * FROM cerebro.registered_aliases WHERE model = '{name}'") == []
+    assert place.value(f"SELECT max(version) FROM cerebro.registered_versions WHERE registered_model = '{name}'") == 2
+    assert place(f"SELECT * FROM cerebro.registered_aliases WHERE registered_model = '{name}'") == []
     assert place.value(f"SELECT to_regclass('cerebro_registry.\"{name}@3\"')") is None
     session.close()
     assert place.value(f"SELECT cerebro.register('{name}', 'model')") == 3

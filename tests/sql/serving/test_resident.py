@@ -98,12 +98,10 @@ def trainers_of(place: Lab, session: Any) -> list[int]:
 
 def leave_one(place: Lab, role: str = READERS[0], query: str = ROW) -> tuple[int, Any]:
     """Predict in a session that ends; the trainer that it has left, and its answer."""
-    before = set(kept(place))
     with contextlib.closing(connected(place, role)) as session:
         answer = run(session, ASK.format(query))
         (pid,) = trainers_of(place, session)
     eventually(lambda: pid in kept(place), 30, "the trainer is kept")
-    assert len(set(kept(place)) - before - {pid}) == 0
     return pid, answer
 
 
@@ -269,7 +267,7 @@ def test_schemas_in_which_one_name_means_two_tables(place: Lab) -> None:
 
 
 def test_a_model_that_changes_while_a_query_is_handed_over(place: Lab) -> None:
-    leave_one(place)
+    leave_one(place, query=ROWS.format("generate_series(1, 3)"))
     slow = ROWS.format("generate_series(1, 3000)") + ", pg_sleep(2)"
     with contextlib.closing(connected(place)) as session:
         changing = threading.Timer(1, lambda: place("UPDATE model_info SET reason = 'changed'"))
