@@ -1,9 +1,10 @@
-"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``report``, ``cancel``, ``resume``."""
+"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``report``, ``dashboard``, ``cancel``, ``resume``."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+import webbrowser
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -35,7 +36,7 @@ ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, an
 
 
 def register(app: typer.Typer) -> None:
-    for command in (runs, watch, show, report, cancel, resume):
+    for command in (runs, watch, show, report, dashboard, cancel, resume):
         app.command()(command)
 
 
@@ -170,6 +171,28 @@ def report(
             write_json({"file": str(written)})
         else:
             Terminal().print(lines(f"Written: {written}"), soft_wrap=True)
+
+
+def dashboard(
+    dsn: Dsn = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of 127.0.0.1; 0: any that is free.")] = 8512,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    json: Json = False,
+) -> None:
+    """Show runs and their reports in a browser on this machine, as they go on. Ctrl-C ends it."""
+    from .dashboard.server import Dashboard  # only now: no other command needs it
+
+    with at(dsn) as cerebro:
+        served = Dashboard(cerebro.engine, port)
+        if json:
+            write_json({"address": served.address, "port": served.port})
+        else:
+            hint = "Ctrl-C ends it. Whoever has this address sees what you see."
+            Terminal().print(lines(f"{served.address}\n{hint}"), soft_wrap=True)
+        if open_it:
+            webbrowser.open(served.address)
+        with contextlib.suppress(KeyboardInterrupt):
+            served.serve()
 
 
 def cancel(

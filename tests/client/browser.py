@@ -103,6 +103,13 @@ class Browser:
         self.until("document.readyState === 'complete' && location.protocol === 'file:'")
         self.settle()
 
+    def visit(self, address: str) -> None:
+        self.requests.clear()
+        self.complaints.clear()
+        self.call("Page.navigate", url=address)
+        self.until("document.readyState === 'complete' && location.protocol === 'http:'")
+        self.settle()
+
     def settle(self) -> None:
         """Waits until two frames were drawn."""
         self("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")

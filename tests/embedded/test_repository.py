@@ -49,7 +49,7 @@ def test_the_settings_that_an_installation_keeps_are_those_that_are_documented()
 def test_type_hints_are_packaged() -> None:
     assert (ROOT / "cerebro_db" / "py.typed").exists() and (ROOT / "plpy" / "cerebro_plpy" / "py.typed").exists()
     packaged = PROJECT["tool"]["setuptools"]["package-data"]
-    drawing = ["client/report/*.js", "client/report/*.css", "client/report/uplot/*"]
+    drawing = ["client/dashboard/*.js", "client/report/*.js", "client/report/*.css", "client/report/uplot/*"]
     assert packaged == {"cerebro_db": ["py.typed", "embedded/iris.sql", *drawing], "cerebro_plpy": ["py.typed"]}
     assert all(list((ROOT / "cerebro_db").glob(pattern)) for pattern in packaged["cerebro_db"])
 

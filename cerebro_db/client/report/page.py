@@ -9,7 +9,7 @@ import html
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..errors import ClientError
 ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 PAGE = """<!doctype html>
-<html lang="en">
+<html lang="en"{attributes}>
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -32,26 +32,60 @@ PAGE = """<!doctype html>
 </head>
 <body>
 <noscript>This report draws its tables and charts with a script, which this browser does not run.</noscript>
-<main id="report"></main>
-<script type="application/json" id="contents">{contents}</script>
-<script>{script}</script>
-</body>
+{before}<main id="report">{markup}</main>
+{data}{scripts}</body>
 </html>
 """
+DATA = '<script type="application/json" id="contents">{}</script>\n'
 
 
 def page(contents: Mapping[str, Any], title: str) -> str:
     """The whole file. The browser runs this script, uses this style, and loads nothing."""
+    return _page(title, contents, [_script()], "form-action 'none'", contents["version"])
+
+
+def live_page(
+    title: str, markup: str, contents: Mapping[str, Any] | None, *, state: str, script: str, version: str
+) -> str:
+    """A page of the dashboard: the report, with other markup above it; or that markup alone.
+
+    ``script`` may ask the dashboard for ``state``, and for nothing else.
+    """
+    scripts = [script] if contents is None else [_script(), script]
+    asks, attributes = "connect-src 'self'; form-action 'self'", f' data-state="{html.escape(state)}"'
+    return _page(title, contents, scripts, asks, version, markup=markup, attributes=attributes)
+
+
+def _script() -> str:
     here = files(__package__)
-    script = "".join((here / name).read_text("utf-8") for name in ("uplot/uPlot.iife.min.js", "report.js"))
-    style = "".join((here / name).read_text("utf-8") for name in ("uplot/uPlot.min.css", "report.css"))
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:;"
-        " base-uri 'none'; form-action 'none'"
+    return "".join((here / name).read_text("utf-8") for name in ("uplot/uPlot.iife.min.js", "report.js"))
+
+
+def _page(
+    title: str,
+    contents: Mapping[str, Any] | None,
+    scripts: Sequence[str],
+    policy: str,
+    version: str,
+    *,
+    markup: str = "",
+    attributes: str = "",
+) -> str:
+    style = "".join((files(__package__) / name).read_text("utf-8") for name in ("uplot/uPlot.min.css", "report.css"))
+    hashes = " ".join(f"'{_hash(one)}'" for one in scripts)
+    whole = (
+        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; {policy}"
     )
-    data = json.dumps(contents, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(ESCAPES)
-    parts = {"policy": policy, "style": style, "script": script, "contents": data, "title": html.escape(title)}
-    return PAGE.format(version=html.escape(contents["version"]), **parts)
+    data = ""
+    if contents is not None:
+        written = json.dumps(contents, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        data = DATA.format(written.translate(ESCAPES))
+    above = contents is not None and markup  # the report fills its own element
+    return PAGE.format(
+        version=html.escape(version), policy=whole, style=style, title=html.escape(title), attributes=attributes,
+        before=f'<div class="above">{markup}</div>\n' if above else "", markup="" if above else markup, data=data,
+        scripts="".join(f"<script>{one}</script>\n" for one in scripts),
+    )  # fmt: skip
 
 
 def check(path: Path, replace: bool) -> None:

@@ -1,0 +1,148 @@
+"""The pages of the dashboard. The texts in them are other people's: they are escaped, or data of the report's page."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.resources import files
+from urllib.parse import urlencode
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from cerebro_db import __version__
+from cerebro_db.core.texts import harmless
+
+from .. import drawing
+from ..errors import NoSuchRun, translated
+from ..orm import Run, RunProgress
+from ..report import contents, page
+
+MOST_RUNS = 500  # in the list, the latest first
+MOST_COMPARED = 8
+LIVE = '<p class="notice" hidden><span id="live"></span> <button type="button" id="again">Show</button></p>'
+
+LIST = """<h1>Runs</h1>
+<p class="pale">The latest first. Choose several to see them beside each other.</p>
+<form action="/report" method="get">
+<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>
+<p><button type="submit">Compare the chosen runs</button></p>
+</form>"""
+
+# The number of a run and its owner
+Key = tuple[int, str]
+
+
+def key_of(text: str) -> Key:
+    """``12:alice``; ValueError if it is none."""
+    number, _, owner = text.partition(":")
+    return int(number), owner
+
+
+def state(engine: Engine, keys: Sequence[Key]) -> str:
+    """Another text whenever a page about these runs, or the list of all runs, would show something else."""
+    seen = [(one.run, one.owner, one.status, one.hops_done, one.message) for one in _progress(engine, keys)]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+def overview(engine: Engine) -> str:
+    """The list of the runs that the viewer may see."""
+    now = state(engine, [])
+    progress = {(one.run, one.owner): one for one in _progress(engine, [])}
+    latest = select(Run).order_by(Run.created_at.desc(), Run.run.desc()).limit(MOST_RUNS)
+    with translated(), engine.connect() as connection:
+        runs = [dict(row) for row in connection.execute(latest).mappings()]
+    several = len({run["owner"] for run in runs}) > 1
+    names = (
+        "",
+        "Run",
+        "Name",
+        *(("Owner",) if several else ()),
+        "Status",
+        "Progress",
+        "Best",
+        "Rows of",
+        "Model table",
+    )
+    headings = "".join(map(_heading, (*names, "Created")))
+    rows = "".join(_row(run, progress.get((run["run"], run["owner"])), several) for run in runs)
+    body = "<h1>Runs</h1><p>There are no runs yet. SELECT cerebro.train(…) starts one.</p>"
+    if runs:
+        body = LIST.format(headings=headings, rows=rows)
+    return page.live_page("cerebro_db: runs", LIVE + body, None, state=now, script=script(), version=__version__)
+
+
+def report(engine: Engine, keys: Sequence[Key]) -> str:
+    """The report about these runs; NoSuchRun if the viewer sees none of them."""
+    now = state(engine, keys)  # before the contents are read: what comes later is news
+    runs = [_run(engine, key) for key in keys]
+    said = {"version": __version__, "made_at": datetime.now().astimezone().isoformat(),
+            "runs": [contents.read(engine, run) for run in runs]}  # fmt: skip
+    title = ", ".join(f"run {number}" for number, _ in keys)
+    back = '<p><a href="/">All runs</a></p>'
+    return page.live_page(f"cerebro_db: {title}", LIVE + back, said, state=now, script=script(), version=__version__)
+
+
+def script() -> str:
+    return (files(__package__) / "live.js").read_text("utf-8")
+
+
+def _progress(engine: Engine, keys: Sequence[Key]) -> list[RunProgress]:
+    wanted = select(RunProgress).order_by(RunProgress.run.desc(), RunProgress.owner)
+    if keys:
+        wanted = wanted.where(RunProgress.run.in_([number for number, _ in keys]))
+    with translated(), Session(engine, expire_on_commit=False) as session:
+        found = list(session.scalars(wanted.limit(MOST_RUNS)))
+    return [one for one in found if not keys or (one.run, one.owner) in keys]
+
+
+def _run(engine: Engine, key: Key) -> Run:
+    number, owner = key
+    with translated(), Session(engine, expire_on_commit=False) as session:
+        found = session.scalars(select(Run).where(Run.run == number, Run.owner == owner)).first()
+    if found is None:
+        raise NoSuchRun(f"There is no run {number} of {owner}.", "Your runs: cerebro runs")
+    return found
+
+
+def _heading(name: str) -> str:
+    number = ' class="number"' if name in ("Run", "Progress", "Best") else ""
+    return f'<th scope="col"{number}>{name or "<span class=unseen>Choose</span>"}</th>'
+
+
+def _row(run: dict[str, object], progress: RunProgress | None, several: bool) -> str:
+    number, owner = str(run["run"]), str(run["owner"])
+    key = f"{number}:{owner}"
+    link = f'<a href="/report?{html.escape(urlencode({"run": key}))}">{number}</a>'
+    choose = f'<input type="checkbox" name="run" value="{_text(key)}" aria-label="Run {number}">'
+    status = str(run["status"])
+    best = "–" if progress is None else _best(progress)
+    percent = "–" if progress is None else f"{progress.percent:.0f} %"
+    cells = [
+        f"<td>{choose}</td>", f'<td class="number">{link}</td>', _cell(run["run_name"]),
+        *([_cell(owner)] if several else []), f'<td><span class="status {_text(status)}">{_text(status)}</span></td>',
+        f'<td class="number">{percent}</td>', f'<td class="number">{_text(best)}</td>',
+        _cell(run["source_table"]), _cell(run["model_table"]), _cell(_moment(run["created_at"])),
+    ]  # fmt: skip
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _best(progress: RunProgress) -> str:
+    """``val_accuracy 0.9667``"""
+    if progress.objective is not None and progress.best_value is not None:
+        return f"{progress.objective} {drawing.number(progress.best_value)}"
+    return "–" if progress.best_loss is None else f"loss {drawing.number(progress.best_loss)}"
+
+
+def _cell(value: object) -> str:
+    return f'<td><span class="text">{_text("" if value is None else str(value))}</span></td>'
+
+
+def _moment(value: object) -> str:
+    return f"{value.astimezone():%Y-%m-%d %H:%M}" if isinstance(value, datetime) else ""
+
+
+def _text(text: str) -> str:
+    return html.escape(harmless(text[: contents.TEXT]))
