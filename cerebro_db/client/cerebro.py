@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import archives, interrupts, keras_models, notebooks, report
+from . import archives, interrupts, keras_models, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, MissingPackage
 from .looking import Looking
@@ -188,6 +188,24 @@ class Cerebro(Looking, Steering, Serving, Registering):
         """
         given = runs if isinstance(runs, Sequence) else [runs]
         return report.write(self.engine, [self.run(one) for one in given], Path(path), replace)
+
+    def track(
+        self,
+        runs: AnyRun | Sequence[AnyRun],
+        *,
+        tensorboard: str | Path | None = None,
+        mlflow: str | None = None,
+        optuna: str | Path | None = None,
+        experiment: str = trackers.EXPERIMENT,
+    ) -> None:
+        """Writes runs for other tools. A later call adds what is new.
+
+        ``tensorboard``: a folder for event files. ``mlflow``: the URI of a tracking server. ``optuna``: a SQLite file
+        for optuna-dashboard.
+        """
+        given = runs if isinstance(runs, Sequence) else [runs]
+        folder, file = (None if one is None else Path(one) for one in (tensorboard, optuna))
+        trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
 
     # --- trained models ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``report``, ``dashboard``, ``cancel``, ``resume``."""
+"""The commands about runs: ``cerebro runs``, ``watch``, ``show``, ``report`` and others."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .orm import RunProgress
 from .show import everything
 from .show import show as show_run
 from .terminal import Json, Terminal, fail, lines, named, write_json
+from .trackers import EXPERIMENT
 from .watch import LINE_EVERY, TOP
 from .watch import watch as watch_run
 
@@ -36,7 +37,7 @@ ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, an
 
 
 def register(app: typer.Typer) -> None:
-    for command in (runs, watch, show, report, dashboard, cancel, resume):
+    for command in (runs, watch, show, report, dashboard, track, cancel, resume):
         app.command()(command)
 
 
@@ -193,6 +194,39 @@ def dashboard(
             webbrowser.open(served.address)
         with contextlib.suppress(KeyboardInterrupt):
             served.serve()
+
+
+def track(
+    runs: Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)],
+    *,
+    dsn: Dsn = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Event files of TensorBoard.", show_default=False)
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(metavar="URI", help="A tracking server of MLflow.", show_default=False)
+    ] = None,
+    optuna: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A SQLite file for optuna-dashboard.", show_default=False)
+    ] = None,
+    experiment: Annotated[str, typer.Option(help="The experiment of MLflow.")] = EXPERIMENT,
+    owner: Annotated[
+        str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write runs for TensorBoard, MLflow or Optuna. A later call adds what is new."""
+    with at(dsn) as cerebro:
+        found = [cerebro.run(run, owner) for run in runs]
+        cerebro.track(found, tensorboard=tensorboard, mlflow=mlflow, optuna=optuna, experiment=experiment)
+        places = {"tensorboard": tensorboard, "mlflow": mlflow, "optuna": optuna}
+        written = {name: None if place is None else str(place) for name, place in places.items()}
+        if json:
+            write_json(written)
+            return
+        for name, place in written.items():
+            if place is not None:
+                Terminal().print(lines(f"Written for {name}: {place}"), soft_wrap=True)
 
 
 def cancel(

@@ -2,6 +2,18 @@
 
 -- What each user sees follows from rights to the model: they are one's own, those of a role that one is a member of, or
 -- those of an administrator.
+-- What the history says now.
+CREATE OR REPLACE VIEW cerebro._alias_now AS
+SELECT DISTINCT ON (model, alias) model, alias, version, at, by, reason
+  FROM cerebro.registry_event WHERE event = 'alias' ORDER BY model, alias, id DESC;
+COMMENT ON VIEW cerebro._alias_now IS 'The last event of each alias. Without a version, it was removed.';
+CREATE OR REPLACE VIEW cerebro._right_now AS
+SELECT * FROM (SELECT DISTINCT ON (model, role, "right") model, role, "right", event, at, by
+                 FROM cerebro.registry_event WHERE event IN ('shared', 'unshared')
+                ORDER BY model, role, "right", id DESC) e
+ WHERE event = 'shared';
+COMMENT ON VIEW cerebro._right_now IS 'The rights that were given and not taken back.';
+
 CREATE OR REPLACE VIEW cerebro._my_registered WITH (security_barrier = true) AS
 SELECT m.name AS registered_model, m.owner, m.description, m.registered_at, own.owns, own.manages,
        own.owns OR given.may_read AS may_read, own.manages OR given.may_move AS may_move, own.owns OR given.may_use AS may_use
@@ -12,11 +24,8 @@ SELECT m.name AS registered_model, m.owner, m.description, m.registered_at, own.
        SELECT COALESCE(bool_or(s."right" = 'read'), false) AS may_read,
               COALESCE(bool_or(s."right" = 'alias'), false) AS may_move,
               COALESCE(bool_or(s."right" IN ('use', 'read')), false) AS may_use, count(*) > 0 AS has_some
-         FROM (SELECT DISTINCT ON (e.role, e."right") e.role, e."right", e.event
-                 FROM cerebro.registry_event e
-                WHERE e.model = m.name AND e.event IN ('shared', 'unshared')
-                ORDER BY e.role, e."right", e.id DESC) s
-        WHERE s.event = 'shared' AND pg_has_role(s.role, 'USAGE')) given
+         FROM cerebro._right_now s
+        WHERE s.model = m.name AND pg_has_role(s.role, 'USAGE')) given
  WHERE own.manages OR given.has_some;
 
 COMMENT ON VIEW cerebro._my_registered IS
@@ -25,9 +34,7 @@ COMMENT ON VIEW cerebro._my_registered IS
 CREATE OR REPLACE VIEW cerebro.registered_versions WITH (security_barrier = true) AS
 SELECT m.registered_model, r.version,
        (SELECT string_agg(a.alias, ', ' ORDER BY a.alias)
-          FROM (SELECT DISTINCT ON (e.alias) e.alias, e.version FROM cerebro.registry_event e
-                 WHERE e.model = r.model AND e.event = 'alias' ORDER BY e.alias, e.id DESC) a
-         WHERE a.version = r.version) AS aliases,
+          FROM cerebro._alias_now a WHERE a.model = r.model AND a.version = r.version) AS aliases,
        r.at AS registered_at, r.by::name AS registered_by, r.reason,
        r.details ->> 'target' AS target, r.details ->> 'objective' AS objective,
        (r.details ->> 'objective_value')::double precision AS objective_value,
@@ -80,8 +87,7 @@ COMMENT ON COLUMN cerebro.registered_versions.may_read IS 'Whether you may read 
 CREATE OR REPLACE VIEW cerebro.registered_aliases WITH (security_barrier = true) AS
 SELECT m.registered_model, a.alias, a.version, a.at AS set_at, a.by::name AS set_by, a.reason
   FROM cerebro._my_registered m
- CROSS JOIN LATERAL (SELECT DISTINCT ON (e.alias) e.* FROM cerebro.registry_event e
-                      WHERE e.model = m.registered_model AND e.event = 'alias' ORDER BY e.alias, e.id DESC) a
+  JOIN cerebro._alias_now a ON a.model = m.registered_model
  WHERE a.version IS NOT NULL;
 COMMENT ON VIEW cerebro.registered_aliases IS 'The aliases of registered models, such as production.';
 COMMENT ON COLUMN cerebro.registered_aliases.registered_model IS 'Name of the registered model.';
@@ -118,10 +124,8 @@ COMMENT ON COLUMN cerebro.registered_models.owns IS 'Whether you may register ve
 CREATE OR REPLACE VIEW cerebro.registered_rights WITH (security_barrier = true) AS
 SELECT m.registered_model, pg_get_userbyid(s.role)::text AS role, s."right", s.at AS shared_at, s.by::name AS shared_by
   FROM cerebro._my_registered m
- CROSS JOIN LATERAL (SELECT DISTINCT ON (e.role, e."right") e.* FROM cerebro.registry_event e
-                      WHERE e.model = m.registered_model AND e.event IN ('shared', 'unshared')
-                      ORDER BY e.role, e."right", e.id DESC) s
- WHERE s.event = 'shared' AND EXISTS (SELECT FROM pg_roles r WHERE r.oid = s.role);
+  JOIN cerebro._right_now s ON s.model = m.registered_model
+ WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = s.role);
 COMMENT ON VIEW cerebro.registered_rights IS
 'The rights to registered models that cerebro.share() has given. The owner of a model has all rights.';
 COMMENT ON COLUMN cerebro.registered_rights.registered_model IS 'Name of the registered model.';
@@ -155,7 +159,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
   FROM (SELECT split_part(lower(btrim(reference)), '@', 1) AS model, split_part(lower(btrim(reference)), '@', 2) AS which) r
   JOIN cerebro.registered_versions v ON v.registered_model = r.model
- WHERE v.unregistered_at IS NULL
+ WHERE v.unregistered_at IS NULL AND reference !~ '@.*@'
    AND v.version = CASE WHEN r.which ~ '^[0-9]{1,9}$' THEN r.which::integer
                         WHEN r.which = 'latest' THEN (SELECT max(o.version) FROM cerebro.registered_versions o
                                                        WHERE o.registered_model = r.model AND o.unregistered_at IS NULL)
@@ -232,7 +236,8 @@ LANGUAGE plpython3u AS $py$
 return api.roll_back(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.roll_back(text, text, text) IS
-'Lets an alias name the version that it named before, and returns its number. A second call goes back to the first version.
+'Lets an alias name the version that it named before, and returns its number. A second call goes back to the
+newer one.
 
 - registered_model: the registered model.
 - alias: its alias.

@@ -51,13 +51,13 @@ CREATE TABLE cerebro.registry_event (
     by      text        NOT NULL,  -- the name that the user had then
     at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     reason  text        CHECK (octet_length(reason) <= 1e5),
-    details json,
-    CHECK ((event IN ('registered', 'unregistered')) <= (version IS NOT NULL)),
+    details json        CHECK (octet_length(details::text) <= 1e6),
+    CHECK (event NOT IN ('registered', 'unregistered') OR version IS NOT NULL),
     CHECK ((event = 'alias') = (alias IS NOT NULL)),
     CHECK ((event IN ('shared', 'unshared')) = (role IS NOT NULL)),
     CHECK ((role IS NULL) = ("right" IS NULL))
 );
--- Of two calls that register a version of one model at the same time, one gets an error.
+-- Two calls that register a version of one model get different numbers: the second waits for the first.
 CREATE UNIQUE INDEX registry_event_version ON cerebro.registry_event (model, version) WHERE event = 'registered';
 CREATE INDEX registry_event_model ON cerebro.registry_event (model, id);
 COMMENT ON TABLE cerebro.registry_event IS

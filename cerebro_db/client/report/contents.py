@@ -52,12 +52,12 @@ LEADERBOARD = (
     "rung", "parent", "stopped_by", "reason",
 )  # fmt: skip
 ACTIVITIES = ("train", "average", "evaluate")
+AT_ONCE: Json = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}  # of a connection
 
 
 def read(engine: Engine, run: Run) -> Json:
     """What the views say about this run of this owner."""
-    at_once = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    with translated(), engine.connect().execution_options(**at_once) as connection:
+    with translated(), engine.connect().execution_options(**AT_ONCE) as connection:
         return RunReader(connection, run).contents()
 
 
@@ -86,7 +86,7 @@ class RunReader:
         entries = self.rows(LeaderboardEntry, order=("rank", "model"))
         compared = [one for one in entries if one["fold"] is None]  # with folds: the models on all rows
         objective = entries[0]["objective"] if entries else progress["objective"]
-        direction = _direction(objective, plan["options"] or {}, compared)
+        direction = direction_of(objective, plan["options"] or {}, compared)
         points = self.rows(LearningCurvePoint, "model", "epoch", "trained_at", order=("trained_at", "model"))
         curves = self.curves()
         parameters = _parameters(compared)
@@ -108,7 +108,7 @@ class RunReader:
             "direction": direction,
             "metric_name": next((one["metric_name"] for one in entries if one["metric_name"]), None),
             "progress": progress,
-            "settings": _settings(plan, compared),
+            "settings": settings_of(plan, compared),
             "leaderboard": _leaderboard(entries),
             "parameters": parameters,
             "importance": _importance(parameters, compared, direction),
@@ -171,7 +171,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _direction(objective: str | None, options: Json, entries: Sequence[Json]) -> str:
+def direction_of(objective: str | None, options: Json, entries: Sequence[Json]) -> str:
     """``min`` or ``max``. Others than the owner do not see the options, but the order of the leaderboard."""
     if options.get("direction") in ("min", "max"):
         return options["direction"]
@@ -189,10 +189,10 @@ def _targets(layout: Json | None) -> list[str] | None:
     return [str(one.get("name")) for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else None
 
 
-def _settings(plan: Json, entries: Sequence[Json]) -> dict[str, str]:
+def settings_of(plan: Json, entries: Sequence[Json]) -> dict[str, str]:
     """What the run was asked to do, by name."""
-    settings = {name: _text(plan[name]) for name in PLAN}
-    settings |= {f"option {name}": _text(value) for name, value in sorted((plan["options"] or {}).items())}
+    settings = {name: text_of(plan[name]) for name in PLAN}
+    settings |= {f"option {name}": text_of(value) for name, value in sorted((plan["options"] or {}).items())}
     values = defaultdict(list)
     for one in entries:
         for name, value in {"architecture": one["architecture"], **one["parameters"]}.items():
@@ -202,10 +202,10 @@ def _settings(plan: Json, entries: Sequence[Json]) -> dict[str, str]:
 
 def _range(values: Sequence[Any]) -> str:
     """``0.001 to 0.1``, or the values themselves"""
-    different: list[Any] = list({_text(value): value for value in values}.values())
+    different: list[Any] = list({text_of(value): value for value in values}.values())
     if len(different) > 3 and all(is_number(value) for value in different):
         return f"{min(different):.5g} to {max(different):.5g}"
-    return ", ".join(sorted(map(_text, different)))
+    return ", ".join(sorted(map(text_of, different)))
 
 
 def _leaderboard(entries: Sequence[Json]) -> list[Json]:
@@ -303,10 +303,10 @@ def _best(
 
 
 def _axis_value(value: Any) -> float | str | None:
-    return value if value is None or is_number(value) else _text(value)
+    return value if value is None or is_number(value) else text_of(value)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -16,10 +16,10 @@ def set_alias(
     db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
 ) -> None:
     """Let the alias name this version; without a version, no version."""
+    history.require_short("reason", reason)
     model, named = _movable(db, registered_model, alias)
 
     def step(registry: Database) -> None:
-        history.lock(registry, model.name)
         if version is None:
             _version_of(registry, model, named)
         else:
@@ -32,10 +32,10 @@ def set_alias(
 @entry
 def roll_back(db: Database, registered_model: str | None, alias: str | None, reason: str | None) -> int:
     """Let the alias name the version that it named before; return its number."""
+    history.require_short("reason", reason)
     model, named = _movable(db, registered_model, alias)
 
     def step(registry: Database) -> int:
-        history.lock(registry, model.name)
         now, there = _version_of(registry, model, named), history.versions(registry, model.name)
         for before in history.earlier(registry, model.name, named):
             if before != now and before in there:
@@ -52,13 +52,18 @@ def roll_back(db: Database, registered_model: str | None, alias: str | None, rea
 @entry
 def unregister(db: Database, registered_model: str | None, version: int | None, reason: str | None) -> None:
     """Remove the tables of a version.  Its number and its history stay."""
-    model = history.known(db, registered_model)
-    history.require(model, model.manages, admin=True)
+    history.require_short("reason", reason)
     if version is None:
         raise InvalidArgument("version must not be NULL.", hint="It is the number of one version.")
+    model = history.known(db, registered_model)
+    history.require(model, model.manages, admin=True)
+    table = references.table_name(model.name, version)
+    if not as_registry(db, lambda registry: stored.lock(registry, table)):  # before others wait for the model
+        raise InUse(f"version {version} of '{model.name}' is being read.", hint="Try again when nobody reads it.")
+    model = history.locked(db, registered_model)
+    history.require(model, model.manages, admin=True)
 
     def step(registry: Database) -> None:
-        history.lock(registry, model.name)
         _require_version(registry, model, version)
         named = [alias for alias, its in history.aliases(registry, model.name).items() if its == version]
         if named:
@@ -66,7 +71,7 @@ def unregister(db: Database, registered_model: str | None, version: int | None, 
                 f"version {version} of '{model.name}' stays, because it is {', '.join(named)}.",
                 hint=f"Move the alias first: SELECT cerebro.set_alias('{model.name}', '{named[0]}', …);",
             )
-        stored.remove(registry, references.table_name(model.name, version))
+        stored.remove(registry, table)
         history.write(registry, model.name, "unregistered", by=model.caller, version=version, reason=reason)
 
     as_registry(db, step)
@@ -77,8 +82,8 @@ def move(registry: Database, model: RegisteredModel, alias: str, version: int | 
 
 
 def _movable(db: Database, registered_model: str | None, alias: str | None) -> tuple[RegisteredModel, str]:
-    model = history.known(db, registered_model)
     named = references.require_name(alias, "alias", "production")
+    model = history.locked(db, registered_model)
     if not model.may_move:
         raise NotPermitted(
             f"you may not move the aliases of '{model.name}', which belongs to {model.owner}.",
@@ -98,6 +103,5 @@ def _version_of(registry: Database, model: RegisteredModel, alias: str) -> int:
 def _require_version(registry: Database, model: RegisteredModel, version: int) -> None:
     there = history.versions(registry, model.name)
     if version not in there:
-        raise UndefinedObject(
-            f"the model '{model.name}' has no version {version}.", hint=f"It has {', '.join(map(str, there))}."
-        )
+        listed = f"It has {', '.join(map(str, there))}." if there else "It has none. cerebro.register() adds one."
+        raise UndefinedObject(f"the model '{model.name}' has no version {version}.", hint=listed)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.errors import NotPermitted, UndefinedObject
+from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedObject
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from . import references
+from .steps import as_registry
+
+LONGEST_TEXT = 100_000  # bytes of a reason or a description
 
 
 @dataclass(frozen=True)
@@ -17,19 +20,20 @@ class RegisteredModel:
     """A registered model, and what the caller may do with it."""
 
     name: str
-    owner: str
+    owner: str | None  # None: the role is gone
     caller: str
     owns: bool
     manages: bool  # unregisters
     may_move: bool  # its aliases
 
 
-def find(db: Database, name: str | None, argument: str = "registered_model") -> RegisteredModel | None:
+def find(db: Database, name: str | None) -> RegisteredModel | None:
     """The model of this name; None if there is none that the caller may see."""
-    named = references.require_name(name, argument, "churn")
+    named = references.require_name(name, "registered_model", "churn")
     row = db.one(
-        sql("SELECT pg_catalog.pg_get_userbyid(owner)::text AS owner, current_user::text AS caller, owns, manages,"
-            " may_move FROM cerebro._my_registered WHERE registered_model = $1"),
+        sql("SELECT (SELECT r.rolname::text FROM pg_catalog.pg_roles r WHERE r.oid = m.owner) AS owner,"
+            " current_user::text AS caller, owns, manages, may_move"
+            " FROM cerebro._my_registered m WHERE registered_model = $1"),
         ("text",),
         named,
     )  # fmt: skip
@@ -47,6 +51,18 @@ def known(db: Database, name: str | None) -> RegisteredModel:
     return model
 
 
+def locked(db: Database, name: str | None) -> RegisteredModel:
+    """As ``known``; nobody else changes the model until the transaction ends.
+
+    What the caller may do is read after the lock: whoever had it may have taken a right back.  The lock is an UPDATE,
+    so that a transaction whose snapshot is older than the last change gets a serialization failure.
+    """
+    named = known(db, name).name
+    lock = sql("UPDATE cerebro.registered_model SET name = name WHERE name = $1")
+    as_registry(db, lambda registry: registry.execute(lock, ("text",), named))
+    return known(db, named)
+
+
 def require(model: RegisteredModel, may: bool, *, admin: bool) -> None:
     """An error unless the caller may do it.  ``admin``: an administrator may."""
     if not may:
@@ -54,12 +70,12 @@ def require(model: RegisteredModel, may: bool, *, admin: bool) -> None:
         raise NotPermitted(f"'{model.name}' belongs to {model.owner}.", hint=f"Its owner may do it, {others}.")
 
 
+def require_short(argument: str, text: str | None) -> None:
+    if text is not None and len(text.encode()) > LONGEST_TEXT:
+        raise InvalidArgument(f"{argument} has more than {LONGEST_TEXT:,} bytes.", hint="Write a shorter one.")
+
+
 # -- within a step: the caller's rights to the model were checked ---------------------------------------------
-
-
-def lock(registry: Database, model: str) -> None:
-    """Let nobody else change the model until the transaction ends."""
-    registry.execute(sql("SELECT 1 FROM cerebro.registered_model WHERE name = $1 FOR UPDATE"), ("text",), model)
 
 
 def versions(registry: Database, model: str) -> list[int]:
@@ -78,10 +94,7 @@ def versions(registry: Database, model: str) -> list[int]:
 def aliases(registry: Database, model: str) -> dict[str, int]:
     """The version of each alias."""
     rows = registry.rows(
-        sql(
-            "SELECT alias, version FROM (SELECT DISTINCT ON (alias) alias, version FROM cerebro.registry_event"
-            "  WHERE model = $1 AND event = 'alias' ORDER BY alias, id DESC) a WHERE version IS NOT NULL ORDER BY alias"
-        ),
+        sql("SELECT alias, version FROM cerebro._alias_now WHERE model = $1 AND version IS NOT NULL ORDER BY alias"),
         ("text",),
         model,
     )
@@ -103,8 +116,13 @@ def earlier(registry: Database, model: str, alias: str) -> list[int]:
 
 
 def next_version(registry: Database, model: str) -> int:
+    """A number that was never used, not even by a table that came back without its history."""
     number = sql(
-        "SELECT 1 + COALESCE(max(version), 0) FROM cerebro.registry_event WHERE model = $1 AND event = 'registered'"
+        "SELECT 1 + GREATEST("
+        "(SELECT max(version) FROM cerebro.registry_event WHERE model = $1 AND event = 'registered'),"
+        " (SELECT max(pg_catalog.substring(c.relname::text, '@([0-9]+)$')::integer) FROM pg_catalog.pg_class c"
+        "   WHERE c.relnamespace = 'cerebro_registry'::pg_catalog.regnamespace"
+        "    AND pg_catalog.split_part(c.relname::text, '@', 1) = $1), 0)"
     )
     return int(registry.value(number, ("text",), model))
 
@@ -113,10 +131,8 @@ def shared(registry: Database, model: str) -> dict[str, tuple[str, ...]]:
     """The rights of each role that still exists."""
     rows = registry.rows(
         sql(
-            'SELECT r.rolname::text AS role, array_agg(s."right") AS rights FROM'
-            ' (SELECT DISTINCT ON (role, "right") role, "right", event FROM cerebro.registry_event'
-            "   WHERE model = $1 AND event IN ('shared', 'unshared') ORDER BY role, \"right\", id DESC) s"
-            " JOIN pg_catalog.pg_roles r ON r.oid = s.role WHERE s.event = 'shared' GROUP BY r.rolname"
+            'SELECT r.rolname::text AS role, array_agg(s."right") AS rights FROM cerebro._right_now s'
+            " JOIN pg_catalog.pg_roles r ON r.oid = s.role WHERE s.model = $1 GROUP BY r.rolname"
         ),
         ("text",),
         model,

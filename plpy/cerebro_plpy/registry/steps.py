@@ -3,7 +3,8 @@
 ``cerebro._as_registry()`` is SECURITY DEFINER and has no arguments: it runs the step that a function of ours has left
 here just before, after that function has checked, with its caller's rights, what the caller may do.  Only Python code
 of the extension can leave a step, so a call of a user's own finds none.  A step returns its result to Python, and
-nothing to SQL.  So the weights of a model reach the trainer of a session that may use the model, but no query of it.
+nothing to SQL.  So the weights of a model reach the trainer of a session that may use the model, but no query of it
+(``segment/current.py`` keeps them there).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Callable, TypeVar
 from cerebro_db.core.errors import CerebroError, NotPermitted
 from cerebro_db.core.sql import sql
 
+from ..database import cancellation
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 
@@ -35,6 +37,8 @@ def as_registry(db: Database, step: Callable[[Database], Result]) -> Result:
             raise
 
     _step = run
+    if cancellation.is_dispatching():
+        cancellation.admit()  # as the function was that calls this
     try:
         db.execute(sql("SELECT cerebro._as_registry()"))
     except db.plpy.SPIError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from cerebro_db.core.sql_types import SqlType
 
 from .. import platform
 from ..database.access import Database
+from ..database.polling import LISTEN_EVERY
 from ..database.relations import Relation
 from .steps import as_registry
 
@@ -23,7 +25,8 @@ from .steps import as_registry
 USED = ("", "_info", "_summary")
 WEIGHTS = "_weights"
 PIECE = 4 << 20  # bytes of weights in one row
-DEPENDED_ON = "2BP01"
+DEPENDED_ON, NOT_AVAILABLE = "2BP01", "55P03"
+WAITS = 2.0  # seconds, for those who read a version that is to be removed
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,31 @@ def pieces(db: Database, table: Relation) -> Iterator[bytes]:
         yield as_registry(db, lambda registry, start=start: registry.value(payload, ("bigint",), start))  # type: ignore[misc]
 
 
+def lock(registry: Database, table: Name) -> bool:
+    """Lock the tables of a version, if they are there and nobody reads them within a moment."""
+    found = registry.rows(
+        sql("SELECT pg_catalog.to_regclass(t) IS NOT NULL AS there, t FROM pg_catalog.unnest($1::text[]) t"),
+        ("text[]",),
+        [table.suffixed(ending).quoted for ending in (*USED, WEIGHTS)],
+    )
+    names = [Name.parse(row["t"]).sql for row in found if row["there"]]
+    if not names:
+        return True
+    statement = sql("LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE NOWAIT", names=joined(", ", names))
+    deadline = time.monotonic() + WAITS
+    while True:
+        try:
+            with registry.savepoint():
+                registry.execute(statement)
+            return True
+        except registry.plpy.SPIError as error:
+            if error.sqlstate != NOT_AVAILABLE:
+                raise
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(LISTEN_EVERY)
+
+
 def remove(registry: Database, table: Name) -> None:
     """Drop the tables.  One on which objects of users depend is emptied."""
     for ending in (*USED, WEIGHTS):
@@ -79,6 +107,20 @@ def remove(registry: Database, table: Name) -> None:
             if error.sqlstate != DEPENDED_ON:
                 raise
             registry.execute(sql("TRUNCATE {name}", name=name))
+
+
+def rows(registry: Database, table: Name) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rows of _info and _summary, as these tables have them: with values of the right types."""
+    found = registry.one(
+        sql(
+            "SELECT pg_catalog.to_jsonb(i)::text AS info, pg_catalog.to_jsonb(s)::text AS summary"
+            " FROM {info} i, {summary} s",
+            info=table.suffixed("_info").sql,
+            summary=table.suffixed("_summary").sql,
+        )
+    )
+    assert found is not None
+    return json.loads(found["info"]), json.loads(found["summary"])
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,9 @@
 
 The functions of a session can run for several users: after SET ROLE, in functions of others, and in the expressions of
 others' tables and materialized views.  What a trainer has in memory belongs to the user that it was started for.
+
+Users can call the functions that give orders to a worker, and an order can name any architecture: one that returns its
+weights, for instance.  So a worker that has weights which its user may not read takes orders from Python alone.
 """
 
 from __future__ import annotations
@@ -38,12 +41,20 @@ def mine(db: Database) -> Segment:
     return _segment
 
 
+def unseal() -> None:
+    """Before an order from SQL: end a worker that takes none."""
+    if _segment is not None and _segment.sealed:
+        if _segment.lent:
+            raise InUse("a registered model predicts in this session, which can do nothing else meanwhile.")
+        close_mine()
+
+
 def receiving(db: Database) -> Segment:
     """As ``opened``, for a function that is called for each piece of rows or of a state.
 
     Asking for the user would take it a sixth of its time.  No statement sends pieces to a worker that is lent.
     """
-    if _segment is None or _segment.lent:
+    if _segment is None or _segment.lent or _segment.sealed:
         return opened(db)
     return _require_opened(_segment)
 
@@ -54,6 +65,12 @@ def opened(db: Database) -> Segment:
     Greenplum can replace the processes of a session without an error: when one of them is killed while a transaction is
     being committed, for example.  The new process has no trainer, no rows and no states.
     """
+    unseal()
+    return _require_opened(mine(db))
+
+
+def predicting(db: Database) -> Segment:
+    """As ``opened``, for a function that gives rows to the prediction under way, and no other order."""
     return _require_opened(mine(db))
 
 

@@ -20,6 +20,7 @@ LONGEST_ORDER = 64_000_000  # characters; an order to suggest points has the who
 def worker_open(db: Database, settings: str) -> str:
     """Starts this session's trainer, or tells about the one that runs."""
     require(settings=(settings, str))
+    current.unseal()
     return protocol.encode_opened(current.mine(db).open(protocol.decode_settings(settings)))
 
 
@@ -71,7 +72,7 @@ def work(db: Database, order: str) -> str:
 def predict_chunk(db: Database, rows: int, variables: list[bytes | None]) -> list[Answer]:
     """Predicts so many rows; per input of the model the bytes of their arrays, without those that are NULL."""
     require(rows=(rows, int), variables=(variables, list))
-    prediction = current.opened(db).prediction
+    prediction = current.predicting(db).prediction
     if prediction is None:
         raise WrongState("no prediction is under way in this session")
     return prediction.predict(rows, variables)

@@ -92,6 +92,7 @@ class Segment:
         self.under_way: UnderWay | None = None
         self.prediction: SegmentPrediction | None = None
         self.lent = False  # to a call that predicts in this session
+        self.sealed = False  # it has weights that its user may not read: it takes no orders from SQL (current.py)
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             LoadRows: self.load_rows,
             DropRows: self.drop_rows,

@@ -30,10 +30,13 @@ Predict = Callable[["TrainedModel", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
-def place_for(db: Database, table: Relation, use_gpus: bool | None) -> Iterator[Predict]:
-    """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need."""
+def place_for(db: Database, table: Relation, use_gpus: bool | None, *, here: bool = False) -> Iterator[Predict]:
+    """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need.
+
+    ``here``: in the caller's session, whatever the table is.
+    """
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
-    if small or _seen_only_here(db, table):
+    if here or small or _seen_only_here(db, table):
         chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1))
         with trainers.own_segment(db, chosen) as (mine, _):
             yield partial(_predict_here, db, mine)

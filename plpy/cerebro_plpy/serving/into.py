@@ -11,7 +11,7 @@ from cerebro_db.core.sql import sql
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from . import execution
+from . import execution, trained
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def predict_into(db: Database, *arguments: Any) -> int:
     given = IntoArguments(*arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
-    with execution.place_for(db, source, False) as predict:
+    with execution.place_for(db, source, False, here=trained.must_stay(db, given.model_table)) as predict:
         from . import calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 

@@ -41,8 +41,8 @@ class Together:
         architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)]))
         return {**first, "architecture": reading.architecture(architecture)}
 
-    def weights_for_trainer(self, db: Database) -> Iterator[bytes]:
-        return (piece for one in self.members for piece in one.weights_for_trainer(db))
+    def weights(self, db: Database) -> Iterator[bytes]:
+        return (piece for one in self.members for piece in one.weights(db))
 
 
 @dataclass

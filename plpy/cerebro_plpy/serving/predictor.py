@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import DependentObjects, DuplicateFunction, Unsupported
+from cerebro_db.core.errors import DependentObjects, DuplicateFunction, InvalidArgument, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
@@ -35,6 +35,10 @@ def create_predictor(
 ) -> str:
     """Create the function; return how to call it."""
     model_table = model_table or ""
+    if configuration is not None and references.is_reference(model_table):
+        raise InvalidArgument(
+            f"'{model_table.strip()}' names one model, so there is no configuration to choose.", hint="Leave it out."
+        )
     model = read_model(db, model_table, configuration)
     calibrations.applied(db, model, calibrations.Wanted.of(None, False, thresholds))  # an error if none are kept
     if len(model.layout.outputs) != 1:

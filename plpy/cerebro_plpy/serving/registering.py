@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cerebro_db.core.errors import NotPermitted, SerializationFailure, Unsupported
+from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
 from cerebro_db.core.packed_summary import PLAIN
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
@@ -16,7 +16,6 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..registry import aliases, history, references, rights, stored
-from ..registry.history import RegisteredModel
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels
 from . import trained
@@ -26,6 +25,9 @@ from .trained import TrainedModel, class_labels
 OF_INFO = ("configuration", "epoch", "objective_value", "validation_loss", "training_loss")
 OF_SUMMARY = ("run", "run_name", "source_table", "packed_table", "validation_table", "target", "objective", "seed",
               "started_at", "ended_at", "cerebro_version")  # fmt: skip
+
+
+LONGEST_DETAILS = 1_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,10 @@ def register(db: Database, *arguments: Any) -> int:
     name = references.require_name(given.registered_model, "registered_model", "churn")
     alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
     model_table = given.model_table
-    caller: str = db.value(sql("SELECT current_user::pg_catalog.text"))
-    known = history.find(db, name)
-    if known is not None:
-        history.require(known, known.owns, admin=False)
+    for argument in ("description", "reason"):
+        history.require_short(argument, getattr(given, argument))
+    if (theirs := history.find(db, name)) is not None:
+        history.require(theirs, theirs.owns, admin=False)
     if references.is_reference(model_table):
         model_table = references.table_of(db, model_table or "").quoted
     relations.hold(db, model_table)
@@ -59,32 +61,27 @@ def register(db: Database, *arguments: Any) -> int:
     content = Content(
         _architecture(db, model), _row(db, info, model.key), _row(db, summary, None), [*_labels(db, model)]
     )
-
-    def begin(registry: Database) -> tuple[RegisteredModel, int]:
-        if known is None:
-            _add_name(registry, name, caller, given.description)
-        history.lock(registry, name)
-        return known or RegisteredModel(name, caller, caller, True, True, True), history.next_version(registry, name)
-
-    owned, version = as_registry(db, begin)
+    if history.find(db, name) is None:
+        _add_name(db, name, given.description)
+    owned = history.locked(db, name)
+    history.require(owned, owned.owns, admin=False)
+    version = as_registry(db, lambda registry: history.next_version(registry, name))
     table = references.table_name(name, version)
     size, sha256 = stored.create(db, table, content, model.weights(db))
     if model.version(db) != before:
         raise SerializationFailure(f"'{model.table.text}' was changed while it was copied.", hint="Try again.")
-    details = {
-        **{one: content.info.get(one) for one in OF_INFO},
-        **{one: content.summary.get(one) for one in OF_SUMMARY},
-        "model_table": str(model.table.name),
-        "rows": model.layout.rows,
-        "bytes": size,
-        "sha256": sha256,
-    }
+    copied = {"model_table": str(model.table.name), "rows": model.layout.rows, "bytes": size, "sha256": sha256}
 
     def finish(registry: Database) -> None:
         rights.grant(registry, owned, version)
-        history.write(
-            registry, name, "registered", by=caller, version=version, reason=given.reason, details=json.dumps(details)
-        )
+        its_info, its_summary = stored.rows(registry, table)
+        details = {**{one: its_info.get(one) for one in OF_INFO}, **{one: its_summary.get(one) for one in OF_SUMMARY}}
+        text = json.dumps({**details, **copied})
+        if len(text) > LONGEST_DETAILS:
+            raise InvalidArgument(
+                "the names in the summary of the model table are too long.", hint="A name of a run, or of columns."
+            )
+        history.write(registry, name, "registered", by=owned.caller, version=version, reason=given.reason, details=text)
         if alias is not None:
             aliases.move(registry, owned, alias, version, given.reason)
 
@@ -102,18 +99,15 @@ def _read(db: Database, model_table: str | None, configuration: int | None) -> t
     return model, beside
 
 
-def _add_name(registry: Database, name: str, caller: str, description: str | None) -> None:
-    added = registry.execute(
-        sql(
-            "INSERT INTO cerebro.registered_model (name, owner, description)"
-            " VALUES ($1, pg_catalog.quote_ident($2)::pg_catalog.regrole, $3) ON CONFLICT DO NOTHING"
-        ),
-        ("text", "text", "text"),
-        name,
-        caller,
-        description,
+def _add_name(db: Database, name: str, description: str | None) -> None:
+    """Make it the caller's.  An error if it is another user's, who may have taken it a moment ago."""
+    caller = db.value(sql("SELECT current_user::pg_catalog.text"))
+    insert = sql(
+        "INSERT INTO cerebro.registered_model (name, owner, description)"
+        " VALUES ($1, pg_catalog.quote_ident($2)::pg_catalog.regrole, $3) ON CONFLICT DO NOTHING"
     )
-    if not added:
+    as_registry(db, lambda registry: registry.execute(insert, ("text", "text", "text"), name, caller, description))
+    if history.find(db, name) is None:
         raise NotPermitted(f"registered_model: '{name}' belongs to another user.", hint="Choose another name.")
 
 

@@ -35,7 +35,7 @@ class Weighted(Protocol):
     @property
     def definition(self) -> dict[str, Any]: ...
 
-    def weights_for_trainer(self, db: Database) -> Iterator[bytes]: ...
+    def weights(self, db: Database) -> Iterator[bytes]: ...
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def again_if_lost(team: Team, work: Callable[[], T]) -> T:
 
 async def send_weights(db: Database, team: Team, to: Worker, model: Weighted, name: str) -> None:
     where, start = team.platform.on_segment(to.dist_key), 0
-    for piece in model.weights_for_trainer(db):
+    for piece in model.weights(db):
         await Statement(sql("SELECT cerebro._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
         start += len(piece)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import documents, model_columns
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
@@ -52,10 +53,15 @@ class TrainedModel:
 
     def weights(self, db: Database) -> Iterator[bytes]:
         """The weights, piece by piece, for who may read them; Python never holds more than one piece."""
+        if self.is_registered and not may_read(db, self.table):
+            raise NotPermitted(
+                f"'{self.table.text}' is shared with you to predict with, and this needs its weights.",
+                hint="cerebro.share(…, 'read') gives the right to read them.",
+            )
         return weights.pieces(db, *self._place())
 
-    def weights_for_trainer(self, db: Database) -> Iterator[bytes]:
-        """As ``weights``, also for who may only use a registered model: they must reach nothing but a trainer."""
+    def weights_for_own_trainer(self, db: Database) -> Iterator[bytes]:
+        """As ``weights``, also for who may only use a registered model: for a worker that is sealed."""
         return stored.pieces(db, self.table) if self.is_registered else self.weights(db)
 
     def version(self, db: Database) -> str | None:
@@ -81,9 +87,9 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    # Who may use a registered model may not read its weights.
-    companions = COMPANIONS if Name.parse(text).schema != references.SCHEMA else COMPANIONS[:2]
-    table = relations.existing(db, text, argument="model_table", companions=companions)
+    if references.is_reference(text) and not db.madlib:
+        text = references.table_of(db, text).quoted
+    table = _table(db, text)
     present = relations.columns(db, table)
     named = require_trained(table, present)
     document_columns.require(present, table.text, named.types)
@@ -151,6 +157,34 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
     if row["large"] and not (references.is_registered(table) or _has_chunks(db, chunked, number, key)):
         raise WrongState(f"model {key} of {table.text} has no weights")
     return _model(db, table, summary, named, key, row, chunked=chunked), [info, summary]
+
+
+def _table(db: Database, text: str) -> Relation:
+    found = relations.find(db, Name.parse(text)) if text.strip() else None
+    if found is None or not references.is_registered(found):
+        return relations.existing(db, text, argument="model_table", companions=COMPANIONS)
+    # Who may use a registered model may not read its weights.
+    if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), found.oid):
+        raise NotPermitted(
+            f"permission denied to use the registered model '{found.table}'.",
+            hint="Its owner can say: SELECT cerebro.share(…);",
+        )
+    return replace(found, text=text.strip())
+
+
+def must_stay(db: Database, text: str | None) -> bool:
+    """Whether this model's weights must not leave the caller's session, because the caller may not read them."""
+    if not references.is_reference(text):
+        found = relations.find(db, Name.parse(text)) if text is not None and text.strip() else None
+    else:
+        found = relations.find(db, references.table_of(db, text or ""))
+    return found is not None and references.is_registered(found) and not may_read(db, found)
+
+
+def may_read(db: Database, table: Relation) -> bool:
+    """Whether the caller may read the weights of a registered model."""
+    may = sql("SELECT pg_catalog.has_table_privilege(pg_catalog.to_regclass($1), 'SELECT')")
+    return bool(db.value(may, ("text",), table.name.suffixed(stored.WEIGHTS).quoted))
 
 
 def _has_chunks(db: Database, chunked: Relation | None, number: Sql, key: int) -> bool:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 from psycopg2 import errors
 
 from cerebro_db import client
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.core import protocol
+from cerebro_db.core.parameters import params
+from cerebro_db.core.protocol import BeginPrediction, PredictionInput, StateRef
+from tests.sql.lab import eventually
 from tests.sql.users import Town, User, equip, town
 
 pytestmark = pytest.mark.throw_away
@@ -221,3 +228,172 @@ def test_no_code_of_a_user_runs_as_the_registry(place: Place) -> None:
     )
     assert len(anna("SELECT * FROM cerebro.predict(%s, %s, 'id')", f"answers_{place.root.mark}@1", asked)) == 2
     assert set(anna("SELECT DISTINCT who FROM seen")) == {anna.name}
+
+
+# -- orders by hand ------------------------------------------------------------------------------------------------
+
+
+def to_predict(place: Place) -> str:
+    """An order for the weights of the model, with an architecture of the enemy's own: its output is all weights."""
+    oid = place.anna(f"SELECT '{place.table()}'::regclass::oid::bigint")[0]
+    weights = "SELECT bytes / 4 FROM cerebro.registered_versions WHERE registered_model = %s AND version = 1"
+    count = place.anna(weights, place.model)[0]
+    keras = {"module": "keras.layers", "registered_name": None}
+    layers = [
+        {**keras, "class_name": "InputLayer", "config": {"batch_shape": [None, 1], "dtype": "int32", "name": "x"}},
+        {**keras, "class_name": "Embedding", "config": {"input_dim": count, "output_dim": 1, "name": "all"}},
+    ]
+    network = {"module": "keras", "class_name": "Sequential", "config": {"name": "n", "layers": layers}}
+    compiled = params.compile_params("optimizer='sgd', loss='mse'")
+    configuration = {"architecture": network, "compile": compiled, "fit": params.fit_params(None)}
+    inputs = [PredictionInput("x", "int32", [1])]
+    return json.dumps(protocol.encode(BeginPrediction(configuration, inputs, StateRef.weights(f"registered {oid}"))))
+
+
+ORDERS = (
+    "cerebro._work({order})",
+    "cerebro._state_in('w', 0, '\\x00')",
+    "cerebro._data_in('rows', 'x', '\\x00')",
+    "(SELECT count(*) FROM cerebro._state_out(1, 0))",
+    "cerebro._worker_open({settings})",
+)
+
+
+@pytest.mark.parametrize("call", ORDERS)
+def test_no_order_by_hand_reaches_the_weights(place: Place, call: str) -> None:
+    """While the model predicts, from a function of the query; and afterwards, while its trainer rests."""
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    settings = protocol.encode_settings(protocol.TrainerSettings("tensorflow"))
+    given = call.format(order=f"$o${to_predict(place)}$o$", settings=f"$s${settings}$s$")
+    place.ben(
+        "CREATE TABLE IF NOT EXISTS told (said text); TRUNCATE told;"
+        " CREATE OR REPLACE FUNCTION steal() RETURNS real[] LANGUAGE plpgsql AS $f$ DECLARE said text; BEGIN"
+        f" BEGIN SELECT {given}::text INTO said; EXCEPTION WHEN OTHERS THEN said := SQLSTATE || ' ' || SQLERRM; END;"
+        f" INSERT INTO {place.ben.name}.told VALUES (said); RETURN ARRAY[0.3, 0.8]; END $f$"
+    )
+    rows = f"SELECT 1 AS id, {place.ben.name}.steal() AS x"
+    said = place.ben(f"SELECT class, probability FROM cerebro.predict('{place.model}@1', '{rows}')")
+    assert said == place.said
+    assert place.ben("SELECT said FROM told")[0].startswith("55006 "), place.ben("SELECT said FROM told")
+    if "_worker_open" in call:  # another worker, which has no weights
+        place.ben(f"SELECT {given}")
+        place.ben(f"SELECT cerebro._work($o${to_predict(place)}$o$)")
+        rows = "SELECT cerebro._predict(2, ARRAY[cerebro._array_bytes(ARRAY[0]) || cerebro._array_bytes(ARRAY[1])])"
+        error = place.ben.refused(rows, why=psycopg2.Error)
+        assert "the model's state is not there" in str(error)
+        place.ben("SELECT cerebro._worker_close()")
+    else:
+        error = place.ben.refused(f"SELECT {given}", why=psycopg2.Error)
+        assert "this process has no trainer" in str(error)
+    assert place.ben(place.ask) == place.said
+
+
+def test_a_large_table_is_predicted_in_the_own_session(place: Place) -> None:
+    """Worker sessions take orders by statements, which functions in views could send, too."""
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    place.ben(
+        "CREATE TABLE many AS SELECT i AS id, ARRAY[sin(i), cos(i)]::real[] AS x, repeat('x', 500) AS wide"
+        " FROM generate_series(1, 12000) i"
+    )
+    assert place.ben("SELECT pg_total_relation_size('many') > 4 << 20") == [True]
+    assert place.ben(f"SELECT cerebro.predict_into('{place.model}@1', 'many', 'said', 'id')") == [12000]
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment%%'"
+    assert place.ben(sessions) == [0]
+    asked = f"SELECT key_value, class, probability FROM cerebro.predict('{place.model}@1', 'SELECT * FROM many', 'id')"
+    assert sorted(place.ben(asked)) == sorted(place.ben("SELECT key_value, class, probability FROM said"))
+
+
+# -- snapshots, locks and repairs ------------------------------------------------------------------------------------
+
+
+def test_an_old_snapshot_gives_no_right_back(place: Place) -> None:
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}', 'read')")
+    other = place.anna.another()
+    other("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+    place.anna(f"SELECT cerebro.unshare('{place.model}', '{place.ben.name}', 'read')")
+    other.refused(f"SELECT cerebro.register('{place.model}', 'models', 2)", why=errors.SerializationFailure)
+    other("ROLLBACK")
+    other.connection.close()
+
+
+def test_a_right_that_is_taken_while_a_call_waits(place: Place) -> None:
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}', 'alias')")
+    place.anna("BEGIN")
+    place.anna(f"SELECT cerebro.unshare('{place.model}', '{place.ben.name}', 'alias')")
+    said: list[Any] = []
+
+    def move() -> None:
+        said.append(place.ben.refused(f"SELECT cerebro.set_alias('{place.model}', 'x', 1)", why=psycopg2.Error))
+
+    waiting = threading.Thread(target=move)
+    waiting.start()
+    eventually(lambda: place.root("SELECT count(*) FROM pg_locks WHERE NOT granted")[0] > 0)
+    place.anna("COMMIT")
+    waiting.join()
+    assert said[0].pgcode == "42704" and "there is no registered model" in str(said[0])
+
+
+def test_unsharing_what_was_not_shared(place: Place) -> None:
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}', 'read')")
+    error = place.anna.refused(
+        f"SELECT cerebro.unshare('{place.model}', '{place.ben.name}')", why=errors.UndefinedObject
+    )
+    assert error.diag.message_hint == f"{place.ben.name} has read."
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    place.anna.connection.notices.clear()
+    place.anna(f"SELECT cerebro.unshare('{place.model}', '{place.ben.name}')")
+    assert any("still has the right 'use'" in notice for notice in place.anna.connection.notices)
+    assert place.ben(place.ask) == place.said
+    for role in ("cerebro_registry", place.anna.name):
+        place.anna.refused(f"SELECT cerebro.share('{place.model}', '{role}')", why=errors.InvalidParameterValue)
+
+
+def test_dropped_privileges_are_given_again(place: Place) -> None:
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    place.root(f"REVOKE SELECT ON {place.table()} FROM {place.ben.name}")
+    place.ben.refused(place.ask)
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    assert place.ben(place.ask) == place.said
+
+
+def test_a_reader_holds_up_nobody_else(place: Place) -> None:
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    place.anna(f"SELECT cerebro.register('{place.model}', 'models', 2, 'production')")
+    place.ben(f"BEGIN; SELECT 1 FROM {place.table()}")
+    error = place.anna.refused(f"SELECT cerebro.unregister('{place.model}', 1)", why=errors.ObjectInUse)
+    assert "is being read" in str(error)
+    place.anna(f"SELECT cerebro.set_alias('{place.model}', 'other', 2)")
+    place.ben("COMMIT")
+    place.anna(f"SELECT cerebro.unregister('{place.model}', 1)")
+
+
+def test_what_users_write_breaks_no_view(place: Place) -> None:
+    """The history repeats what the summary says; a value that is no date, or much too long, does not come into it."""
+    anna = place.anna
+    anna("CREATE TABLE bad AS TABLE models; CREATE TABLE bad_info AS TABLE models_info")
+    anna("CREATE TABLE bad_summary AS SELECT s.*, 1 AS more FROM models_summary s")
+    anna("ALTER TABLE bad_summary ALTER started_at TYPE text USING 'not a date'")
+    anna.refused(f"SELECT cerebro.register('{place.model}', 'bad')", why=psycopg2.Error)
+    anna("UPDATE bad_summary SET started_at = NULL, run_name = repeat('x', 2000000)")
+    error = anna.refused(f"SELECT cerebro.register('{place.model}', 'bad')", why=errors.InvalidParameterValue)
+    assert "too long" in str(error)
+    error = anna.refused(f"SELECT cerebro.set_alias('{place.model}', 'a', 1, repeat('x', 200000))",
+                         why=errors.InvalidParameterValue)  # fmt: skip
+    assert "reason has more than 100,000 bytes" in str(error)
+    assert anna(f"SELECT version FROM cerebro.registered_versions WHERE registered_model = '{place.model}'") == [1]
+    anna("DROP TABLE bad, bad_info, bad_summary")
+
+
+def test_a_new_name_in_two_sessions_of_its_owner(place: Place) -> None:
+    name, other, found = f"new_{place.model}", place.anna.another(), []
+    other("BEGIN")
+    assert other(f"SELECT cerebro.register('{name}', 'models', 1)") == [1]
+    waiting = threading.Thread(
+        target=lambda: found.extend(place.anna(f"SELECT cerebro.register('{name}', 'models', 2)"))
+    )
+    waiting.start()
+    eventually(lambda: place.root("SELECT count(*) FROM pg_locks WHERE NOT granted")[0] > 0)
+    other("COMMIT")
+    waiting.join()
+    assert found == [2]
+    other.connection.close()

@@ -1,0 +1,191 @@
+"""``cerebro track``: TensorBoard, MLflow and Optuna read what the views say."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import NAME, Trained
+from typer.testing import CliRunner
+
+from cerebro_db.client import ClientError, cli
+from cerebro_db.client.trackers import mlflow, optuna, tensorboard, tracked
+
+
+@pytest.fixture
+def run(trained: Trained) -> tracked.TrackedRun:
+    return tracked.read(trained.cerebro.engine, trained.cerebro.run(trained.run))
+
+
+def test_what_is_told_is_what_the_views_say(trained: Trained, run: tracked.TrackedRun) -> None:
+    cerebro = trained.cerebro
+    assert (run.run, run.name, run.status, run.ended, run.direction) == (trained.run, NAME, "finished", True, "min")
+    assert len(run.models) == 3
+    points = {(one.model, one.epoch): one for one in cerebro.learning_curve(trained.run)}
+    for entry, model in zip(sorted(cerebro.leaderboard(trained.run), key=lambda one: one.model), run.models):
+        assert (model.model, model.configuration, model.status) == (entry.model, entry.configuration, entry.status)
+        assert model.value == entry.objective_value
+        assert model.parameters["learning_rate"] == entry.parameters["learning_rate"]
+        losses = {epoch: point.validation_loss for (number, epoch), point in points.items() if number == model.model}
+        assert model.curves["validation loss"] == pytest.approx(losses, rel=1e-8)
+        assert set(model.times) == set(losses)
+
+
+# -- TensorBoard -------------------------------------------------------------------------------------------------
+
+
+def records(file: Path) -> Iterator[bytes]:
+    """The payloads of a file of records, whose checksums TensorFlow has checked."""
+    import tensorflow as tf
+
+    yield from tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_reads_the_events(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    from tensorflow.core.util import event_pb2
+
+    top = tensorboard.write(run, tmp_path / "logs")
+    assert sorted(one.name for one in top.iterdir()) == ["model_1", "model_2", "model_3"]
+    for model in run.models:
+        (file,) = (top / f"model_{model.model}").iterdir()
+        events = [event_pb2.Event.FromString(one) for one in records(file)]
+        assert events[0].file_version == "brain.Event:2"
+        found: dict[str, dict[int, float]] = {}
+        for event in events[1:]:
+            (value,) = event.summary.value
+            if value.metadata.plugin_data.plugin_name == "hparams":
+                found.setdefault(value.tag, {})[event.step] = len(value.metadata.plugin_data.content)
+            else:
+                found.setdefault(value.tag, {})[event.step] = value.simple_value
+                assert event.wall_time >= run.started_at - 1
+        for name, values in model.curves.items():
+            assert found[name.replace(" ", "/")] == pytest.approx(values, rel=1e-6)
+        assert {
+            "_hparams_/session_start_info",
+            "_hparams_/session_end_info",
+            f"objective/{run.objective}",
+        } <= found.keys()
+    again = tensorboard.write(run, tmp_path / "logs")  # files of an earlier call are replaced
+    assert again == top and len(list(top.rglob("*tfevents*"))) == 3
+
+
+def test_the_plugin_of_hyper_parameters_reads_them(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the optional package tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    top = tensorboard.write(run, tmp_path)
+    for model in run.models:
+        accumulator = EventAccumulator(str(top / f"model_{model.model}"))
+        accumulator.Reload()
+        tags = accumulator.summary_metadata
+        start = plugin_data_pb2.HParamsPluginData.FromString(
+            tags["_hparams_/session_start_info"].plugin_data.content
+        ).session_start_info
+        assert start.hparams["learning_rate"].number_value == model.parameters["learning_rate"]
+        assert start.hparams["optimizer"].string_value == model.parameters["optimizer"]
+        end = plugin_data_pb2.HParamsPluginData.FromString(tags["_hparams_/session_end_info"].plugin_data.content)
+        assert end.session_end_info.status == 1
+        scalars = {one.step: one.value for one in accumulator.Scalars("validation/loss")}
+        assert scalars == pytest.approx(model.curves["validation loss"], rel=1e-6)
+
+
+def test_the_checksum_is_that_of_the_standard() -> None:
+    """CRC-32C of "123456789" is e3069283; the record then rotates and shifts it."""
+    crc = 0xE3069283
+    assert tensorboard._checksum(b"123456789") == struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+# -- Optuna ------------------------------------------------------------------------------------------------------
+
+
+def test_optuna_reads_the_study(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    package: Any = pytest.importorskip("optuna", reason="the optional package optuna is not installed")
+    file = tmp_path / "runs.db"
+    for _ in range(2):  # the second call replaces what the first has made
+        name = optuna.write(run, file)
+    study = package.load_study(study_name=name, storage=f"sqlite:///{file}")
+    assert name == f"run {run.run}: {NAME} ({run.owner})" and study.direction.name == "MINIMIZE"
+    for trial, model in zip(study.trials, run.models):
+        assert trial.state.name == "COMPLETE" and trial.value == pytest.approx(model.value)
+        assert trial.params == {"learning_rate": model.parameters["learning_rate"]}
+        assert trial.intermediate_values == pytest.approx(model.curves["validation loss"])
+        assert trial.user_attrs["configuration"] == model.configuration
+    package.create_study(study_name="mine", storage=f"sqlite:///{file}")
+    optuna.write(run, file)
+    assert len(package.get_all_study_names(f"sqlite:///{file}")) == 2
+    package.delete_study(study_name=name, storage=f"sqlite:///{file}")
+    package.create_study(study_name=name, storage=f"sqlite:///{file}")
+    with pytest.raises(ClientError, match="that is not ours"):
+        optuna.write(run, file)
+    with pytest.raises(ClientError, match="cannot be written"):
+        optuna.write(run, tmp_path / "nowhere" / "runs.db")
+
+
+def test_failed_and_stopped_models_are_trials_too(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    package: Any = pytest.importorskip("optuna", reason="the optional package optuna is not installed")
+    one, two, three = run.models
+    odd = (
+        replace(one, status="failed", value=None, parameters={**one.parameters, "units": 4, "kind": "a"}),
+        replace(two, status="stopped", parameters={**two.parameters, "units": 8, "kind": True}),
+        replace(three, status="training", value=None),
+    )
+    name = optuna.write(replace(run, models=odd, ended=False, status="running"), tmp_path / "x.db")
+    study = package.load_study(study_name=name, storage=f"sqlite:///{tmp_path / 'x.db'}")
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "PRUNED", "RUNNING"]
+    assert study.trials[0].params["kind"] == "a" and study.trials[1].params["units"] == 8
+
+
+# -- MLflow ------------------------------------------------------------------------------------------------------
+
+
+def test_mlflow_has_the_runs(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    package: Any = pytest.importorskip("mlflow", reason="the optional package mlflow is not installed")
+    from dataclasses import replace
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    first = replace(run.models[0], curves={"validation loss": {1: 0.5}}, times={})
+    mlflow.write(replace(run, models=(first,), ended=False, status="running"), uri, "cerebro")
+    number = mlflow.write(run, uri, "cerebro")  # adds what is new
+    client = package.MlflowClient(tracking_uri=uri)
+    runs = client.search_runs([number], max_results=50)
+    assert len(runs) == 4
+    children = {one.data.tags["cerebro_db.key"]: one for one in runs if "mlflow.parentRunId" in one.data.tags}
+    for model in run.models[1:]:
+        child = children[f"{run.run} {run.owner} {model.model}"]
+        assert child.info.status == "FINISHED"
+        assert child.data.params["learning_rate"] == str(model.parameters["learning_rate"])
+        history = client.get_metric_history(child.info.run_id, "validation_loss")
+        assert {one.step: one.value for one in history} == pytest.approx(model.curves["validation loss"])
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command(trained: Trained, tmp_path: Path) -> None:
+    environment = {"CEREBRO_DSN": trained.dsn, "COLUMNS": "200"}
+    logs, file = str(tmp_path / "logs"), str(tmp_path / "runs.db")
+    arguments = ["track", str(trained.run), "--tensorboard", logs, "--optuna", file, "--json"]
+    done = CliRunner().invoke(cli.app, arguments, env=environment)
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert said["tensorboard"] == logs and said["optuna"] == file and said["mlflow"] is None
+    assert (tmp_path / "logs" / f"run_{trained.run}" / "model_1").is_dir()
+    with sqlite3.connect(file) as db:
+        assert db.execute("SELECT count(*) FROM trials").fetchone() == (3,)
+    said = CliRunner().invoke(cli.app, ["track", str(trained.run)], env=environment)
+    assert said.exit_code != 0 and "--tensorboard" in said.output
+    assert CliRunner().invoke(cli.app, ["track", "987654321", "--optuna", file], env=environment).exit_code == 1
+    cerebro = trained.cerebro
+    cerebro.track(trained.run, tensorboard=tmp_path / "again")
+    assert (tmp_path / "again").is_dir()
+    with pytest.raises(ClientError, match="where to"):
+        cerebro.track(trained.run)
