@@ -1,4 +1,4 @@
-"""Trains a search on scikit-learn's digits and writes docs/report.png, a picture of its report.
+"""Trains a search on scikit-learn's digits and draws docs/report.png, its report, and docs/dashboard.png.
 
 python -m tests.report_picture
 
@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 from sklearn.datasets import load_digits
 
 from cerebro_db.client import Cerebro
+from cerebro_db.client.dashboard.server import Dashboard
 from tests.client.browser import Browser
 from tests.conftest import connect
 from tests.reference import database
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "report.png"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PICTURE, DASHBOARD = DOCS / "report.png", DOCS / "dashboard.png"
 SPACE = {
     "units": {"choice": [16, 32, 64]},
     "dropout": {"uniform": [0, 0.5]},
@@ -47,14 +51,36 @@ def main() -> None:
                                  max_configurations=24, method="asha", segments=2, validation=0.2,
                                  objective="val_accuracy", run_name="Digits", options={"seed": 3})  # fmt: skip
             report = run.report(folder / "report.html")
-            cerebro.forget(run)
+            going_on = cerebro.search("digits", "wide_models", {**SPACE, "units": 256}, target="digit", inputs="pixels",
+                                      epochs=500, max_configurations=8, segments=2, objective="val_accuracy",
+                                      run_name="Digits, wide", wait=False)  # fmt: skip
+            browser = stack.enter_context(Browser(folder / "chromium"))
+            while cerebro.run_progress(going_on).percent < 3:
+                time.sleep(0.5)
+            picture_of_dashboard(cerebro, browser)
+            cerebro.cancel(going_on)
+            cerebro.status_within(going_on, 60)
+            for one in (run, going_on):
+                cerebro.forget(one)
         with connection.cursor() as cursor:
             cursor.execute("DROP SCHEMA report_picture CASCADE")
-        browser = stack.enter_context(Browser(folder / "chromium"))
         browser.size(WIDTH, HEIGHT)
         browser.open(report)
         browser.picture(PICTURE)
-    sys.stdout.write("docs/report.png\n")
+    sys.stdout.write("docs/report.png\ndocs/dashboard.png\n")
+
+
+def picture_of_dashboard(cerebro: Cerebro, browser: Browser) -> None:
+    board = Dashboard(cerebro.engine, 0)
+    serving = threading.Thread(target=board.serve)
+    serving.start()
+    try:
+        browser.size(WIDTH, 290)
+        browser.visit(board.address)
+        browser.picture(DASHBOARD)
+    finally:
+        board.close()
+        serving.join()
 
 
 if __name__ == "__main__":

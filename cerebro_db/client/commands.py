@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import threading
 import time
 import webbrowser
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number."
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON every few seconds, for programs.")]
 
+OPENS_WITHIN = 30.0  # seconds, of a browser
 ENDS_WITHIN = 30.0  # seconds; a cancelled run usually ends after one second, and after more while it starts
 
 
@@ -191,9 +194,18 @@ def dashboard(
             hint = "Ctrl-C ends it. Whoever has this address sees what you see."
             Terminal().print(lines(f"{served.address}\n{hint}"), soft_wrap=True)
         if open_it:
-            webbrowser.open(served.address)
+            threading.Thread(target=opened, args=(served.address,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
             served.serve()
+
+
+def opened(address: str) -> None:
+    """Opens it in the browser, by a file that only this user can read: others can read the arguments of commands."""
+    with tempfile.TemporaryDirectory(prefix="cerebro-dashboard-") as folder:
+        page = Path(folder) / "open.html"
+        page.write_text(f'<meta http-equiv="refresh" content="0;url={address}">', encoding="utf-8")
+        if webbrowser.open(page.as_uri()):
+            time.sleep(OPENS_WITHIN)
 
 
 def track(

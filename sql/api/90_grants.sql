@@ -23,9 +23,9 @@ GRANT SELECT
    TO cerebro_user, cerebro_monitor;
 GRANT SELECT ON cerebro._own_limits, cerebro.limits, cerebro.architectures TO cerebro_user;
 
--- The registry's own role writes its history, and nobody updates it: UPDATE on the names alone is for the lock on a model.
+-- The registry's own role writes its history, and nobody updates it: UPDATE of a description is for the lock on a model.
 GRANT USAGE ON SCHEMA cerebro TO cerebro_registry;
-GRANT SELECT, INSERT, UPDATE (name) ON cerebro.registered_model TO cerebro_registry;
+GRANT SELECT, INSERT, UPDATE (description) ON cerebro.registered_model TO cerebro_registry;
 GRANT SELECT, INSERT ON cerebro.registry_event TO cerebro_registry;
 GRANT SELECT ON cerebro._alias_now, cerebro._right_now TO cerebro_registry;
 GRANT USAGE ON SEQUENCE cerebro.registry_event_id TO cerebro_registry;

@@ -70,7 +70,7 @@ def place(trained: Trained) -> Iterator[Place]:
 def test_the_token_becomes_a_cookie(place: Place) -> None:
     status, headers, _ = place.ask(f"/?token={place.board.token}", cookie="")
     assert status == 303 and headers["Location"] == "/"
-    assert re.fullmatch(rf"{COOKIE}_\d+={place.board.token}; HttpOnly; SameSite=Strict; Path=/", headers["Set-Cookie"])
+    assert re.fullmatch(rf"{COOKIE}_\d+={place.board.token}; HttpOnly; SameSite=Lax; Path=/", headers["Set-Cookie"])
     assert place.ask("/", cookie=headers["Set-Cookie"].partition(";")[0])[0] == 200
     assert place.board.address == f"http://127.0.0.1:{place.board.port}/?token={place.board.token}"
 
@@ -110,6 +110,9 @@ def test_the_list_and_a_report(place: Place) -> None:
 
 def test_what_cannot_be_shown(place: Place) -> None:
     assert place.ask("/report?run=nonsense")[0] == 400
+    assert place.ask("/report?run=1:%00")[0] in (404, 500)  # an answer in any case
+    others = f'prefs={{"theme":"dark"}}; {COOKIE}_{place.board.port}={place.board.token}; x=y'
+    assert place.ask("/", cookie=others)[0] == 200
     assert place.ask("/report")[0] == 400
     assert place.ask("/report?" + "&".join(f"run={number}:x" for number in range(9)))[0] == 400
     status, _, text = place.ask("/report?run=987654321:nobody")

@@ -22,7 +22,9 @@ from ..report import contents, page
 
 MOST_RUNS = 500  # in the list, the latest first
 MOST_COMPARED = 8
-LIVE = '<p class="notice" hidden><span id="live"></span> <button type="button" id="again">Show</button></p>'
+LIVE = (
+    '<p class="notice" role="status" hidden><span id="live"></span> <button type="button" id="again">Show</button></p>'
+)
 
 LIST = """<h1>Runs</h1>
 <p class="pale">The latest first. Choose several to see them beside each other.</p>
@@ -30,6 +32,8 @@ LIST = """<h1>Runs</h1>
 <div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>
 <p><button type="submit">Compare the chosen runs</button></p>
 </form>"""
+
+MORE = f'<tr><td colspan="{{}}" class="pale">Earlier runs are not listed. A list has {MOST_RUNS} runs.</td></tr>'
 
 # The number of a run and its owner
 Key = tuple[int, str]
@@ -42,8 +46,12 @@ def key_of(text: str) -> Key:
 
 
 def state(engine: Engine, keys: Sequence[Key]) -> str:
-    """Another text whenever a page about these runs, or the list of all runs, would show something else."""
-    seen = [(one.run, one.owner, one.status, one.hops_done, one.message) for one in _progress(engine, keys)]
+    """Another text whenever these runs, or all in the list, have moved on."""
+    seen = [
+        (one.run, one.owner, one.status, one.hops_done, one.hops_total, one.configurations_finished, one.best_value,
+         one.best_loss, one.configurations_failed, one.configurations, one.message)
+        for one in _progress(engine, keys)
+    ]  # fmt: skip
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
@@ -70,6 +78,7 @@ def overview(engine: Engine) -> str:
     rows = "".join(_row(run, progress.get((run["run"], run["owner"])), several) for run in runs)
     body = "<h1>Runs</h1><p>There are no runs yet. SELECT cerebro.train(…) starts one.</p>"
     if runs:
+        rows += MORE.format(len(names) + 1) if len(runs) == MOST_RUNS else ""
         body = LIST.format(headings=headings, rows=rows)
     return page.live_page("cerebro_db: runs", LIVE + body, None, state=now, script=script(), version=__version__)
 

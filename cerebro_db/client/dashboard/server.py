@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -73,6 +74,8 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has gone is no error."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -85,7 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = parse_qs(where.query)
         port = self.server.server_address[1]
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
-            return self._say(HTTPStatus.FORBIDDEN, "The dashboard is at 127.0.0.1 of the machine that it runs on.")
+            text = f"The dashboard is at {HOST}:{port} of the machine that it runs on. A tunnel needs the same port."
+            return self._say(HTTPStatus.FORBIDDEN, text)
         if (given := asked.get("token", [""])[0]) and where.path == "/":
             return self._enter(given)
         if not self._is(self._cookie()):
@@ -104,29 +108,36 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return self._say(HTTPStatus.BAD_REQUEST, "run must be a number, a colon and the name of its owner.")
         if where.path == "/report" and not 1 <= len(keys) <= pages.MOST_COMPARED:
-            return self._say(HTTPStatus.BAD_REQUEST, f"Choose 1 to {pages.MOST_COMPARED} runs.")
+            return self._say(
+                HTTPStatus.BAD_REQUEST, f"Choose 1 to {pages.MOST_COMPARED} runs. The list of runs is at /."
+            )
         try:
             with self.server.one_at_a_time:
                 kind, text = answers[where.path](keys)
         except NoSuchRun as error:
-            return self._say(HTTPStatus.NOT_FOUND, error.message)
+            return self._say(HTTPStatus.NOT_FOUND, f"{error.message} The list of runs is at /.")
         except ClientError as error:
             return self._say(HTTPStatus.BAD_GATEWAY, f"The database does not answer: {error.message}")
+        except Exception as error:  # a defect; the browser is told, and the terminal
+            traceback.print_exception(error)
+            return self._say(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
         self._answer(HTTPStatus.OK, kind, text)
 
     def _enter(self, given: str) -> None:
         """Take the token out of the address, where the history of the browser would keep it."""
         if not self._is(given):
             return self._say(HTTPStatus.FORBIDDEN, "This is the token of another dashboard.")
-        cookie = f"{COOKIE}_{self.server.server_address[1]}={given}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{COOKIE}_{self.server.server_address[1]}={given}; HttpOnly; SameSite=Lax; Path=/"
         self._answer(HTTPStatus.SEE_OTHER, "text/plain", "", {"Location": "/", "Set-Cookie": cookie})
 
     def _cookie(self) -> str:
-        try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(f"{COOKIE}_{self.server.server_address[1]}")
-        except CookieError:
-            return ""
-        return "" if found is None else found.value
+        """The token that the browser sends, among the cookies of other servers of this machine."""
+        wanted = f"{COOKIE}_{self.server.server_address[1]}"
+        for one in self.headers.get("Cookie", "").split(";"):
+            name, _, value = one.strip().partition("=")
+            if name == wanted:
+                return value
+        return ""
 
     def _is(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.server.token.encode())

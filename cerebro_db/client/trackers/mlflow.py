@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import ClientError, MissingPackage
 from .tracked import TrackedModel, TrackedRun
 
 METRICS, PARAMETERS = 1000, 100  # at most in one request of MLflow
-KEY, EPOCH = "cerebro_db.key", "cerebro_db.epoch"  # tags: which model, and up to which epoch it is there
-STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "cancelled": "KILLED"}
+# Tags: which model, and the last epoch of each curve that is there.
+KEY, EPOCHS = "cerebro_db.key", "cerebro_db.epochs"
+STATUS = {"finished": "FINISHED", "failed": "FAILED"}  # of MLflow; all others were ended: KILLED
 
 
 def write(run: TrackedRun, uri: str, experiment: str) -> str:
@@ -29,7 +31,7 @@ def write(run: TrackedRun, uri: str, experiment: str) -> str:
         for model in run.models:
             _model(client, number, run, model, parent.info.run_id)
         if run.ended:
-            client.set_terminated(parent.info.run_id, STATUS.get(run.status, "FINISHED"), _milliseconds(run.ended_at))
+            client.set_terminated(parent.info.run_id, STATUS.get(run.status, "KILLED"), _milliseconds(run.ended_at))
     except MlflowException as error:
         raise ClientError(f"MLflow at {uri} refuses: {str(error).splitlines()[0]}") from error
     return number
@@ -40,25 +42,26 @@ def _model(client: Any, experiment: str, run: TrackedRun, model: TrackedModel, p
     found = _run(client, experiment, key, title, run.started_at, {"mlflow.parentRunId": parent})
     identity = found.info.run_id
     _parameters(client, found, model.parameters)
-    after = int(found.data.tags.get(EPOCH, -1))
+    after = json.loads(found.data.tags.get(EPOCHS, "{}"))
     metrics = list(_metrics(run, model, after))
     for start in range(0, len(metrics), METRICS):
         client.log_batch(identity, metrics=metrics[start : start + METRICS])
-    client.set_tag(identity, EPOCH, str(max((epoch for one in model.curves.values() for epoch in one), default=after)))
+    last = {name: max(values) for name, values in model.curves.items() if values}
+    client.set_tag(identity, EPOCHS, json.dumps(last))
     if model.reason:
         client.set_tag(identity, "cerebro_db.reason", model.reason)
-    if run.ended or model.status in ("failed", "stopped"):
-        client.set_terminated(identity, STATUS.get(model.status, "FINISHED"), _milliseconds(run.ended_at))
+    if run.ended:
+        client.set_terminated(identity, STATUS.get(model.status, "KILLED"), _milliseconds(run.ended_at))
 
 
-def _metrics(run: TrackedRun, model: TrackedModel, after: int) -> Iterator[Any]:
+def _metrics(run: TrackedRun, model: TrackedModel, after: Mapping[str, int]) -> Iterator[Any]:
     from mlflow.entities import Metric
 
     for name, values in model.curves.items():
         for epoch, value in values.items():
-            if epoch > after:
+            if epoch > after.get(name, -1):
                 moment = _milliseconds(model.times.get(epoch, run.started_at))
-                yield Metric(name.replace(" ", "_"), value, moment, epoch)
+                yield Metric(_name(name.replace(" ", "_")), value, moment, epoch)
 
 
 def _run(client: Any, experiment: str, key: str, title: str, began: float, tags: dict[str, str]) -> Any:

@@ -36,7 +36,7 @@ def write(run: TrackedRun, file: Path) -> str:
             study.set_user_attr(key, value)
         distributions = _distributions(run, optuna.distributions)
         study.add_trials([_trial(one, run, distributions, optuna.trial) for one in run.models])
-    except (OSError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
+    except (OSError, ValueError, RuntimeError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
         raise ClientError(f"{file} cannot be written: {str(error).splitlines()[0]}") from error
     finally:
         optuna.logging.set_verbosity(logging)
@@ -47,12 +47,13 @@ def _distributions(run: TrackedRun, kinds: Any) -> dict[str, Any]:
     """Of each parameter that differs: its range, or its values."""
     found = {}
     for name in dict.fromkeys(name for one in run.models for name in one.parameters):
-        values = list(dict.fromkeys(one.parameters[name] for one in run.models if name in one.parameters))
-        if len(values) < 2:
+        values = [one.parameters[name] for one in run.models if name in one.parameters]
+        texts = list(dict.fromkeys(map(str, values)))
+        if len(texts) < 2:
             continue
         numbers = [value for value in values if not isinstance(value, (str, bool))]
         if len(numbers) < len(values):
-            found[name] = kinds.CategoricalDistribution(list(map(str, values)))
+            found[name] = kinds.CategoricalDistribution(texts)
         elif all(isinstance(value, int) for value in numbers):
             found[name] = kinds.IntDistribution(min(numbers), max(numbers))
         else:

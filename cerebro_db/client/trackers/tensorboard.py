@@ -5,6 +5,7 @@ An event is a message of Protocol Buffers in a record with checksums. What is wr
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterable
@@ -26,12 +27,22 @@ def write(run: TrackedRun, folder: Path) -> Path:
         for model in run.models:
             place = top / f"model_{model.model}"
             place.mkdir(parents=True, exist_ok=True)
-            unfinished = place / f".{FILE}"
-            unfinished.write_bytes(b"".join(map(_record, _events(run, model))))
-            os.replace(unfinished, place / FILE)
+            _extend(place / FILE, b"".join(map(_record, _events(run, model))))
     except OSError as error:
         raise ClientError(f"The folder {top} cannot be written: {error.strerror}.") from error
     return top
+
+
+def _extend(file: Path, content: bytes) -> None:
+    """Append what is new, so that a TensorBoard that reads the file goes on; else write it whole or not at all."""
+    before = file.read_bytes() if file.exists() else None
+    if before is not None and content.startswith(before):
+        with open(file, "ab") as end:
+            end.write(content[len(before) :])
+        return
+    unfinished = file.with_name(".unfinished")
+    unfinished.write_bytes(content)
+    os.replace(unfinished, file)
 
 
 def _events(run: TrackedRun, model: TrackedModel) -> Iterable[bytes]:
@@ -40,10 +51,10 @@ def _events(run: TrackedRun, model: TrackedModel) -> Iterable[bytes]:
     parameters = b"".join(_bytes(1, _text(1, name) + _bytes(2, _value(one))) for name, one in model.parameters.items())
     group = _text(4, f"run {run.run}, configuration {model.configuration}, model {model.model}")
     yield _summary(began, 0, _plugin("_hparams_/session_start_info", _bytes(3, parameters + group + _double(5, began))))
-    for name, values in model.curves.items():
-        for epoch, value in values.items():
-            yield _summary(model.times.get(epoch, began), epoch, _scalar(name.replace(" ", "/"), value))
-    if model.value is not None:
+    points = [(epoch, name, value) for name, values in model.curves.items() for epoch, value in values.items()]
+    for epoch, name, value in sorted(points):
+        yield _summary(model.times.get(epoch, began), epoch, _scalar(name.replace(" ", "/"), value))
+    if run.ended and model.value is not None:
         last = max(model.times.values(), default=began)
         yield _summary(last, max(model.times, default=0), _scalar(f"objective/{run.objective}", model.value))
     if run.ended and model.status in ENDED:
@@ -102,7 +113,10 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _float(field: int, number: float) -> bytes:
-    return _varint(field << 3 | 5) + struct.pack("<f", number)
+    try:
+        return _varint(field << 3 | 5) + struct.pack("<f", number)
+    except OverflowError:  # beyond the numbers of 32 bits
+        return _float(field, math.copysign(math.inf, number))
 
 
 def _float_list(number: float) -> bytes:

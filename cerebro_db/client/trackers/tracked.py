@@ -60,10 +60,11 @@ def read(engine: Engine, run: Run) -> TrackedRun:
 
 
 def _tracked(reader: RunReader, run: dict[str, Any], plan: dict[str, Any]) -> TrackedRun:
-    entries = [one for one in reader.rows(LeaderboardEntry, order=("model",)) if one["fold"] is None]
+    ranked = [one for one in reader.rows(LeaderboardEntry, order=("rank", "model")) if one["fold"] is None]
+    entries = sorted(ranked, key=lambda one: one["model"])
     objective = entries[0]["objective"] if entries else reader.row(RunProgress)["objective"]
     curves, times = reader.curves(), _times(reader)
-    direction = contents.direction_of(objective, plan["options"] or {}, entries)
+    direction = contents.direction_of(objective, plan["options"] or {}, ranked)
     began = run["started_at"] or run["created_at"]
     return TrackedRun(
         run["run"], run["owner"], _text(run["run_name"] or ""), run["status"], run["ended"], began.timestamp(),

@@ -58,19 +58,14 @@ def unregister(db: Database, registered_model: str | None, version: int | None, 
     model = history.known(db, registered_model)
     history.require(model, model.manages, admin=True)
     table = references.table_name(model.name, version)
+    as_registry(db, lambda registry: _require_unused(registry, model, version))
     if not as_registry(db, lambda registry: stored.lock(registry, table)):  # before others wait for the model
         raise InUse(f"version {version} of '{model.name}' is being read.", hint="Try again when nobody reads it.")
     model = history.locked(db, registered_model)
     history.require(model, model.manages, admin=True)
 
     def step(registry: Database) -> None:
-        _require_version(registry, model, version)
-        named = [alias for alias, its in history.aliases(registry, model.name).items() if its == version]
-        if named:
-            raise InUse(
-                f"version {version} of '{model.name}' stays, because it is {', '.join(named)}.",
-                hint=f"Move the alias first: SELECT cerebro.set_alias('{model.name}', '{named[0]}', …);",
-            )
+        _require_unused(registry, model, version)
         stored.remove(registry, table)
         history.write(registry, model.name, "unregistered", by=model.caller, version=version, reason=reason)
 
@@ -86,7 +81,7 @@ def _movable(db: Database, registered_model: str | None, alias: str | None) -> t
     model = history.locked(db, registered_model)
     if not model.may_move:
         raise NotPermitted(
-            f"you may not move the aliases of '{model.name}', which belongs to {model.owner}.",
+            f"you may not move the aliases of '{model.name}', which belongs to {model.whose}.",
             hint=f"The owner can say: SELECT cerebro.share('{model.name}', '{model.caller}', 'alias');",
         )
     return model, named
@@ -98,6 +93,17 @@ def _version_of(registry: Database, model: RegisteredModel, alias: str) -> int:
         listed = f"It has {', '.join(found)}." if found else "It has none. cerebro.set_alias() makes one."
         raise UndefinedObject(f"the model '{model.name}' has no alias '{alias}'.", hint=listed)
     return found[alias]
+
+
+def _require_unused(registry: Database, model: RegisteredModel, version: int) -> None:
+    """An error unless the version is there and no alias names it."""
+    _require_version(registry, model, version)
+    named = [alias for alias, its in history.aliases(registry, model.name).items() if its == version]
+    if named:
+        raise InUse(
+            f"version {version} of '{model.name}' stays, because it is {', '.join(named)}.",
+            hint=f"Move the alias first: SELECT cerebro.set_alias('{model.name}', '{named[0]}', …);",
+        )
 
 
 def _require_version(registry: Database, model: RegisteredModel, version: int) -> None:

@@ -26,6 +26,10 @@ class RegisteredModel:
     manages: bool  # unregisters
     may_move: bool  # its aliases
 
+    @property
+    def whose(self) -> str:
+        return "a role that is gone" if self.owner is None else self.owner
+
 
 def find(db: Database, name: str | None) -> RegisteredModel | None:
     """The model of this name; None if there is none that the caller may see."""
@@ -58,7 +62,7 @@ def locked(db: Database, name: str | None) -> RegisteredModel:
     so that a transaction whose snapshot is older than the last change gets a serialization failure.
     """
     named = known(db, name).name
-    lock = sql("UPDATE cerebro.registered_model SET name = name WHERE name = $1")
+    lock = sql("UPDATE cerebro.registered_model SET description = description WHERE name = $1")
     as_registry(db, lambda registry: registry.execute(lock, ("text",), named))
     return known(db, named)
 
@@ -67,7 +71,7 @@ def require(model: RegisteredModel, may: bool, *, admin: bool) -> None:
     """An error unless the caller may do it.  ``admin``: an administrator may."""
     if not may:
         others = "a member of that role, or cerebro_admin" if admin else "or a member of that role"
-        raise NotPermitted(f"'{model.name}' belongs to {model.owner}.", hint=f"Its owner may do it, {others}.")
+        raise NotPermitted(f"'{model.name}' belongs to {model.whose}.", hint=f"Its owner may do it, {others}.")
 
 
 def require_short(argument: str, text: str | None) -> None:

@@ -45,6 +45,12 @@ def grant(registry: Database, model: RegisteredModel, version: int) -> None:
         _grant_to(registry, table, role, *rights)
 
 
+def _grant_again(registry: Database, model: RegisteredModel) -> None:
+    """After DROP OWNED BY, which takes the privileges of a role."""
+    for version in history.versions(registry, model.name):
+        grant(registry, model, version)
+
+
 def _grant_to(registry: Database, table: Name, role: str, *rights: str) -> None:
     """Let a role read what these rights allow, and nothing else."""
     allowed = {ending for ending in stored.USED if {"use", "read"} & {*rights}}
@@ -64,6 +70,9 @@ def _change(db: Database, event: str, registered_model: str | None, role: str | 
         raise UndefinedObject(f"there is no role '{role or ''}'.", hint="\\du lists the roles; CREATE ROLE makes one.")
     model = history.locked(db, registered_model)
     history.require(model, model.owns, admin=False)
+    if role == model.owner and event == "shared":
+        as_registry(db, lambda registry: _grant_again(registry, model))
+        return
     if role in (model.owner, OF_THE_TABLES):
         raise InvalidArgument(f"role: {role} has all rights to '{model.name}'.", hint="They cannot be given or taken.")
 

@@ -41,12 +41,27 @@ def mine(db: Database) -> Segment:
     return _segment
 
 
+def sealed(db: Database) -> Segment:
+    """The worker of this process, for weights that its user may not read.
+
+    It begins anew: an order from SQL can have left files, names and cursors in a worker, which would get the weights.
+    """
+    if not mine(db).sealed:
+        close_mine()
+        mine(db).sealed = True
+    return mine(db)
+
+
 def unseal() -> None:
     """Before an order from SQL: end a worker that takes none."""
     if _segment is not None and _segment.sealed:
-        if _segment.lent:
-            raise InUse("a registered model predicts in this session, which can do nothing else meanwhile.")
+        _require_idle(_segment)
         close_mine()
+
+
+def _require_idle(segment: Segment) -> None:
+    if segment.lent:
+        raise InUse("a registered model predicts in this session, which can do nothing else meanwhile.")
 
 
 def receiving(db: Database) -> Segment:
@@ -86,7 +101,8 @@ def _require_opened(segment: Segment) -> Segment:
 def close(db: Database) -> None:
     """End the worker of this process if it is the current user's."""
     if _segment is not None:
-        mine(db)
+        if mine(db).sealed:
+            _require_idle(mine(db))
         close_mine()
 
 

@@ -30,15 +30,15 @@ Predict = Callable[["TrainedModel", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
-def place_for(db: Database, table: Relation, use_gpus: bool | None, *, here: bool = False) -> Iterator[Predict]:
+def place_for(db: Database, table: Relation, use_gpus: bool | None, *, sealed: bool = False) -> Iterator[Predict]:
     """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need.
 
-    ``here``: in the caller's session, whatever the table is.
+    ``sealed``: the caller may not read the weights, which therefore stay in the caller's session.
     """
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
-    if here or small or _seen_only_here(db, table):
+    if sealed or small or _seen_only_here(db, table):
         chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1))
-        with trainers.own_segment(db, chosen) as (mine, _):
+        with trainers.own_segment(db, chosen, sealed=sealed) as (mine, _):
             yield partial(_predict_here, db, mine)
         return
     from . import on_segments  # only now: what it imports takes a new session longer than predicting a row

@@ -35,7 +35,7 @@ def predict_into(db: Database, *arguments: Any) -> int:
     given = IntoArguments(*arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
-    with execution.place_for(db, source, False, here=trained.must_stay(db, given.model_table)) as predict:
+    with execution.place_for(db, source, False, sealed=trained.must_seal(db, given.model_table)) as predict:
         from . import calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 

@@ -27,6 +27,7 @@ from .reading import Reading
 from .recipes import RowRecipe
 from .remembered import read_and_known
 from .table_rows import bytes_per_row
+from .trained import may_read
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -88,8 +89,9 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     recipe = None
     if known is not None and asked in model.remembered:
         recipe = RowRecipe(arguments, known, source, reading).written
+    sealed = model.is_registered and not may_read(db, model.table)
     with (
-        trainers.own_segment(db, chosen, begin, recipe) as (mine, seconds),
+        trainers.own_segment(db, chosen, begin, recipe, sealed=sealed) as (mine, seconds),
         trainers.predicting(db, mine, model, reading.order, begin) as prediction,
     ):
         for rows, ids, variables in chunks(db, source, reading, begun):

@@ -51,18 +51,21 @@ class TrainedModel:
         """Whether it is a version of a registered model, which never changes."""
         return references.is_registered(self.table)
 
-    def weights(self, db: Database) -> Iterator[bytes]:
-        """The weights, piece by piece, for who may read them; Python never holds more than one piece."""
-        if self.is_registered and not may_read(db, self.table):
+    def weights(self, db: Database, *, sealed: bool = False) -> Iterator[bytes]:
+        """The weights, piece by piece; Python never holds more than one piece.
+
+        ``sealed``: they go to a sealed worker, so the user need not be allowed to read those of a registered model.
+        """
+        if not self.is_registered:
+            return weights.pieces(db, *self._place())
+        if sealed:
+            return stored.pieces(db, self.table)
+        if not may_read(db, self.table):
             raise NotPermitted(
                 f"'{self.table.text}' is shared with you to predict with, and this needs its weights.",
                 hint="cerebro.share(…, 'read') gives the right to read them.",
             )
         return weights.pieces(db, *self._place())
-
-    def weights_for_own_trainer(self, db: Database) -> Iterator[bytes]:
-        """As ``weights``, also for who may only use a registered model: for a worker that is sealed."""
-        return stored.pieces(db, self.table) if self.is_registered else self.weights(db)
 
     def version(self, db: Database) -> str | None:
         """Another one whenever the weights have changed; None if that cannot be said."""
@@ -172,7 +175,7 @@ def _table(db: Database, text: str) -> Relation:
     return replace(found, text=text.strip())
 
 
-def must_stay(db: Database, text: str | None) -> bool:
+def must_seal(db: Database, text: str | None) -> bool:
     """Whether this model's weights must not leave the caller's session, because the caller may not read them."""
     if not references.is_reference(text):
         found = relations.find(db, Name.parse(text)) if text is not None and text.strip() else None

@@ -66,7 +66,12 @@ def prediction_order(
 
 @contextlib.contextmanager
 def own_segment(
-    db: Database, chosen: TrainerOptions, begin: BeginPrediction | None = None, recipe: WriteRecipe | None = None
+    db: Database,
+    chosen: TrainerOptions,
+    begin: BeginPrediction | None = None,
+    recipe: WriteRecipe | None = None,
+    *,
+    sealed: bool = False,
 ) -> Iterator[tuple[Segment, int]]:
     """The caller's session as a segment, and the seconds for which its trainer rests after the call.
 
@@ -74,6 +79,7 @@ def own_segment(
 
     A trainer of an earlier call stays for the next call if this call is refused before it predicts.  ``begin``: a
     trainer that another session of the user has left, and that has the weights of this prediction, will do as well.
+    ``sealed``: the user may not read the weights.
     """
     mine = current.mine(db)
     if mine.lent or resident.busy:  # to the call that reads these rows
@@ -81,6 +87,8 @@ def own_segment(
             "a query or view whose rows are being predicted cannot call it.",
             hint="Write the inner predictions to a table first.",
         )
+    if sealed:
+        mine = current.sealed(db)
     kept = mine.resting
     mine.lent = True
     try:
@@ -120,11 +128,10 @@ def predicting(
 
     def send_weights() -> None:
         start = 0
-        for piece in model.weights_for_own_trainer(db):
+        for piece in model.weights(db, sealed=mine.sealed):
             mine.receive_state(name, start, piece)
             start += len(piece)
 
-    mine.sealed = mine.sealed or model.is_registered
     if not mine.holds(begin):
         mine.ask()  # a trainer whose rest ends removes the file of the weights
         send_weights()

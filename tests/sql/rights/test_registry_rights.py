@@ -288,6 +288,27 @@ def test_no_order_by_hand_reaches_the_weights(place: Place, call: str) -> None:
     assert place.ben(place.ask) == place.said
 
 
+def test_what_an_earlier_order_has_left_gets_no_weights(place: Place) -> None:
+    """A worker that its user has prepared: opened, with a state whose name is that of the weights to come."""
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    oid = place.anna(f"SELECT '{place.table()}'::regclass::oid::bigint")[0]
+    settings = protocol.encode_settings(protocol.TrainerSettings("tensorflow"))
+    place.ben(f"SELECT cerebro._worker_open($s${settings}$s$)")
+    place.ben(f"SELECT cerebro._state_in('registered {oid}', 0, '\\x00000000')")
+    place.ben(f"SELECT cerebro._work($o${to_predict(place)}$o$)")
+    before = place.ben("SELECT pg_backend_pid()")
+    assert place.ben(place.ask) == place.said
+    error = place.ben.refused(f"SELECT cerebro._state_in('registered {oid}', 4, '\\x00')", why=psycopg2.Error)
+    assert "this process has no trainer" in str(error) and place.ben("SELECT pg_backend_pid()") == before
+    assert place.ben(place.ask) == place.said
+    place.ben(
+        "CREATE OR REPLACE FUNCTION close_it() RETURNS real[] LANGUAGE plpgsql AS $f$ BEGIN"
+        " PERFORM cerebro._worker_close(); RETURN ARRAY[0.3, 0.8]; END $f$"
+    )
+    rows = f"SELECT 1 AS id, {place.ben.name}.close_it() AS x"
+    place.ben.refused(f"SELECT * FROM cerebro.predict('{place.model}@1', '{rows}')", why=errors.ObjectInUse)
+
+
 def test_a_large_table_is_predicted_in_the_own_session(place: Place) -> None:
     """Worker sessions take orders by statements, which functions in views could send, too."""
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
@@ -344,8 +365,9 @@ def test_unsharing_what_was_not_shared(place: Place) -> None:
     place.anna(f"SELECT cerebro.unshare('{place.model}', '{place.ben.name}')")
     assert any("still has the right 'use'" in notice for notice in place.anna.connection.notices)
     assert place.ben(place.ask) == place.said
-    for role in ("cerebro_registry", place.anna.name):
-        place.anna.refused(f"SELECT cerebro.share('{place.model}', '{role}')", why=errors.InvalidParameterValue)
+    for call in ("share('{}', 'cerebro_registry')", f"unshare('{{}}', '{place.anna.name}')"):
+        place.anna.refused(f"SELECT cerebro.{call.format(place.model)}", why=errors.InvalidParameterValue)
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.anna.name}')")  # gives lost privileges again
 
 
 def test_dropped_privileges_are_given_again(place: Place) -> None:
