@@ -67,6 +67,9 @@ def document(stored: StoredModel) -> dict[str, Any]:
     }
 
 
+TRUTH = {"t": "true", "f": "false"}
+
+
 def classes(stored: StoredModel, output: Variable) -> list[str | None] | None:
     """What a prediction calls each class: its label (None for NULL), or its number for a class without one."""
     if output.target == "real":
@@ -76,6 +79,8 @@ def classes(stored: StoredModel, output: Variable) -> list[str | None] | None:
         named = "_labels" if stored.named.model_table == "model_table" else "_class_values"
         query = LABELS.format(name=quoted(output.name + named), summary=stored.table.suffixed("_summary").quoted)
         known = stored.database.rows(query)[0][0]
+        if output.preparation.type.name == "boolean":  # format() writes t where a cast to text writes true
+            known = [TRUTH.get(label, label) for label in known]
         first: list[str | None] = [None] if output.preparation.null_is_a_class and known[:1] == [None] else []
         labels = [*first, *(label for label in known if label is not None)]
     width = output.shape[-1] if output.shape else 1

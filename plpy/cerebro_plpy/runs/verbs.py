@@ -118,7 +118,7 @@ def _called(db: Database, given: Given) -> int | None:
         raise
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run, rows, preparing, began_at)
-        _tell_of_time_left(db, run, whole - kept_back, time.monotonic() - begun)
+        _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
     if follows is not None:
         deadline = None if whole is None or not asked.interval else begun + whole
         calibrating.calibrate(db, output, follows, deadline)
@@ -401,12 +401,12 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     db.notice(whole, expected or None)
 
 
-def _tell_of_time_left(db: Database, run: int, whole: float, elapsed: float) -> None:
+def _tell_of_time_left(db: Database, run: int, whole: float, kept_back: float, elapsed: float) -> None:
     """Say why a search ended before its budget did, and how to use the rest.
 
-    ``whole``: the seconds of the budget, without those that are kept back for what follows.
+    ``whole``: the seconds of the budget.  ``kept_back``: those of them that are for what follows.
     """
-    if whole - elapsed < max(LEAST_LEFT, LEAST_SHARE_LEFT * whole):
+    if whole - kept_back - elapsed < max(LEAST_LEFT, LEAST_SHARE_LEFT * whole):
         return
     tried = db.value(
         sql(

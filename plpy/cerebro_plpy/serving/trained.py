@@ -162,8 +162,8 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
     return _model(db, table, summary, named, key, row, chunked=chunked), [info, summary]
 
 
-def _table(db: Database, text: str) -> Relation:
-    found = relations.find(db, Name.parse(text)) if text.strip() else None
+def _table(db: Database, text: str | None) -> Relation:
+    found = relations.find(db, Name.parse(text)) if text and text.strip() else None
     if found is None or not references.is_registered(found):
         return relations.existing(db, text, argument="model_table", companions=COMPANIONS)
     # Who may use a registered model may not read its weights.
@@ -172,13 +172,13 @@ def _table(db: Database, text: str) -> Relation:
             f"permission denied to use the registered model '{found.table}'.",
             hint="Its owner can say: SELECT cerebro.share(…);",
         )
-    return replace(found, text=text.strip())
+    return replace(found, text=(text or "").strip())
 
 
 def must_seal(db: Database, text: str | None) -> bool:
     """Whether this model's weights must not leave the caller's session, because the caller may not read them."""
     if not references.is_reference(text):
-        found = relations.find(db, Name.parse(text)) if text is not None and text.strip() else None
+        found = relations.find(db, Name.parse(text)) if text and text.strip() else None
     else:
         found = relations.find(db, references.table_of(db, text or ""))
     return found is not None and references.is_registered(found) and not may_read(db, found)
