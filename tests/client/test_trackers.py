@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,10 @@ def test_the_checksum_is_that_of_the_standard() -> None:
 def test_optuna_reads_the_study(run: tracked.TrackedRun, tmp_path: Path) -> None:
     package: Any = pytest.importorskip("optuna", reason="the optional package optuna is not installed")
     file = tmp_path / "runs.db"
-    for _ in range(2):  # the second call replaces what the first has made
-        name = optuna.write(run, file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", package.exceptions.ExperimentalWarning)  # users need not see it
+        for _ in range(2):  # the second call replaces what the first has made
+            name = optuna.write(run, file)
     study = package.load_study(study_name=name, storage=f"sqlite:///{file}")
     assert name == f"run {run.run}: {NAME} ({run.owner})" and study.direction.name == "MINIMIZE"
     for trial, model in zip(study.trials, run.models):

@@ -71,7 +71,7 @@ def overview(engine: Engine) -> str:
         "Status",
         "Progress",
         "Best",
-        "Rows of",
+        "Source table",
         "Model table",
     )
     headings = "".join(map(_heading, (*names, "Created")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def write(run: TrackedRun, file: Path) -> str:
         direction = "maximize" if run.direction == "max" else "minimize"
         study = optuna.create_study(storage=storage, study_name=name, direction=direction)
         study.set_user_attr(MARK, run.run)
-        study.set_metric_names([run.objective])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([run.objective])
         for key, value in run.about.items():
             study.set_user_attr(key, value)
         distributions = _distributions(run, optuna.distributions)
