@@ -33,6 +33,10 @@ RunNumber = Annotated[
 ]
 WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
 
+Runs = Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)]
+OwnerOfRuns = Annotated[
+    str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
+]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON every few seconds, for programs.")]
 
 OPENS_WITHIN = 30.0  # seconds, of a browser
@@ -157,15 +161,13 @@ def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
 
 
 def report(
-    runs: Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)],
+    runs: Runs,
     dsn: Dsn = None,
     file: Annotated[Path, typer.Option("--file", "-o", metavar="FILE", help="The file to write.")] = Path(
         "report.html"
     ),
     replace: Annotated[bool, typer.Option("--replace", help="Write over a file that exists.")] = False,
-    owner: Annotated[
-        str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
-    ] = None,
+    owner: OwnerOfRuns = None,
     json: Json = False,
 ) -> None:
     """Write an HTML file about a run, or about several runs beside each other. It needs no network and no server."""
@@ -209,7 +211,7 @@ def opened(address: str) -> None:
 
 
 def track(
-    runs: Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)],
+    runs: Runs,
     *,
     dsn: Dsn = None,
     tensorboard: Annotated[
@@ -222,9 +224,7 @@ def track(
         Path | None, typer.Option(metavar="FILE", help="A SQLite file for optuna-dashboard.", show_default=False)
     ] = None,
     experiment: Annotated[str, typer.Option(help="The experiment of MLflow.")] = EXPERIMENT,
-    owner: Annotated[
-        str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
-    ] = None,
+    owner: OwnerOfRuns = None,
     json: Json = False,
 ) -> None:
     """Write runs for TensorBoard, MLflow or Optuna. A later call adds what is new."""

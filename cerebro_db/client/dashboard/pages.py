@@ -35,6 +35,8 @@ LIST = """<h1>Runs</h1>
 
 MORE = f'<tr><td colspan="{{}}" class="pale">Earlier runs are not listed. A list has {MOST_RUNS} runs.</td></tr>'
 
+COLUMNS = ("Status", "Progress", "Best", "Source table", "Model table", "Created")  # after those that name the run
+
 # The number of a run and its owner
 Key = tuple[int, str]
 
@@ -63,22 +65,12 @@ def overview(engine: Engine) -> str:
     with translated(), engine.connect() as connection:
         runs = [dict(row) for row in connection.execute(latest).mappings()]
     several = len({run["owner"] for run in runs}) > 1
-    names = (
-        "",
-        "Run",
-        "Name",
-        *(("Owner",) if several else ()),
-        "Status",
-        "Progress",
-        "Best",
-        "Source table",
-        "Model table",
-    )
-    headings = "".join(map(_heading, (*names, "Created")))
+    columns = ["", "Run", "Name", *(["Owner"] if several else []), *COLUMNS]
+    headings = "".join(map(_heading, columns))
     rows = "".join(_row(run, progress.get((run["run"], run["owner"])), several) for run in runs)
     body = "<h1>Runs</h1><p>There are no runs yet. SELECT cerebro.train(…) starts one.</p>"
     if runs:
-        rows += MORE.format(len(names) + 1) if len(runs) == MOST_RUNS else ""
+        rows += MORE.format(len(columns)) if len(runs) == MOST_RUNS else ""
         body = LIST.format(headings=headings, rows=rows)
     return page.live_page("cerebro_db: runs", LIVE + body, None, state=now, script=script(), version=__version__)
 
@@ -125,7 +117,7 @@ def _row(run: dict[str, object], progress: RunProgress | None, several: bool) ->
     number, owner = str(run["run"]), str(run["owner"])
     key = f"{number}:{owner}"
     link = f'<a href="/report?{html.escape(urlencode({"run": key}))}">{number}</a>'
-    choose = f'<input type="checkbox" name="run" value="{_text(key)}" aria-label="Run {number}">'
+    choose = f'<input type="checkbox" name="run" value="{html.escape(key)}" aria-label="Run {number}">'
     status = str(run["status"])
     best = "–" if progress is None else _best(progress)
     percent = "–" if progress is None else f"{progress.percent:.0f} %"

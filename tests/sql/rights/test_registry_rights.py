@@ -100,6 +100,17 @@ def test_the_right_to_use_gives_predictions_and_no_weights(place: Place, tmp_pat
         place.ben.refused(f"SELECT cerebro.{call.format(place.model)}")
 
 
+def test_read_only_transactions_predict(place: Place) -> None:
+    """As on a standby: the weights are fetched without writing anything."""
+    place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
+    session = place.ben.another()
+    session("BEGIN READ ONLY")
+    assert session(place.ask) == place.said
+    assert session(f"SELECT cerebro.registered_table('{place.model}@1')") == [f'"cerebro_registry"."{place.model}@1"']
+    session("COMMIT")
+    session.connection.close()
+
+
 def test_versions_to_come_are_shared_too(place: Place) -> None:
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
     place.anna(f"SELECT cerebro.register('{place.model}', 'models', 2, 'production')")
