@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -55,9 +56,29 @@ def build(stored: ModelParts) -> Any:
 def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
     """The bytes that the weights of an architecture take in memory. No weight is allocated to find out."""
     accepted = checked(architecture)  # before Keras is even imported
-    with _keras().StatelessScope(initialize_variables=False):
+    with _without_values():
         model = built(accepted, input_shapes)
     return sum(_elements(variable) * ITEM_BYTES.get(str(variable.dtype), 8) for variable in model.weights)
+
+
+@contextlib.contextmanager
+def _without_values() -> Iterator[None]:
+    """Variables that are made within have a shape and no value, and never get one.
+
+    Keras keeps a list of variables that wait for their values, and gives them all at the next occasion, when any other
+    model is built. Variables of a hostile file must not be in it then.
+    """
+    keras = _keras()
+    from keras.src.backend.common import global_state  # has no public name
+
+    name = "uninitialized_variables"
+    before = global_state.get_global_attribute(name)
+    global_state.set_global_attribute(name, [])
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(name, before)
 
 
 def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> Any:

@@ -399,6 +399,19 @@ def test_hostile_files_of_keras(keras_file: Path, tmp_path: Path) -> None:
         model_files.read_keras(path)
 
 
+def test_a_refused_architecture_does_not_burden_the_next_model(keras_file: Path, tmp_path: Path) -> None:
+    import keras
+
+    huge = rewritten(keras_file, tmp_path / "x.keras", lambda f: f.update(
+        {"config.json": f["config.json"].replace(b'"units": 2', b'"units": 400000000')}))  # fmt: skip
+    with pytest.raises(client.ClientError, match="bytes of weights, and the file has"):
+        model_files.read_keras(huge)
+    layer = keras.layers.Dense(2)
+    with keras.StatelessScope(initialize_variables=True):
+        layer.build((None, 3))
+    assert layer.get_weights()[0].shape == (3, 2)  # leaving the scope gave values to all variables that waited for them
+
+
 def safetensors_of(path: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
