@@ -7,6 +7,7 @@ import os
 import pwd
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from typing import Any
 from .errors import ClusterError
 
 ACCOUNT = "cerebro"  # used only when root makes the cluster: PostgreSQL refuses to run as root
-USERADD_EXISTS = 9  # useradd's exit status when the account exists already
+# useradd's exit statuses
+EXISTS = 9
+LOCKED = (1, 10)  # another process changes the accounts
+PATIENCE = 20.0  # seconds for that process to finish
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,11 @@ def user_name() -> str:
 def _create() -> pwd.struct_passwd:
     command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
     command += ["--shell", "/usr/sbin/nologin", ACCOUNT]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode not in (0, USERADD_EXISTS):  # another process may have made it in the meantime
-        raise ClusterError(f"Could not make the system account {ACCOUNT}: {done.stderr.strip()}")
-    return pwd.getpwnam(ACCOUNT)
+    until = time.monotonic() + PATIENCE
+    while True:  # another process may be making it at the same moment
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode in (0, EXISTS):
+            return pwd.getpwnam(ACCOUNT)
+        if done.returncode not in LOCKED or time.monotonic() > until:
+            raise ClusterError(f"Could not make the system account {ACCOUNT}: {done.stderr.strip()}")
+        time.sleep(0.2)
