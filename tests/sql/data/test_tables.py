@@ -214,22 +214,24 @@ def test_texts_with_few_words_are_filled_up(place: Lab) -> None:
     assert sorted(values(place, "letters", "note").ravel().tolist()) == [0] * 6 + [1] * 10
 
 
-def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab) -> None:
+@pytest.mark.parametrize("length", [1, 5, 8, 19])
+def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab, length: int) -> None:
     """Texts with ASCII letters and common punctuation take a faster way."""
     letters = "".join(map(chr, range(1, 128))) + "äßŠİΣ–„”…\u00a0\u2003\ufeff漢字𝄞"
     chosen = random.Random(5)
     plain = "abc XYZ 019 .,-'\":!?/();"
     texts = [
-        "".join(chosen.choices(plain if number % 2 else letters, k=chosen.randrange(40))) for number in range(3000)
+        "".join(chosen.choices(plain if number % 2 else letters, k=chosen.randrange(60))) for number in range(3000)
     ] + list(letters)
     ((found, differ),) = place(
-        """
+        f"""
         SELECT count(*), count(*) FILTER (WHERE ids IS DISTINCT FROM expected) FROM (
-            SELECT cerebro._word_ids(t, 5, 1000) AS ids,
+            SELECT cerebro._word_ids(t, {length}, 1000) AS ids,
                    (ARRAY(SELECT (1 + (hashtextextended(w COLLATE "C", 0) %% 999 + 999) %% 999)::integer
                             FROM unnest(regexp_split_to_array(lower(t), '[[:space:][:punct:]]+'))
                                  WITH ORDINALITY AS u (w, n)
-                           WHERE w <> '' ORDER BY n LIMIT 5) || array_fill(0, ARRAY[5]))[1:5] AS expected
+                           WHERE w <> '' ORDER BY n LIMIT {length}) || array_fill(0, ARRAY[{length}]))[1:{length}]
+                   AS expected
               FROM unnest(%s) AS t) compared
         """,
         texts,
