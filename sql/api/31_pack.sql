@@ -142,33 +142,22 @@ DECLARE
         pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(
         lowered, '.', ' '), ',', ' '), '-', ' '), '''', ' '), '"', ' '), ':', ' '), '!', ' '), '?', ' '), '/', ' '),
         '(', ' '), ')', ' '), ';', ' ');
-    words text[] COLLATE "C";
-    hashes bigint := ids - 1;
-    codes bigint[] := '{}';
-    place integer := 1;
+    word text COLLATE "C";
+    codes integer[] := '{}';
 BEGIN
     IF COALESCE(length NOT BETWEEN 1 AND 10000 OR ids NOT BETWEEN 2 AND 1000000, true) THEN
         RAISE EXCEPTION 'length must be from 1 to 10000, and ids from 2 to 1000000, not % and %', length, ids
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    words := (pg_catalog.array_remove(
+    -- Empty words and those beyond the last one are left out before the loop: each statement in it takes as long as a hash.
+    FOREACH word IN ARRAY (pg_catalog.array_remove(
         CASE WHEN value IS NULL THEN '{}'
              WHEN spaced COLLATE "C" ~ '^[a-z0-9 ]*$' THEN pg_catalog.string_to_array(spaced, ' ')
-             ELSE pg_catalog.regexp_split_to_array(lowered, '[[:space:][:punct:]]+') END, ''))[1 : length];
-    -- Eight words at a time, because a statement takes longer than a hash. A word that is not there has the id 0.
-    WHILE place <= pg_catalog.cardinality(words) LOOP
-        codes := codes || ARRAY[
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 1], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 2], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 3], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 4], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 5], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 6], 0) % hashes + hashes) % hashes, 0),
-            COALESCE(1 + (pg_catalog.hashtextextended(words[place + 7], 0) % hashes + hashes) % hashes, 0)];
-        place := place + 8;
+             ELSE pg_catalog.regexp_split_to_array(lowered, '[[:space:][:punct:]]+') END, ''))[1 : length]
+    LOOP
+        codes := codes || (1 + (pg_catalog.hashtextextended(word, 0) % (ids - 1) + ids - 1) % (ids - 1))::integer;
     END LOOP;
-    RETURN (codes || pg_catalog.array_fill(0::bigint, ARRAY[GREATEST(length + 1 - place, 0)]))[1 : length];
+    RETURN codes || pg_catalog.array_fill(0, ARRAY[length - pg_catalog.cardinality(codes)]);
 END
 $$;
 COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS

@@ -17,12 +17,12 @@ from ..database.access import Cursor, Database
 from ..database.relations import Relation
 from ..platform import RowsToPack
 from . import summary, surprises, unusable
-from .preparation import SourceVariable, expression, find_calendars, hashed, shuffled
+from .preparation import SourceVariable, expression, hashed, shuffled
 from .summary import PackJob
 
 BATCH_BYTES = 4 << 20  # of rows fetched at a time
 MOST_PASSES = 8
-MANY_ROWS = 50_000  # so many are prepared by parallel workers, if the server has some, and with calendars
+MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the server has some
 
 
 def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
@@ -145,10 +145,8 @@ def _open(db: Database, job: PackJob) -> Cursor:
     """
     names = list({column.name: None for variable in job.variables for column in variable.columns})
     alias = {name: sql("q.c{index}", index=index) for index, name in enumerate(names)}
-    of_days = find_calendars(db, job.variables) if job.rows >= MANY_ROWS else {}
     values = [
-        sql("{value} AS v{i}", value=expression(v, lambda c: alias[c.name], of_days), i=i)
-        for i, v in enumerate(job.variables)
+        sql("{value} AS v{i}", value=expression(v, lambda c: alias[c.name]), i=i) for i, v in enumerate(job.variables)
     ]
     stored = [sql("s.{name} AS c{index}", name=identifier(name), index=index) for index, name in enumerate(names)]
     order = sql("$1")

@@ -6,7 +6,6 @@ means the same to both.  No expression depends on a setting of the session, such
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Callable
@@ -23,7 +22,6 @@ REALS = ("real", "double precision", "numeric")
 WITHOUT_ZONE = BUILT_IN - {WITH_ZONE}
 NOT_FINITE = sql("('NaN', 'Infinity', '-Infinity')")
 DAY = 86400
-EPOCH = sql("date '1970-01-01'")
 FEW_CODES = 16
 PERIODS: dict[
     str, tuple[Callable[[Sql], Sql], int]
@@ -47,7 +45,7 @@ def number(column: Column, value: Sql) -> Sql:
     if column.type == "interval":
         return sql("pg_catalog.date_part('epoch', {value})", value=value)
     if column.type == "date":
-        days = sql("({value} - {epoch})::double precision", value=value, epoch=EPOCH)
+        days = sql("({value} - date '1970-01-01')::double precision", value=value)
         return sql("CASE WHEN pg_catalog.isfinite({value}) THEN {days} END", value=value, days=days)
     if column.type in DATES:
         return sql("pg_catalog.date_part('epoch', {moment}) / {day}", moment=moment(column, value), day=DAY)
@@ -71,11 +69,6 @@ def _timestamp(column: Column, value: Sql) -> Sql:
     if column.type == "timestamp with time zone":
         return sql("({value} AT TIME ZONE 'UTC')", value=value)
     return sql("{value}::timestamp", value=value)
-
-
-def day(column: Column, value: Sql) -> Sql:
-    """The day of a date or time, which may be infinite."""
-    return value if column.type == "date" else sql("{when}::date", when=_timestamp(column, value))
 
 
 def may_hold_moments(column: Column) -> bool:
@@ -199,15 +192,6 @@ def _date(feature: DateFeature, column: Column, value: Sql) -> list[Sql]:
     if not feature.missing:
         return elements
     return [*elements, sql("(({moment}) IS NULL)::integer::real", moment=moment(column, value))]
-
-
-def elements_of_a_day(feature: DateFeature, column: Column) -> int:
-    """How many of the first elements depend on the day alone, and not on the time of day."""
-    if column.type == "date":
-        return len(feature.names)
-    if column.type not in DATES:
-        return 0
-    return 2 * len(list(itertools.takewhile(lambda cycle: cycle != "day", feature.cycles)))
 
 
 def code(feature: Feature, column: Column, value: Sql) -> Sql:

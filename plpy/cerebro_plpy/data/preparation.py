@@ -6,13 +6,12 @@ SQL in EXPRESSIONS.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable
 
 from cerebro_db.core import layout, packing
 from cerebro_db.core.columns import family_of
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.features import Feature
 from cerebro_db.core.preparation import (
     AsIs,
     ByColumn,
@@ -34,8 +33,7 @@ from cerebro_db.core.sql_types import WITH_ZONE, SqlType
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import calendars, features
-from .calendars import Calendar
+from . import features
 
 SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
@@ -108,10 +106,8 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 # -- the SQL of each kind ------------------------------------------------------------------------------------
 
 
-def expression(variable: SourceVariable, alias: Alias, of_days: Mapping[Feature, Calendar] | None = None) -> Sql:
+def expression(variable: SourceVariable, alias: Alias) -> Sql:
     """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
-    if of_days and any(feature in of_days for feature in variable.preparation.features):
-        return _with_calendars(variable, alias, of_days)
     found = value(variable, alias)
     return found if variable.preparation.label_type else sql("cerebro._array_bytes({found})", found=found)
 
@@ -136,25 +132,6 @@ def _prepared_numbers(variable: SourceVariable, alias: Alias) -> Sql:
     pairs = zip(variable.preparation.features, variable.columns)
     elements = [one for feature, column in pairs for one in features.floats(feature, column, alias(column))]
     return sql("ARRAY[{elements}]", elements=joined(", ", elements))
-
-
-def _with_calendars(variable: SourceVariable, alias: Alias, of_days: Mapping[Feature, Calendar]) -> Sql:
-    """The bytes of the same array."""
-    pieces: list[Sql] = []
-    computed: list[Sql] = []  # elements since the last piece
-    count = 0
-    for feature, column in zip(variable.preparation.features, variable.columns):
-        elements = features.floats(feature, column, alias(column))
-        count += len(elements)
-        if calendar := of_days.get(feature):
-            if computed:
-                pieces.append(calendars.element_bytes(computed))
-            pieces.append(calendar.looked_up(column, alias(column), elements[: calendar.elements]))
-            computed, elements = [], elements[calendar.elements :]
-        computed += elements
-    if computed:
-        pieces.append(calendars.element_bytes(computed))
-    return sql("({bytes})", bytes=joined(" || ", [calendars.header(count), *pieces]))
 
 
 def _codes(variable: SourceVariable, alias: Alias) -> Sql:
@@ -261,15 +238,6 @@ def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
 def shuffled(hashed: Sql, seed: Sql) -> Sql:
     """A number that mixes rows when they are ordered by it.  A hash of a bigint would have 2^32 values: too few."""
     return sql("pg_catalog.hashfloat8extended({hashed}::double precision, {seed})", hashed=hashed, seed=seed)
-
-
-def find_calendars(db: Database, variables: Sequence[SourceVariable]) -> dict[Feature, Calendar]:
-    """For rows that are so many that it pays to compute what their days become beforehand."""
-    found: dict[Feature, Calendar] = {}
-    for variable in variables:
-        if isinstance(variable.preparation, Numbers) and not variable.gathered:
-            found |= calendars.of(db, variable.columns, variable.preparation.features)
-    return found
 
 
 def label_text(value: Sql, label_type: SqlType) -> Sql:
