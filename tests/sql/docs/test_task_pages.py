@@ -31,7 +31,7 @@ AFTER = (
     "retrain",
     "concepts",
 )  # prepare
-BUDGET = "'6 seconds'"  # in place of the minutes of a page
+BUDGET = "'4 seconds'"  # in place of the minutes of a page
 RUN = re.compile(r"\b12\b")  # stands for the number of the run that a page starts
 
 
