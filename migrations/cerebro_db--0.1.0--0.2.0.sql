@@ -19,7 +19,8 @@ BEGIN
            AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
-                             '_calibration_lines', 'set_limits')
+                             '_calibration_lines', 'set_limits', 'pack', '_packed_rows',
+                             'fit')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN

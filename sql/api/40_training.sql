@@ -16,6 +16,7 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     split_at         text    DEFAULT NULL,
     stratify         boolean DEFAULT NULL,
     folds            integer DEFAULT NULL,
+    group_by         text    DEFAULT NULL,
     segments         integer DEFAULT NULL,
     packed_table     text    DEFAULT NULL,
     epochs           integer DEFAULT NULL,
@@ -38,7 +39,7 @@ return api.fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.fit(
     text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean,
+    text, integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean,
     boolean
 ) IS
 'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
@@ -59,6 +60,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   MADlib''s form is taken, too.
 - target: the columns to predict, separated by commas.
 - inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, folds, segments: as in cerebro.pack.
+- group_by: as in cerebro.pack. The run trains one model of each configuration for each group, and one on all rows.
+  cerebro.predict picks the model of each row''s group.
 - validation, stratify, packed_table: as in cerebro.train.
 - epochs: how often the run goes over all rows.
 - evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only, and

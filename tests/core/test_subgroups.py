@@ -35,8 +35,8 @@ def test_all_rows_are_placed_once_and_only_large_groups_are_split(sizes: list[in
     assert list(rows.values()) == sizes
     share = max(1, sum(sizes) // len(found))
     for number, size in enumerate(sizes, 1):
-        pieces = sum(number in dict(segment) for segment in found)
-        assert pieces == 1 or size > (1 + SLACK) * share
+        count = sum(number in dict(segment) for segment in found)
+        assert count == 1 or size > (1 + SLACK) * share
     assert placed(sizes, segments) == found
 
 

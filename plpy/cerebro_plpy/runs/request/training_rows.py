@@ -100,7 +100,7 @@ def is_packed(db: Database, source: Relation) -> bool:
 
 
 def packed_already(db: Database, source: Relation, given: Given) -> Rows:
-    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds",
+    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds", "group_by",
                  "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
         if getattr(given, name) is not None:
             raise InvalidArgument(
@@ -177,6 +177,7 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
         weights=given.weights,
         class_weight=given.class_weight,
         folds=given.folds,
+        group_by=given.group_by,
     )
 
 
