@@ -140,6 +140,8 @@ class LeaderboardEntry(View):
     chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     fold: Mapped[int | None] = mapped_column(Integer)
     spread: Mapped[float | None]
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
     @property
     def loss(self) -> float | None:
@@ -282,6 +284,8 @@ class LearningCurvePoint(View):
     trained_at: Mapped[datetime]
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
     fold: Mapped[int | None] = mapped_column(Integer)
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
     @property
     def loss(self) -> float | None:
@@ -301,6 +305,8 @@ class Metric(View):
     metric: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
 
 class Decision(View):

@@ -157,10 +157,7 @@ class GroupColumn:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of the rows: which columns tell them apart, and the values of each group, in the order of the numbers.
-
-    The layout of a table of trained models has the columns only.
-    """
+    """The groups of the rows: the columns that tell them apart, and the values of each group, in the numbers' order."""
 
     columns: tuple[GroupColumn, ...]
     labels: tuple[tuple[str | None, ...], ...]
@@ -177,7 +174,7 @@ class Groups:
         for one in fields.objects("columns", 1, MOST_COLUMNS):
             columns.append(GroupColumn(one.identifier("name"), sql_types.read(one)))
             one.done()
-        labels = tuple(cls._label(one, len(columns), fields) for one in fields.list("labels", 0, MOST_GROUPS))
+        labels = tuple(cls._label(one, len(columns), fields) for one in fields.list("labels", 1, MOST_GROUPS))
         fields.done()
         if len({one.name for one in columns}) < len(columns):
             raise fields.wrong("must have different names", "columns")
@@ -212,6 +209,11 @@ class Layout:
     fold: Variable | None = None  # the fold of each row
     key: str | None = None  # the column of the source that identifies a row, if one does
     groups: Groups | None = None  # the rows of each group lie together
+
+    @property
+    def without_groups(self) -> Layout:
+        """The layout of the same rows for models of all rows, which need not know where the rows of groups lie."""
+        return replace(self, groups=None, partitions=tuple(replace(one, groups=()) for one in self.partitions))
 
     @property
     def folds(self) -> int:
@@ -308,7 +310,8 @@ class DataSet:
 
     table: str
     layout: Json
-    # Of each partition and group, the first row and the number of rows; filled when it is first asked for.
+    # Filled when they are first read.
+    _pieces: dict[int, dict[int, int]] = field(default_factory=dict, compare=False, repr=False)
     _spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -347,12 +350,13 @@ class DataSet:
                     start += rows
         return self._spans
 
-    def partitions_of(self) -> dict[int, list[int]]:
-        """Number of the group -> the numbers of the partitions that have rows of it."""
-        found: dict[int, list[int]] = {}
-        for partition, group in self.spans:
-            found.setdefault(group, []).append(partition)
-        return found
+    @property
+    def pieces(self) -> dict[int, dict[int, int]]:
+        """Number of the group -> its rows in each partition that has rows of it."""
+        if not self._pieces:
+            for (partition, group), (_, rows) in self.spans.items():
+                self._pieces.setdefault(group, {})[partition] = rows
+        return self._pieces
 
     @property
     def variables(self) -> list[str]:

@@ -16,7 +16,6 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     split_at         text    DEFAULT NULL,
     stratify         boolean DEFAULT NULL,
     folds            integer DEFAULT NULL,
-    group_by         text    DEFAULT NULL,
     segments         integer DEFAULT NULL,
     packed_table     text    DEFAULT NULL,
     epochs           integer DEFAULT NULL,
@@ -31,7 +30,8 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     description      text    DEFAULT NULL,
     options          jsonb   DEFAULT NULL,
     wait             boolean DEFAULT true,
-    dry_run          boolean DEFAULT false
+    dry_run          boolean DEFAULT false,
+    group_by         text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -39,8 +39,7 @@ return api.fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.fit(
     text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    text, integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean,
-    boolean
+    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean, boolean, text
 ) IS
 'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
 every segment once, and its whole training state moves with it.

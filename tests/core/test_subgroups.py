@@ -98,7 +98,7 @@ def test_a_layout_with_groups_survives_json() -> None:
     rows = DataSet("t", document)
     assert rows.has_groups and rows.groups == [["Bonn"], ["Rome"], [None]]
     assert rows.spans == {(0, 1): (0, 4), (0, 2): (4, 6), (1, 1): (0, 2), (1, 3): (2, 3)}
-    assert rows.partitions_of() == {1: [0, 1], 2: [0], 3: [1]}
+    assert rows.pieces == {1: {0: 4, 1: 2}, 2: {0: 6}, 3: {1: 3}}
 
 
 @pytest.mark.parametrize(
