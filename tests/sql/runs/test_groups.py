@@ -262,6 +262,33 @@ def test_a_clone_keeps_the_group_and_an_added_configuration_gets_all_groups(sale
     assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
 
 
+def test_a_segment_without_rows_for_validation(sales: Lab) -> None:
+    sales("CREATE TABLE later AS SELECT * FROM sales WHERE shop = 'giant' AND id < 40")
+    packed(
+        sales, "one_sided", "price", "sales", inputs="facts", group_by="shop", validation_table="later", segments=4,
+        seed=1,
+    )  # fmt: skip
+    parts = sales.value("SELECT layout -> 'partitions' FROM one_sided_validation_summary")
+    assert len(parts) == 4 and min(part["rows"] for part in parts) == 0
+    run = fit(sales, "one_sided", "one_sided_models", evaluate_every=1, objective="val_loss", options={"keep": "best"})
+    valued = "SELECT DISTINCT COALESCE(group_value, 'none') FROM leaderboard WHERE run = %s AND objective_value > 0"
+    whole = " AND group_number > 0"
+    assert sales(valued + whole, run) == [("giant",)]
+    assert sales.value("SELECT count(*)::int FROM leaderboard WHERE run = %s AND status = 'finished'", run) == 10
+    assert sales.value("SELECT count(*)::int FROM one_sided_models_info WHERE validation_loss > 0") == 2
+
+
+def test_models_of_groups_train_beside_fused_models_of_all_rows(sales: Lab) -> None:
+    rates = [{"architecture": "mlp", "units": 4, "learning_rate": rate / 100} for rate in range(1, 5)]
+    options = {"deterministic": False, "engine": "jax", "fuse": True, "threads": 1}
+    run = fit(sales, "by_shop", "fused", json.dumps(rates), evaluate_every=1, options=options)
+    fused = sales(
+        "SELECT DISTINCT group_number FROM hop JOIN model USING (run, model) WHERE run = %s AND seconds ? 'fused'", run
+    )  # fmt: skip
+    assert fused == [(None,)]
+    assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
+
+
 # -- fewer models ------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +314,7 @@ def test_fit_packs_by_group(sales: Lab) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
+        ("fit('by_shop', 'no', 'mst', epochs => 1, validation_table => 'alike')", "is not packed with the groups"),
         ("fit('by_shop', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
         ("""fit('by_shop', 'no', 'mst', epochs => 2, options => '{"method": "asha"}')""", "method 'asha' cannot be"),
         ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"least_group_rows": 5}')""", "needs groups"),
@@ -295,12 +323,14 @@ def test_fit_packs_by_group(sales: Lab) -> None:
         ("fit('by_shop', 'no', 'mst', epochs => 1, group_by => 'shop')", "group_by cannot be given"),
         ("""search('by_shop', 'no', '{"learning_rate": {"choice": [1, 2]}}', max_configurations => 1)""", "group_by"),
         ("train('by_shop', 'no', budget => '10 s')", "group_by"),
+        ("madlib_fit_multiple_model('by_shop', 'no', 'mst', 1)", "group_by"),
         ("madlib.madlib_keras_fit('by_shop', 'no', 'arch', 1, $$loss='mse'$$, $$batch_size=8$$, 1)", "group_by"),
     ],
 )  # fmt: skip
 def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, call: str, text: str) -> None:
     if "plain" not in sales.tables():
         packed(sales, "plain", "price", "sales", inputs="facts", segments=2, seed=1)
+        sales.pack("sales", "alike", "price", "facts", packed_table="by_shop")
     before = sales.tables()
     with pytest.raises(psycopg2.Error) as error:
         sales(f"SELECT {call}")

@@ -83,10 +83,7 @@ def build_models(
             else:
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
                 model.build.parameters = found.described.parameters
-                # fusion.settle decides whether the models of a fusion group are fused.  Those of other folds, and of
-                # other groups of rows, have other rows.
-                key = found.fusion_key
-                model.build.group = None if key is None else f"{key}{_rows_of(model)}"
+                model.build.group = _fusion_group(model, found.fusion_key)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:
             settle_positions(run, log, built)
@@ -115,11 +112,11 @@ def build_models(
     say_needs(db, run)
 
 
-def _rows_of(model: Model) -> str:
-    """What tells models with the same program apart that have different rows."""
-    if model.asked.group_number is not None:
-        return f"/group {model.asked.group_number}"
-    return "" if model.asked.fold is None else f"/{model.asked.fold}"
+def _fusion_group(model: Model, key: str | None) -> str | None:
+    """Models of other folds have other rows.  Those of groups train alone: each group would need a rehearsal."""
+    if key is None or model.asked.group_number is not None:
+        return None
+    return key if model.asked.fold is None else f"{key}/{model.asked.fold}"
 
 
 def _representatives(models: Sequence[Model]) -> list[Model]:

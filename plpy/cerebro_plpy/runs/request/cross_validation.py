@@ -20,12 +20,14 @@ from ..record.run import groups_with_models
 ERROR = NEW_GROUPS[0]
 
 
+# Why a function refuses rows with groups, and what to do.
+ONLY_FIT = ("this function does not train one model for each group", "cerebro.fit() does.")
 MOST_MODELS = 10_000  # of a run with groups: its driver keeps all of them in memory
 
 
 def require_whole(source: Packed) -> None:
     """Refuse rows that are packed with folds or groups."""
-    require_no_groups(source, "this function does not train one model for each group", "cerebro.fit() does.")
+    require_no_groups(source, *ONLY_FIT)
     if source.dataset.folds:
         raise InvalidArgument(
             f"'{source.relation.text}' is packed with folds, which this function does not know.",
@@ -36,6 +38,15 @@ def require_whole(source: Packed) -> None:
 def require_no_groups(source: Packed, why: str, hint: str) -> None:
     if source.dataset.has_groups:
         raise InvalidArgument(f"'{source.relation.text}' is packed with group_by, and {why}.", hint=hint)
+
+
+def require_same_groups(source: Packed, validation: Packed) -> None:
+    if source.dataset.has_groups and validation.layout.get("groups") != source.layout["groups"]:
+        raise InvalidArgument(
+            f"validation_table: '{validation.relation.text}' is not packed with the groups of"
+            f" '{source.relation.text}'.",
+            hint="cerebro.pack() packs both in one call: group_by with validation or validation_table.",
+        )
 
 
 def require_possible_groups(source: Packed, chosen: RunOptions, configurations: int, *, warm_start: bool) -> None:

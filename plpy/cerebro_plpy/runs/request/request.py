@@ -122,6 +122,7 @@ def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) ->
     epochs, frequency = given.num_iterations, given.metrics_compute_frequency
     require_epochs(epochs, frequency)
     source, validation = read_rows(db, given.source_table, given.validation_table, epochs, folds=not madlib)
+    cross_validation.require_no_groups(source, *cross_validation.ONLY_FIT)
     selection = selection_of(db, given.model_selection_table)
     asked = AskedRun(
         source=source,
@@ -259,6 +260,7 @@ def read_rows(
         return source, None
     validation = packed.read(db, validation_table, argument="validation_table")
     packed.require_same_shapes(source.layout, source.relation.text, validation)
+    cross_validation.require_same_groups(source, validation)
     return source, validation
 
 

@@ -121,6 +121,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
         read_layout(db, validation.quoted)
     db.notice(
         f"'{source.text}' is packed already"
+        + (f", with {counted(len(layout.groups.labels), 'group')}" if layout.groups is not None else "")
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
     )
     others = given.validation_table
