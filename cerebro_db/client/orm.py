@@ -158,6 +158,29 @@ class LeaderboardEntry(View):
         return self.training_metric if self.validation_loss is None else self.validation_metric
 
 
+class BestOfGroup(View):
+    """One group of a run on rows with group_by, and its best model."""
+
+    __tablename__ = "groups"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    group_number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    group_value: Mapped[str | None]
+    rows: Mapped[int]
+    validation_rows: Mapped[int | None]
+    segments: Mapped[int] = mapped_column(Integer)
+    model: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
+    architecture: Mapped[str]
+    status: Mapped[str]
+    epochs_done: Mapped[int] = mapped_column(Integer)
+    objective: Mapped[str]
+    objective_value: Mapped[float | None]
+    validation_loss: Mapped[float | None]
+    training_loss: Mapped[float | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
+
+
 class CrossValidation(View):
     """One configuration of a run with folds: mean and spread of the objective over the folds."""
 

@@ -394,6 +394,55 @@ COMMENT ON COLUMN cerebro.cross_validation.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: the configuration was listed.';
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
 
+CREATE OR REPLACE VIEW cerebro.groups WITH (security_barrier) AS
+WITH fact AS (
+    SELECT run, owner, model, group_number, group_rows AS rows, validation_rows, cardinality(visits) AS segments,
+           NULL::text AS group_value, NULL::integer AS configuration, NULL::text AS architecture, NULL::text AS status,
+           NULL::integer AS epochs_done, NULL::text AS objective, NULL::double precision AS objective_value,
+           NULL::double precision AS validation_loss, NULL::double precision AS training_loss
+      FROM cerebro._visible_model
+     WHERE group_number IS NOT NULL
+     UNION ALL
+    SELECT run, owner, model, group_number, NULL, NULL, NULL,
+           group_value, configuration, architecture, status, epochs_done, objective, objective_value, validation_loss,
+           training_loss
+      FROM cerebro._leaderboard
+     WHERE group_number IS NOT NULL AND rank = 1
+)
+SELECT run, group_number, max(group_value) AS group_value, max(rows) AS rows, max(validation_rows) AS validation_rows,
+       max(segments) AS segments, model, max(configuration) AS configuration, max(architecture) AS architecture,
+       max(status) AS status, max(epochs_done) AS epochs_done, max(objective) AS objective,
+       max(objective_value) AS objective_value, max(validation_loss) AS validation_loss,
+       max(training_loss) AS training_loss, pg_get_userbyid(owner) AS owner
+  FROM fact
+ GROUP BY run, owner, group_number, model
+HAVING max(configuration) IS NOT NULL;
+COMMENT ON VIEW cerebro.groups IS
+'The groups of runs on rows with group_by: the best model of each group. Groups without a model of their own are in the '
+'table MODEL_groups only.';
+COMMENT ON COLUMN cerebro.groups.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.groups.group_number IS 'Number of the group, from 1, in the order of the values.';
+COMMENT ON COLUMN cerebro.groups.group_value IS
+'Values of the group; of several columns, a JSON array. Only the owner of the run sees them.';
+COMMENT ON COLUMN cerebro.groups.rows IS 'Number of rows of the group that train its models.';
+COMMENT ON COLUMN cerebro.groups.validation_rows IS
+'Number of rows of the group for validation; NULL: the run has no validation table.';
+COMMENT ON COLUMN cerebro.groups.segments IS
+'Number of segments that have training rows of the group. Its models hop if there are several.';
+COMMENT ON COLUMN cerebro.groups.model IS 'Number of the best model of the group within the run: the one of rank 1.';
+COMMENT ON COLUMN cerebro.groups.configuration IS 'Number of that model''s configuration.';
+COMMENT ON COLUMN cerebro.groups.architecture IS
+'Name of that model''s architecture: its kind or the name that it was added by.';
+COMMENT ON COLUMN cerebro.groups.status IS 'Status of that model, as in cerebro.leaderboard.';
+COMMENT ON COLUMN cerebro.groups.epochs_done IS 'Number of epochs that that model has completed.';
+COMMENT ON COLUMN cerebro.groups.objective IS 'Name of the metric that says which model of the group is best.';
+COMMENT ON COLUMN cerebro.groups.objective_value IS 'Value of the objective, as in cerebro.leaderboard.';
+COMMENT ON COLUMN cerebro.groups.validation_loss IS
+'Latest validation loss of that model, on the rows of the group.';
+COMMENT ON COLUMN cerebro.groups.training_loss IS
+'Training loss of that model in its latest epoch, measured while training.';
+COMMENT ON COLUMN cerebro.groups.owner IS 'The user who owns the run.';
+
 CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS
 WITH figures AS (
     (SELECT DISTINCT ON (run, owner, model, epoch) run, owner, model, epoch, 'training'::text AS dataset, metrics

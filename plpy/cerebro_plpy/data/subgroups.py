@@ -152,7 +152,7 @@ def found(db: Database, rows: Relation, columns: tuple[Column, ...], segments: i
     counts = _counted(db, rows, columns)
     if len(counts) > MOST_GROUPS:
         raise BadData(
-            f"group_by: {source_of(rows)} has {len(counts):,} groups; at most {MOST_GROUPS:,} are possible.",
+            f"group_by: {source_of(rows)} has more than {MOST_GROUPS:,} groups.",
             hint="Group by columns with fewer values.",
         )
     labels = sorted(counts, key=lambda label: [_sorting(value, column) for value, column in zip(label, columns)])
@@ -218,7 +218,7 @@ def of_validation(db: Database, rows: Relation, groups: Placed, order: Sql, pres
     if left_out:
         db.notice(f"{counted(left_out, 'row')} for validation are left out: no row for training is in their groups")
         known = sql("{group} IS NOT NULL", group=groups.group(by_name))
-        both = known if rows.condition is None else sql("{one} AND {other}", one=rows.condition, other=known)
+        both = known if rows.condition is None else sql("({one}) AND {other}", one=rows.condition, other=known)
         rows = replace(rows, condition=both)
     if not any(made.rows):
         raise BadData(

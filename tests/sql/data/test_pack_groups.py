@@ -195,6 +195,12 @@ def test_what_cannot_be_grouped_is_refused(sales: Lab, more: dict[str, Any], tex
     assert re.search(text, str(error))
 
 
+def test_groups_that_change_while_they_are_packed_are_refused(sales: Lab) -> None:
+    sales("CREATE VIEW restless AS SELECT id, x, pair, price, (random() * 3)::integer AS shop FROM sales")
+    error = refused(sales, target="price", source="restless", inputs="x", group_by="shop", validation=0, segments=2)
+    assert "again and again" in str(error)
+
+
 def test_long_values_are_refused(sales: Lab) -> None:
     sales("CREATE TABLE long AS SELECT id, x, price, repeat('x', 401) AS shop FROM sales")
     assert "more than 400 bytes" in str(refused(sales, target="price", source="long", inputs="x", group_by="shop"))

@@ -183,6 +183,19 @@ def test_ranks_are_within_a_group_and_figures_are_of_its_rows(sales: Lab, run: i
     assert progress == (board[0][3], 100.0)
 
 
+def test_the_view_of_groups_has_the_best_model_of_each(sales: Lab, run: int) -> None:
+    found = sales(
+        "SELECT group_number, group_value, rows, validation_rows, segments, model, configuration, status,"
+        " objective_value FROM groups WHERE run = %s ORDER BY 1", run
+    )  # fmt: skip
+    best = sales(
+        "SELECT group_number, b.group_value, group_rows, validation_rows, cardinality(visits), model, b.configuration,"
+        " status, objective_value FROM leaderboard b JOIN model m USING (run, model, group_number)"
+        " WHERE run = %s AND rank = 1 ORDER BY 1", run
+    )  # fmt: skip
+    assert found == best and [one[0] for one in found] == [1, 2, 3, 4]
+
+
 def test_the_model_table_has_the_models_of_all_rows(sales: Lab, run: int) -> None:
     whole = dict(sales("SELECT configuration, model FROM model WHERE run = %s AND group_number IS NULL", run))
     assert dict(sales("SELECT configuration, model FROM models_info")) == whole
