@@ -173,7 +173,7 @@ class BestOfGroup(View):
     configuration: Mapped[int] = mapped_column(Integer)
     architecture: Mapped[str]
     status: Mapped[str]
-    epochs_done: Mapped[int] = mapped_column(Integer)
+    epochs_done: Mapped[int]
     objective: Mapped[str]
     objective_value: Mapped[float | None]
     validation_loss: Mapped[float | None]

@@ -238,3 +238,24 @@ def test_a_table_without_its_groups_is_refused(shops: Lab) -> None:
         assert "does not have its table" in str(error.value)
     finally:
         shops("ALTER TABLE hidden RENAME TO models_groups")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("group_types = ARRAY['text); DROP TABLE shops; --']", "type"),
+        ("group_types = ARRAY['text', 'text']", "must have 1 types"),
+        ("group_types = NULL", "group_types"),
+        ("group_by = 'shop, day'", "must have 2 types"),
+        ("new_groups = 'perhaps'", "new_groups"),
+    ],
+)
+def test_a_summary_that_was_changed_is_refused(shops: Lab, change: str, text: str) -> None:
+    shops(f"BEGIN; UPDATE models_summary SET {change}")
+    try:
+        with pytest.raises(psycopg2.Error) as error:
+            predictions(shops)
+        assert text in str(error.value)
+    finally:
+        shops("ROLLBACK")
+    assert shops.value("SELECT count(*) FROM shops") == 164
