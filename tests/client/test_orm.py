@@ -79,8 +79,8 @@ def steered(trained: Any) -> Iterator[Any]:
     )  # fmt: skip
     trained.cerebro.rows(
         "INSERT INTO cerebro.model (run, model, configuration, seed, initial, visits, group_number, group_value,"
-        " group_rows) SELECT run, 1000 + model, configuration, 1, 'random', '{0}', 1, 'Rome', 10 FROM cerebro.model WHERE run = %s"
-        " AND model = 1", (run,)
+        " group_rows) SELECT run, 1000 + model, configuration, 1, 'random', '{0}', 1, 'Rome', 10 FROM cerebro.model"
+        " WHERE run = %s AND model = 1", (run,)
     )  # fmt: skip
     trained.cerebro.register("orm_test", "models")
     yield trained
