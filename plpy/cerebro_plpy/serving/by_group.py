@@ -74,14 +74,19 @@ class ModelOfRow:
         self._largest = db.value(sql("SELECT direction FROM {summary}", summary=summary)) == MAX
 
     def of(self, key: str) -> TrainedModel:
-        """The best model of the group, or that of the configuration; else the one of all rows."""
+        """The best model of the group, or that of the configuration; else the one of all rows.
+
+        The architecture of a configuration is in the model table, which has those with a model on all rows.
+        """
         rows = self.db.rows(
             sql(
                 "SELECT configuration, group_number, weights IS NULL AS lacks FROM {groups}"
                 " WHERE group_key = $1 AND ($2 IS NULL OR configuration = $2)"
+                " AND configuration IN (SELECT configuration FROM {models})"
                 " ORDER BY weights IS NULL, objective_value {order} NULLS LAST, validation_loss NULLS LAST,"
                 " training_loss NULLS LAST, configuration LIMIT 1",
                 groups=self.grouped.table.sql,
+                models=self.whole.table.sql,
                 order=sql("DESC") if self._largest else sql("ASC"),
             ),
             ("text", "integer"),

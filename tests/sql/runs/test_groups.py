@@ -270,6 +270,12 @@ def test_a_clone_keeps_the_group_and_an_added_configuration_gets_all_groups(sale
     )  # fmt: skip
     first = found[:5]
     assert [one[1:] for one in found if one[4]] == [(*first[1][1:4], True)]
+    reason = (
+        "SELECT DISTINCT reason FROM steered_groups WHERE configuration = 3 AND group_value IS DISTINCT FROM 'giant'"
+    )
+    assert sales(reason) == [("the configuration has no model of this group",)]
+    predicted = sales("SELECT count(*), count(DISTINCT key_value) FROM predict('steered', 'SELECT * FROM sales')")
+    assert predicted == [(200, 200)]
     added = [one for one in found[5:] if not one[4]]
     assert sorted(one[1:4] for one in added if one[1]) == sorted(one[1:4] for one in first[1:])
     assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}

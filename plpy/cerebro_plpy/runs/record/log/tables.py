@@ -84,6 +84,7 @@ best AS MATERIALIZED (
 )
 SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_key, g.rows, b.model, b.status,
        CASE WHEN w.sound IS NULL AND t.model IS NOT NULL OR NOT w.sound THEN {changed}
+            WHEN b.model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
             WHEN b.model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
             WHEN t.model IS NULL AND b.reason IS NULL THEN 'no epoch was completed'
             ELSE b.reason
