@@ -256,6 +256,29 @@ def test_best_states_are_kept_for_each_group(sales: Lab) -> None:
     run = fit(sales, "by_shop", "kept", epochs=4, objective="val_loss", options={"keep": "best"})
     board = sales("SELECT group_number, best_value, objective_value, best_epoch FROM leaderboard WHERE run = %s", run)
     assert len(board) == 10 and all(value == best for _, best, value, _ in board)
+    stored = sales(
+        "SELECT g.which, g.epoch = b.best_epoch, g.objective_value = b.best_value, g.weights IS NOT NULL"
+        " FROM kept_groups g JOIN leaderboard b USING (model) WHERE run = %s AND b.best_epoch IS NOT NULL", run
+    )  # fmt: skip
+    assert set(stored) == {("best", True, True, True)}
+
+
+def test_large_states_are_stored_for_each_group(sales: Lab) -> None:
+    wide = sales.architecture(
+        sequential(
+            [4],
+            layer("Dense", "hidden", units=40_000, activation="relu"),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+    )
+    compiled = "optimizer='SGD(learning_rate=0.01)', loss='categorical_crossentropy'"
+    sales.selection("wide", [(wide, compiled, "batch_size=64")])
+    run = fit(sales, "by_shop", "wide_models", "wide", epochs=1)
+    states = sales.states(run)
+    found = sales("SELECT model, weights FROM wide_models_groups ORDER BY 1")
+    assert len(found) == 4 and all(
+        len(weights) > 1 << 20 and bytes(weights) in states[model] for model, weights in found
+    )
 
 
 def test_a_clone_keeps_the_group_and_an_added_configuration_gets_all_groups(sales: Lab) -> None:
