@@ -19,7 +19,8 @@ BEGIN
            AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
-                             '_calibration_lines', 'set_limits')
+                             '_calibration_lines', 'set_limits', 'pack', '_packed_rows',
+                             'fit')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN
@@ -37,6 +38,16 @@ BEGIN
     END LOOP;
 END
 $$;
+
+ALTER TABLE cerebro.model
+    ADD COLUMN group_number integer,
+    ADD COLUMN group_value text,
+    ADD COLUMN group_rows bigint,
+    ADD COLUMN validation_rows bigint,
+    ADD CONSTRAINT group_is_known CHECK (
+        group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint AND fold IS NULL AND octet_length(group_value) <= 5000
+        AND group_rows IS NOT NULL OR num_nonnulls(group_number, group_value, group_rows, validation_rows) = 0),
+    ADD CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint);
 
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 

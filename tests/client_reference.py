@@ -20,8 +20,9 @@ METHODS = {
         "train", "search", "fit", "dry_run", "resume", "cancel", "handle", "status_within", "materialize", "forget",
     ],
     "Follow": [
-        "runs", "run", "run_progress", "follow", "watch", "leaderboard", "cross_validation", "learning_curve",
-        "metrics", "decisions", "requests", "hop_timeline", "run_time", "segments_now", "report", "track",
+        "runs", "run", "run_progress", "follow", "watch", "leaderboard", "cross_validation", "groups",
+        "learning_curve", "metrics", "decisions", "requests", "hop_timeline", "run_time", "segments_now", "report",
+        "track",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model", "export",

@@ -38,7 +38,7 @@ METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods 
 # Every public view and function under a heading; tests/sql/docs/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
-    "Models": ["models", "leaderboard", "cross_validation", "learning_curve", "metrics"],
+    "Models": ["models", "leaderboard", "cross_validation", "groups", "learning_curve", "metrics"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Registry": [

@@ -43,6 +43,7 @@ class FitArguments(SharedArguments, total=False):
     """The optional arguments of ``cerebro.fit``."""
 
     warm_start: bool
+    group_by: str
 
 
 class SearchArguments(SharedArguments, total=False):

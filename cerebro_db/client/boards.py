@@ -48,6 +48,8 @@ def state(word: str) -> Text:
 
 
 def _key(entry: LeaderboardEntry) -> str:
+    if entry.group_number is not None:
+        return f"{entry.configuration}, group {entry.group_number}"
     return str(entry.configuration) if entry.fold is None else f"{entry.configuration}, fold {entry.fold}"
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from .database import DatabaseClient
 from .errors import ClientError, NoSuchRun
 from .orm import (
+    BestOfGroup,
     CrossValidation,
     Decision,
     LeaderboardEntry,
@@ -63,6 +64,10 @@ class Looking(DatabaseClient):
         """The configurations of a run with folds, the best first; empty for other runs."""
         one = CrossValidation
         return self._of_run(select(one).order_by(one.rank, one.configuration), one, run)
+
+    def groups(self, run: AnyRun) -> RowList[BestOfGroup]:
+        """The groups of a run on rows with group_by, each with its best model; empty for other runs."""
+        return self._of_run(select(BestOfGroup).order_by(BestOfGroup.group_number), BestOfGroup, run)
 
     def learning_curve(self, run: AnyRun) -> RowList[LearningCurvePoint]:
         """Losses and first metrics by model and epoch."""

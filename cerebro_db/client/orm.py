@@ -140,6 +140,8 @@ class LeaderboardEntry(View):
     chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     fold: Mapped[int | None] = mapped_column(Integer)
     spread: Mapped[float | None]
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
     @property
     def loss(self) -> float | None:
@@ -154,6 +156,29 @@ class LeaderboardEntry(View):
     @property
     def metric(self) -> float | None:
         return self.training_metric if self.validation_loss is None else self.validation_metric
+
+
+class BestOfGroup(View):
+    """One group of a run on rows with group_by, and its best model."""
+
+    __tablename__ = "groups"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    group_number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    group_value: Mapped[str | None]
+    rows: Mapped[int]
+    validation_rows: Mapped[int | None]
+    segments: Mapped[int] = mapped_column(Integer)
+    model: Mapped[int] = mapped_column(Integer)
+    configuration: Mapped[int] = mapped_column(Integer)
+    architecture: Mapped[str]
+    status: Mapped[str]
+    epochs_done: Mapped[int]
+    objective: Mapped[str]
+    objective_value: Mapped[float | None]
+    validation_loss: Mapped[float | None]
+    training_loss: Mapped[float | None]
+    owner: Mapped[str] = mapped_column(primary_key=True)
 
 
 class CrossValidation(View):
@@ -282,6 +307,8 @@ class LearningCurvePoint(View):
     trained_at: Mapped[datetime]
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
     fold: Mapped[int | None] = mapped_column(Integer)
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
     @property
     def loss(self) -> float | None:
@@ -301,6 +328,8 @@ class Metric(View):
     metric: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
 
 class Decision(View):

@@ -11,12 +11,13 @@ from dataclasses import asdict, replace
 from itertools import accumulate
 from typing import Any
 
-from . import documents, preparation
+from . import documents, preparation, sql_types
 from .documents import Fields
 from .packing import LARGEST_BYTES, elements
 from .preparation import MOST_COLUMNS, MOST_FOLDS, PACK_AGAIN, Fold, Preparation
-from .records import dataclass
+from .records import dataclass, field
 from .sql_types import SqlType
+from .subgroups import LONGEST_LABEL, MOST_GROUPS, Piece
 from .windows import Windows
 
 Json = dict[str, Any]
@@ -102,11 +103,16 @@ class Partition:
     bytes: int
     sha256: str  # over each buffer in buffer_id order: the bytes of every input, then of every output
     folds: tuple[int, ...] = ()  # rows of each fold, if rows have folds
+    groups: tuple[Piece, ...] = ()  # number and rows of each group, in the order in which they lie, if rows have groups
 
     def to_json(self) -> Json:
         document = asdict(self)
-        folds = document.pop("folds")
-        return {**document, **({"folds": list(folds)} if folds else {})}
+        folds, groups = document.pop("folds"), document.pop("groups")
+        return {
+            **document,
+            **({"folds": list(folds)} if folds else {}),
+            **({"groups": [list(piece) for piece in groups]} if groups else {}),
+        }
 
     @classmethod
     def read(cls, fields: Fields) -> Partition:
@@ -117,13 +123,77 @@ class Partition:
             bytes=fields.whole("bytes"),
             sha256=fields.text("sha256", 64),
             folds=fields.wholes("folds", 2, MOST_FOLDS) if fields.has("folds") else (),
+            groups=cls._pieces(fields) if fields.has("groups") else (),
         )
         fields.done()
         if not _SHA256.fullmatch(found.sha256):
             raise fields.wrong("must be a checksum of 64 hexadecimal digits", "sha256")
         if found.folds and sum(found.folds) != found.rows:
             raise fields.wrong(f"must add up to the {found.rows} rows", "folds")
+        if found.groups and sum(rows for _, rows in found.groups) != found.rows:
+            raise fields.wrong(f"must add up to the {found.rows} rows", "groups")
         return found
+
+    @staticmethod
+    def _pieces(fields: Fields) -> tuple[Piece, ...]:
+        found = []
+        for one in fields.list("groups", 1, MOST_GROUPS):
+            pair = isinstance(one, (list, tuple)) and len(one) == 2
+            if not pair or not all(documents.is_whole_number(number, 1) for number in one):
+                raise fields.wrong("must have pairs of a group's number and its rows", "groups")
+            found.append((one[0], one[1]))
+        if any(earlier >= later for (earlier, _), (later, _) in zip(found, found[1:])):
+            raise fields.wrong("must have each group once, in the order of the numbers", "groups")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class GroupColumn:
+    """A column whose values tell the groups apart."""
+
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups of the rows: the columns that tell them apart, and the values of each group, in the numbers' order."""
+
+    columns: tuple[GroupColumn, ...]
+    labels: tuple[tuple[str | None, ...], ...]
+
+    def to_json(self) -> Json:
+        return {
+            "columns": [{"name": one.name, "type": one.type.name} for one in self.columns],
+            "labels": [list(label) for label in self.labels],
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> Groups:
+        columns = []
+        for one in fields.objects("columns", 1, MOST_COLUMNS):
+            columns.append(GroupColumn(one.identifier("name"), sql_types.read(one)))
+            one.done()
+        labels = tuple(cls._label(one, len(columns), fields) for one in fields.list("labels", 1, MOST_GROUPS))
+        fields.done()
+        if len({one.name for one in columns}) < len(columns):
+            raise fields.wrong("must have different names", "columns")
+        if len(set(labels)) < len(labels):
+            raise fields.wrong("must not have the same values twice", "labels")
+        return cls(tuple(columns), labels)
+
+    @staticmethod
+    def _label(values: Any, columns: int, fields: Fields) -> tuple[str | None, ...]:
+        if not isinstance(values, (list, tuple)) or len(values) != columns:
+            raise fields.wrong(f"must have a list of {columns} for each group", "labels")
+        texts = Fields({"labels": [one for one in values if one is not None]}, fields.where, fields.hint)
+        known = texts.texts("labels", columns, different=False)
+        if sum(len(one.encode()) for one in known) > LONGEST_LABEL:
+            raise fields.wrong(f"must have at most {LONGEST_LABEL} bytes for each group", "labels")
+        return tuple(values)
+
+    def settled(self, settled: Settled) -> Groups:
+        return replace(self, columns=tuple(replace(one, type=settled(one.type)) for one in self.columns))
 
 
 @dataclass(frozen=True)
@@ -138,6 +208,12 @@ class Layout:
     weight: Variable | None = None  # how much each row counts in training
     fold: Variable | None = None  # the fold of each row
     key: str | None = None  # the column of the source that identifies a row, if one does
+    groups: Groups | None = None  # the rows of each group lie together
+
+    @property
+    def without_groups(self) -> Layout:
+        """The layout of the same rows for models of all rows, which need not know where the rows of groups lie."""
+        return replace(self, groups=None, partitions=tuple(replace(one, groups=()) for one in self.partitions))
 
     @property
     def folds(self) -> int:
@@ -154,6 +230,7 @@ class Layout:
             **({"weight": self.weight.to_json()} if self.weight else {}),
             **({"fold": self.fold.to_json()} if self.fold else {}),
             **({"key": self.key} if self.key is not None else {}),
+            **({"groups": self.groups.to_json()} if self.groups else {}),
         }
 
     def settled(self, settled: Settled) -> Layout:
@@ -162,6 +239,7 @@ class Layout:
             self,
             inputs=tuple(one.settled(settled) for one in self.inputs),
             outputs=tuple(one.settled(settled) for one in self.outputs),
+            groups=self.groups.settled(settled) if self.groups else None,
         )
 
     @classmethod
@@ -183,6 +261,7 @@ class Layout:
             one("weight"),
             one("fold"),
             fields.identifier("key") if fields.has("key") else None,
+            Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
         )
         fields.done()
         found._require_agreement(fields)
@@ -197,6 +276,7 @@ class Layout:
         """An error if the parts of the layout contradict each other."""
         if {len(partition.folds) for partition in self.partitions} - {self.folds}:
             raise fields.wrong("must have the rows of each fold", "partitions")
+        self._require_groups(fields)
         if self.partitions and sum(partition.rows for partition in self.partitions) != self.rows:
             raise fields.wrong(f"must add up to the {self.rows} rows", "partitions")
         if len({partition.key for partition in self.partitions}) < len(self.partitions):
@@ -208,6 +288,21 @@ class Layout:
         if len(set(columns)) < len(columns):
             raise fields.wrong("has two inputs made of one column")
 
+    def _require_groups(self, fields: Fields) -> None:
+        """An error if the pieces of groups contradict the rows or the list of the groups."""
+        count = len(self.groups.labels) if self.groups is not None else 0
+        pieces = sum(len(partition.groups) for partition in self.partitions)
+        if any(
+            bool(partition.groups) != (self.groups is not None and partition.rows > 0) for partition in self.partitions
+        ):
+            raise fields.wrong("must have the rows of each group", "partitions")
+        if any(partition.groups[-1][0] > count for partition in self.partitions if partition.groups):
+            raise fields.wrong(f"must have groups from 1 to {count}", "partitions")
+        if pieces > 2 * MOST_GROUPS:
+            raise fields.wrong(f"must have at most {2 * MOST_GROUPS} pieces of groups", "partitions")
+        if self.groups is not None and (self.fold is not None or self.windows is not None):
+            raise fields.wrong("cannot have folds or a sequence beside groups")
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -215,6 +310,9 @@ class DataSet:
 
     table: str
     layout: Json
+    # Filled when they are first read.
+    _pieces: dict[int, dict[int, int]] = field(default_factory=dict, compare=False, repr=False)
+    _spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def partitions(self) -> list[Json]:
@@ -231,6 +329,34 @@ class DataSet:
 
     def rows_of_fold(self, fold: int) -> int:
         return sum(partition["folds"][fold - 1] for partition in self.partitions)
+
+    @property
+    def groups(self) -> list[list[str | None]]:
+        """The values of each group; empty: rows have no groups."""
+        return self.layout["groups"]["labels"] if "groups" in self.layout else []  # type: ignore[no-any-return]
+
+    @property
+    def has_groups(self) -> bool:
+        return "groups" in self.layout
+
+    @property
+    def spans(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """(Number of the partition, number of the group) -> first row and number of rows, for each piece."""
+        if not self._spans and self.has_groups:
+            for number, partition in enumerate(self.partitions):
+                start = 0
+                for group, rows in partition.get("groups", ()):
+                    self._spans[number, group] = start, rows
+                    start += rows
+        return self._spans
+
+    @property
+    def pieces(self) -> dict[int, dict[int, int]]:
+        """Number of the group -> its rows in each partition that has rows of it."""
+        if not self._pieces:
+            for (partition, group), (_, rows) in self.spans.items():
+                self._pieces.setdefault(group, {})[partition] = rows
+        return self._pieces
 
     @property
     def variables(self) -> list[str]:

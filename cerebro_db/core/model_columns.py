@@ -11,6 +11,8 @@ from .sql_types import INTEGERS, REALS, TEXTS
 
 Types = Mapping[str, tuple[str, ...]]
 
+COMPANIONS = ("_info", "_summary", "_weights", "_groups")  # endings of the tables beside a model table
+
 LISTS = tuple(f"{one}[]" for one in TEXTS)
 DOCUMENTS = ("json", "jsonb", *TEXTS)
 SHARED: Types = {
@@ -42,6 +44,15 @@ OF_MADLIB: Types = {
     "model_arch": DOCUMENTS,
 }
 
+
+# What is read of the summary of a run with groups, and of its table of the models of groups.
+OF_GROUPS: Types = {"group_by": TEXTS, "group_types": LISTS, "new_groups": TEXTS}
+GROUP_COLUMNS: Types = {
+    **dict.fromkeys(("configuration", "group_number"), INTEGERS),
+    "group_key": TEXTS,
+    "weights": ("bytea",),
+    **dict.fromkeys(("objective_value", "validation_loss", "training_loss"), REALS),
+}
 
 # The columns of plain tables, with their types.
 MODEL_COLUMNS = {"configuration": "integer", "weights": "bytea", "architecture": "json", "__dist_key__": "integer"}

@@ -20,6 +20,7 @@ METRIC = re.compile(r"[^\W\d]")  # how the name of a metric begins
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
+NEW_GROUPS = ("error", "all rows")  # what becomes of rows to predict whose group no model knows
 LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
@@ -261,6 +262,24 @@ _TABLE = (
         are reached, only the model that is closest to them trains on.""",
         when="""To limit the time or the cost of a run. A resumed run goes on counting.""",
         unset="the run ends when all models have trained all epochs",
+    ),
+    Option(
+        name="least_group_rows",
+        type=int,
+        what="""The least number of rows for training that a group needs for models of its own. Rows of smaller groups
+        are predicted by the model of all rows. The rows must be packed with group_by.""",
+        when="""If there are groups with so few rows that a model of their own would learn little.""",
+        default=1,
+        bounds=(1, 2**31 - 1),
+    ),
+    Option(
+        name="new_groups",
+        type=str,
+        what="""What cerebro.predict does with a row of a group that had no row for training: with error, it refuses the
+        query; with all rows, it predicts the row by the model of all rows. The rows must be packed with group_by.""",
+        when="""If new groups are to be expected, such as shops that open.""",
+        default="error",
+        choices=NEW_GROUPS,
     ),
     Option(
         name="replay",

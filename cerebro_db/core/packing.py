@@ -81,6 +81,55 @@ class Geometry:
         return buffer % self.segments
 
 
+@dataclass(frozen=True)
+class PlacedGeometry:
+    """Buffers whose segments are given: those of the first segment come first, then those of the second, and so on.
+
+    ``rows_of``: the rows of each segment; a segment may have none.
+    """
+
+    rows_of: tuple[int, ...]
+    rows_per_buffer: int
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_of)
+
+    @property
+    def segments(self) -> int:
+        return len(self.rows_of)
+
+    @property
+    def buffers(self) -> int:
+        return sum(map(self._buffers_of, self.rows_of))
+
+    @property
+    def buffer_size(self) -> int:
+        """Rows of the largest buffer."""
+        return max(math.ceil(rows / self._buffers_of(rows)) for rows in self.rows_of if rows)
+
+    def size(self, buffer: int) -> int:
+        segment, place = self._place(buffer)
+        rows = self.rows_of[segment]
+        least, larger = divmod(rows, self._buffers_of(rows))
+        return least + (place < larger)
+
+    def segment(self, buffer: int) -> int:
+        return self._place(buffer)[0]
+
+    def _buffers_of(self, rows: int) -> int:
+        return math.ceil(rows / self.rows_per_buffer)
+
+    def _place(self, buffer: int) -> tuple[int, int]:
+        """The segment of a buffer, and its place there."""
+        for segment, rows in enumerate(self.rows_of):
+            buffers = self._buffers_of(rows)
+            if buffer < buffers:
+                return segment, buffer
+            buffer -= buffers
+        raise IndexError(buffer)
+
+
 def geometry(rows: int, segments: int, rows_per_buffer: int, filled: bool = False) -> Geometry:
     rounds = math.ceil(rows / (segments * rows_per_buffer))
     return Geometry(rows, segments, segments * rounds, filled and segments == 1)

@@ -12,7 +12,7 @@ from .documents import Fields
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
 from .errors import CerebroError
 from .metrics import MAX, MIN
-from .options import LAST, OPTIONS, STOP
+from .options import LAST, NEW_GROUPS, OPTIONS, STOP
 from .protocol import HANG_AFTER
 from .records import dataclass
 from .scheduling.plan import MOST_HOPS
@@ -69,6 +69,8 @@ class RunOptions:
     space: RecordedSpace | None = None  # of a search that proposes
     budget: Budget | None = None
     replay: int | None = None  # the run that is repeated
+    least_group_rows: int = 1  # for training, of a group that has models of its own
+    new_groups: str = NEW_GROUPS[0]  # what becomes of rows to predict whose group no model knows
     warm_start: bool = False
     evaluate_training: bool = False  # models are evaluated on the training table, too
     evaluate_after: tuple[int, ...] = ()  # these epochs, besides those that the run evaluates regularly

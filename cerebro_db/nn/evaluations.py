@@ -26,7 +26,7 @@ def evaluate(programs: Programs, model: ModelState, dataset: Dataset, listen: Li
     """The result of a model: with the rows as they are, and with each of its exchanges."""
     clock = Clock()
     batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
-    chosen = dataset.rows_of(model.fold, False)
+    chosen = dataset.rows_of(model.fold, False, model.span)
     rows = dataset.rows if chosen is None else len(chosen)
     ready = programs.ready(model.configuration, dataset.layout)
     ready.program.require_values(dataset)

@@ -28,7 +28,9 @@ def planned_rows(group: Group, dataset: Dataset) -> int:
     """The rows that a group will train on, over all members; none if it cannot be trained."""
     try:
         fit = Fit.of(group.members[0].configuration)
-        return fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True))) * len(group.members)
+        return (
+            fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True, group.span))) * len(group.members)
+        )
     except CerebroError:
         return 0
 
@@ -53,7 +55,7 @@ def train(
     if len(files) < len(members):
         raise InvalidArgument("the order names no file for an outgoing state")
     fit = Fit.of(members[0].configuration)
-    chosen = dataset.rows_of(group.fold, True)
+    chosen = dataset.rows_of(group.fold, True, group.span)
     size = _size(dataset, chosen)
     rows = fit.rows_of(size)
     ready = programs.ready_to_train([member.configuration for member in members], dataset, members[0].seed, rows)

@@ -26,13 +26,14 @@ WITH unit AS (
      GROUP BY run, owner, model, epoch
     HAVING sum(trained) > 0
 ), model AS (
-    SELECT run, owner, model, configuration, visits, fold, fold_rows,
+    SELECT run, owner, model, configuration, visits, fold, own_rows, group_number, group_value,
            max(validation_rows) OVER of_run AS validation_rows, max(segments) OVER of_run AS segments
-      FROM (SELECT run, owner, model, configuration, cardinality(visits) AS visits, fold, fold_rows,
+      FROM (SELECT run, owner, model, configuration, cardinality(visits) AS visits, fold,
+                   COALESCE(fold_rows, validation_rows) AS own_rows, group_number, group_value,
                    NULL::bigint AS validation_rows, NULL::integer AS segments
               FROM cerebro._visible_model
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, validation_rows, segments
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, validation_rows, segments
               FROM cerebro._visible_run) u
     WINDOW of_run AS (PARTITION BY run, owner)
 )
@@ -40,11 +41,13 @@ SELECT run, owner, m.configuration, t.epoch,
        t.training_loss, t.training_metric,
        -- Validation rows keep the order of their table, so some parts are no sample of the whole: there is no figure until
        -- all parts are evaluated.
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, m.validation_rows) THEN t.validation_loss END AS validation_loss,
-       CASE WHEN t.validated >= COALESCE(m.fold_rows, m.validation_rows) THEN t.validation_metric END AS validation_metric,
+       CASE WHEN t.validated >= COALESCE(m.own_rows, m.validation_rows) THEN t.validation_loss END AS validation_loss,
+       CASE WHEN t.validated >= COALESCE(m.own_rows, m.validation_rows) THEN t.validation_metric END AS validation_metric,
        t.metric_name,
        LEAST(t.trained, 1e18)::bigint AS rows, t.seconds AS training_seconds, t.finished_at AS trained_at,
-       model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold
+       model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold, m.group_number,
+       -- A group's values are those of rows: a monitor does not see them.
+       CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) THEN m.group_value END AS group_value
   FROM epoch t
   FULL JOIN model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration, m.segments) = 3;
@@ -53,7 +56,7 @@ COMMENT ON VIEW cerebro._learning_curve IS
 
 CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, configuration, epoch, training_loss, training_metric, validation_loss,
-       validation_metric, metric_name, rows, training_seconds, trained_at, model, fold
+       validation_metric, metric_name, rows, training_seconds, trained_at, model, fold, group_number, group_value
   FROM cerebro._learning_curve;
 COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
@@ -80,6 +83,10 @@ COMMENT ON COLUMN cerebro.learning_curve.trained_at IS 'When the last committed 
 COMMENT ON COLUMN cerebro.learning_curve.model IS 'Number of the model within the run, from 1.';
 COMMENT ON COLUMN cerebro.learning_curve.fold IS
 'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
+COMMENT ON COLUMN cerebro.learning_curve.group_number IS
+'Number of the group on whose rows the model is trained and evaluated; NULL: all rows.';
+COMMENT ON COLUMN cerebro.learning_curve.group_value IS
+'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
 
 CREATE OR REPLACE VIEW cerebro._leaderboard AS
 WITH fact AS (
@@ -89,11 +96,12 @@ WITH fact AS (
            NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
            NULL::double precision[] AS kept,
            NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS weights, NULL::text AS engine,
-           NULL::text AS metric_name, NULL::integer AS rung, fold
+           NULL::text AS metric_name, NULL::integer AS rung, fold,
+           group_number, group_value
       FROM cerebro._visible_model
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_hop
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
@@ -102,12 +110,12 @@ WITH fact AS (
            CASE WHEN complete AND training_loss > '-Infinity' AND training_loss < 'Infinity'
                 THEN ARRAY[training_loss, epoch] END,
            CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity' THEN ARRAY[validation_loss, epoch] END,
-           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL, NULL, NULL, NULL
       FROM cerebro._learning_curve
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
-           NULL, NULL, NULL, NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_objective
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -117,7 +125,7 @@ WITH fact AS (
            CASE WHEN event = 'built' THEN (detail ->> 'parameters')::bigint END,
            -- A model that went on with another engine has a second event.
            CASE WHEN event = 'built' THEN lpad(event_id::text, 20, '0') || (detail ->> 'engine') END,
-           NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
@@ -127,7 +135,7 @@ WITH fact AS (
            NULL, NULL, NULL,
            -- Policies with rungs give such reasons.
            CASE WHEN decision <> 'go on'
-                THEN substring(reason FROM '^(?:waits at|passes) rung ([0-9]{1,9})')::integer END, NULL
+                THEN substring(reason FROM '^(?:waits at|passes) rung ([0-9]{1,9})')::integer END, NULL, NULL, NULL
       FROM cerebro._visible_decision
      WHERE model IS NOT NULL
        AND (decision IN ('stop', 'go on') OR decision = 'continue' AND reason LIKE 'passes rung %')
@@ -141,7 +149,7 @@ WITH fact AS (
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
            max(trouble) AS trouble, CASE WHEN (max(stop))[2] = 'stop' THEN max(stop) END AS stop,
            max(weights) AS weights, substr(max(engine), 21) AS engine, max(metric_name) AS metric_name,
-           max(rung) AS rung, max(fold) AS fold,
+           max(rung) AS rung, max(fold) AS fold, max(group_number) AS group_number, max(group_value) AS group_value,
            COALESCE((max(trouble))[2] = 'model failed', false) AS has_failed
       FROM fact
      GROUP BY run, owner, model
@@ -169,7 +177,7 @@ WITH fact AS (
     WINDOW of_run AS (PARTITION BY run, owner)
 ), told AS (
     SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
-           m.weights, m.engine, m.metric_name, m.rung, m.fold, m.has_failed,
+           m.weights, m.engine, m.metric_name, m.rung, m.fold, m.group_number, m.group_value, m.has_failed,
            c.architecture, c.parameters, c.chosen,
            c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
            owner = (SELECT quote_ident(current_user)::regrole) AS own,
@@ -216,7 +224,7 @@ WITH fact AS (
       FROM folded f
 )
 SELECT t.run,
-       (row_number() OVER (PARTITION BY t.run, t.owner
+       (row_number() OVER (PARTITION BY t.run, t.owner, t.group_number
                            ORDER BY t.fold IS NOT NULL,
                                     t.has_failed,
                                     CASE WHEN t.asked IS NULL AND NOT t.has_folds
@@ -259,7 +267,9 @@ SELECT t.run,
        t.rung,
        t.chosen,
        t.fold,
-       t.spread_of_folds AS spread
+       t.spread_of_folds AS spread,
+       t.group_number,
+       CASE WHEN t.own THEN t.group_value END AS group_value
   FROM figured t;
 COMMENT ON VIEW cerebro._leaderboard IS
 'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
@@ -268,15 +278,16 @@ CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 SELECT run, rank, configuration, architecture, parameters, status, epochs_done, training_loss, training_metric,
        validation_loss, validation_metric, metric_name, weights, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
-       stopped_by, rung, chosen, fold, spread
+       stopped_by, rung, chosen, fold, spread, group_number, group_value
   FROM cerebro._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
-'The models of each run with their latest losses and metrics. Rank 1 is the best model.';
+'The models of each run with their latest losses and metrics. Rank 1 is the best model. In runs with groups, the models of '
+'each group have ranks of their own, and so have the models on all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS
-'Rank within the run by objective_value, the best first. In runs without the option objective by the latest loss: the '
+'Rank within the run, or within the group, by objective_value, the best first. In runs without the option objective by the latest loss: the '
 'validation loss if there is one, else the training loss. Of equal models the one with the smaller number comes first, so '
-'no rank occurs twice. Failed models come last. In runs with folds, the models on all '
+'no rank occurs twice within a run or a group. Failed models come last. In runs with folds, the models on all '
 'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.architecture IS
@@ -292,7 +303,7 @@ COMMENT ON COLUMN cerebro.leaderboard.training_loss IS 'Training loss of the lat
 COMMENT ON COLUMN cerebro.leaderboard.training_metric IS
 'Training metric of the latest epoch, measured while training.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS
-'Latest validation loss; of a model of a fold, the loss on the rows of the fold. Of a model on all rows in a run with '
+'Latest validation loss; of a model of a fold or group, the loss on its rows for validation. Of a model on all rows in a run with '
 'folds, the mean over the folds.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
@@ -326,6 +337,10 @@ COMMENT ON COLUMN cerebro.leaderboard.fold IS
 'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.spread IS
 'Of a model on all rows in a run with folds: the standard deviation (of a sample) of objective_value over the folds.';
+COMMENT ON COLUMN cerebro.leaderboard.group_number IS
+'Number of the group on whose rows the model is trained and evaluated; NULL: all rows.';
+COMMENT ON COLUMN cerebro.leaderboard.group_value IS
+'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
 'Who stopped the model: the name of the search policy, rule, request or budget; NULL: it was not stopped.';
 
@@ -378,6 +393,55 @@ COMMENT ON COLUMN cerebro.cross_validation.model IS
 COMMENT ON COLUMN cerebro.cross_validation.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: the configuration was listed.';
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
+
+CREATE OR REPLACE VIEW cerebro.groups WITH (security_barrier) AS
+WITH fact AS (
+    SELECT run, owner, model, group_number, group_rows AS rows, validation_rows, cardinality(visits) AS segments,
+           NULL::text AS group_value, NULL::integer AS configuration, NULL::text AS architecture, NULL::text AS status,
+           NULL::integer AS epochs_done, NULL::text AS objective, NULL::double precision AS objective_value,
+           NULL::double precision AS validation_loss, NULL::double precision AS training_loss
+      FROM cerebro._visible_model
+     WHERE group_number IS NOT NULL
+     UNION ALL
+    SELECT run, owner, model, group_number, NULL, NULL, NULL,
+           group_value, configuration, architecture, status, epochs_done, objective, objective_value, validation_loss,
+           training_loss
+      FROM cerebro._leaderboard
+     WHERE group_number IS NOT NULL AND rank = 1
+)
+SELECT run, group_number, max(group_value) AS group_value, max(rows) AS rows, max(validation_rows) AS validation_rows,
+       max(segments) AS segments, model, max(configuration) AS configuration, max(architecture) AS architecture,
+       max(status) AS status, max(epochs_done) AS epochs_done, max(objective) AS objective,
+       max(objective_value) AS objective_value, max(validation_loss) AS validation_loss,
+       max(training_loss) AS training_loss, pg_get_userbyid(owner) AS owner
+  FROM fact
+ GROUP BY run, owner, group_number, model
+HAVING max(configuration) IS NOT NULL;
+COMMENT ON VIEW cerebro.groups IS
+'The groups of runs on rows with group_by: the best model of each group. Groups without a model of their own are in the '
+'table MODEL_groups only.';
+COMMENT ON COLUMN cerebro.groups.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.groups.group_number IS 'Number of the group, from 1, in the order of the values.';
+COMMENT ON COLUMN cerebro.groups.group_value IS
+'Values of the group; of several columns, a JSON array. Only the owner of the run sees them.';
+COMMENT ON COLUMN cerebro.groups.rows IS 'Number of rows of the group that train its models.';
+COMMENT ON COLUMN cerebro.groups.validation_rows IS
+'Number of rows of the group for validation; NULL: the run has no validation table.';
+COMMENT ON COLUMN cerebro.groups.segments IS
+'Number of segments that have training rows of the group. Its models hop if there are several.';
+COMMENT ON COLUMN cerebro.groups.model IS 'Number of the best model of the group within the run: the one of rank 1.';
+COMMENT ON COLUMN cerebro.groups.configuration IS 'Number of that model''s configuration.';
+COMMENT ON COLUMN cerebro.groups.architecture IS
+'Name of that model''s architecture: its kind or the name that it was added by.';
+COMMENT ON COLUMN cerebro.groups.status IS 'Status of that model, as in cerebro.leaderboard.';
+COMMENT ON COLUMN cerebro.groups.epochs_done IS 'Number of epochs that that model has completed.';
+COMMENT ON COLUMN cerebro.groups.objective IS 'Name of the metric that says which model of the group is best.';
+COMMENT ON COLUMN cerebro.groups.objective_value IS 'Value of the objective, as in cerebro.leaderboard.';
+COMMENT ON COLUMN cerebro.groups.validation_loss IS
+'Latest validation loss of that model, on the rows of the group.';
+COMMENT ON COLUMN cerebro.groups.training_loss IS
+'Training loss of that model in its latest epoch, measured while training.';
+COMMENT ON COLUMN cerebro.groups.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS
 WITH figures AS (
@@ -449,7 +513,9 @@ WITH figures AS (
 SELECT run, model, m.configuration, t.epoch, t.dataset,
        CASE WHEN t.label IS NULL THEN t.metric ELSE format('%s[%s]', t.metric, t.label) END AS metric,
        t.value,
-       pg_get_userbyid(owner) AS owner
+       pg_get_userbyid(owner) AS owner,
+       m.group_number,
+       CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) THEN m.group_value END AS group_value
   FROM told t
   FULL JOIN cerebro._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration) = 2;
@@ -461,7 +527,7 @@ COMMENT ON COLUMN cerebro.metrics.configuration IS 'Number of the configuration 
 COMMENT ON COLUMN cerebro.metrics.epoch IS 'Number of the epoch, from 1.';
 COMMENT ON COLUMN cerebro.metrics.dataset IS
 'training (measured over the epoch''s rows while training), validation (measured after the epoch, on all parts of the '
-'validation table, or on the rows of the fold), or in runs of MADlib''s functions training, after (measured after the epoch, on the '
+'validation table, or on the rows of the fold or group), or in runs of MADlib''s functions training, after (measured after the epoch, on the '
 'training table).';
 COMMENT ON COLUMN cerebro.metrics.metric IS
 'loss, or the name of the metric as Keras reports it; of a model with several outputs the output''s name comes first. A '
@@ -469,3 +535,7 @@ COMMENT ON COLUMN cerebro.metrics.metric IS
 'by its label (in runs of your own) or number, and precision[0] the precision at the first threshold.';
 COMMENT ON COLUMN cerebro.metrics.value IS 'The value; NULL if it is not a finite number.';
 COMMENT ON COLUMN cerebro.metrics.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.metrics.group_number IS
+'Number of the group on whose rows the model is trained and evaluated; NULL: all rows.';
+COMMENT ON COLUMN cerebro.metrics.group_value IS
+'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';

@@ -42,7 +42,8 @@ WITH ending AS (
            NULL, NULL, NULL
       FROM ended
      UNION ALL
-    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, status, rank,
+    SELECT run, owner, 'rank', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, status,
+           CASE WHEN group_number IS NULL THEN rank END,
            COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
            objective_value
       FROM cerebro._leaderboard

@@ -18,7 +18,8 @@ CREATE OR REPLACE FUNCTION cerebro.pack(
     sequence json DEFAULT NULL,
     weights text DEFAULT NULL,
     class_weight text DEFAULT NULL,
-    folds integer DEFAULT NULL
+    folds integer DEFAULT NULL,
+    group_by text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET jit = off
@@ -28,7 +29,7 @@ return api.pack(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.pack(
     text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
-    text, integer) IS
+    text, integer, text) IS
 'Packs a table or view with columns of nearly any type for training. output_table receives the rows for training,
 OUTPUT_TABLE_validation those for validation. OUTPUT_TABLE_summary and OUTPUT_TABLE_validation_summary describe them.
 Each column becomes an input by its type and its values, which docs/prepare.md explains and cerebro.prepared_columns
@@ -54,7 +55,9 @@ shows. Predictions prepare rows in the same way.
 - class_weight: balanced gives all classes the same weight in training.
 - folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one
   model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
-  all rows with the same value in one fold; stratify gives each fold the same share of each class.';
+  all rows with the same value in one fold; stratify gives each fold the same share of each class.
+- group_by: columns, separated by commas. Rows with the same values are a group, which lies on one segment unless it has
+  more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all rows.';
 
 -- The settings are those of cerebro.pack.
 CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
@@ -83,7 +86,8 @@ CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     sequence json,
     weights text,
     class_weight text,
-    folds integer
+    folds integer,
+    group_by text
 ) RETURNS text
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET jit = off
@@ -93,7 +97,7 @@ return api.packed_rows(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._packed_rows(
     boolean, text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint,
-    json, text, text, integer) IS
+    json, text, text, integer, text) IS
 'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
 one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
 

@@ -30,7 +30,8 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     description      text    DEFAULT NULL,
     options          jsonb   DEFAULT NULL,
     wait             boolean DEFAULT true,
-    dry_run          boolean DEFAULT false
+    dry_run          boolean DEFAULT false,
+    group_by         text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -38,8 +39,7 @@ return api.fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.fit(
     text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean,
-    boolean
+    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean, boolean, text
 ) IS
 'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
 every segment once, and its whole training state moves with it.
@@ -59,6 +59,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   MADlib''s form is taken, too.
 - target: the columns to predict, separated by commas.
 - inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, folds, segments: as in cerebro.pack.
+- group_by: as in cerebro.pack. The run trains one model of each configuration for each group, and one on all rows.
+  cerebro.predict picks the model of each row''s group.
 - validation, stratify, packed_table: as in cerebro.train.
 - epochs: how often the run goes over all rows.
 - evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only, and
@@ -94,6 +96,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   execution (session: the run trains in your own session, and commits nothing in between),
   method (which stops unpromising models early: docs/search.md) and
+  least_group_rows (with group_by: least number of training rows of a group with models of its own),
+  new_groups (with group_by: error or all rows: what predicts rows of groups that had no training row),
   replay (number of an earlier run whose options, seed and order of visits are used again).';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(

@@ -120,11 +120,19 @@ CREATE TABLE cerebro.model (
     parent_hop     integer,
     fold           integer CHECK (fold > 0),  -- trained on the rows of all other folds; NULL: on all rows
     fold_rows      bigint  CHECK (fold_rows BETWEEN 0 AND 1e12::bigint),  -- rows of this fold, for validation
+    group_number   integer,  -- trained on the rows of this group; NULL: on all rows
+    group_value    text,     -- the values of the group; several columns: a JSON array
+    group_rows     bigint,   -- rows of the group
+    validation_rows bigint,  -- rows for validation of the group; NULL: those of the run
     CONSTRAINT initial_is_known CHECK (initial IN ('random', 'weights', 'full')),
     CHECK (cardinality(visits) BETWEEN 1 AND 20000 AND array_ndims(visits) = 1),
     CHECK (octet_length(initial_sha256) <= 100),
     CHECK ((parent IS NULL) = (parent_hop IS NULL)),
     CHECK ((fold IS NULL) = (fold_rows IS NULL)),
+    CONSTRAINT group_is_known CHECK (
+        group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint AND fold IS NULL AND octet_length(group_value) <= 5000
+        AND group_rows IS NOT NULL OR num_nonnulls(group_number, group_value, group_rows, validation_rows) = 0),
+    CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint),
     PRIMARY KEY (run, owner, model)
 );
 COMMENT ON TABLE cerebro.model IS

@@ -63,7 +63,7 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
 
 @pytest.fixture(scope="module")
 def steered(trained: Any) -> Iterator[Any]:
-    """The run, with two requests, an answer to one, and models of folds: written by hand and removed afterwards."""
+    """The run with requests, an answer, and models of folds and of a group: written by hand and removed afterwards."""
     run, ask = trained.run, "INSERT INTO cerebro.request (run, request_id, action, detail, reason) VALUES"
     trained.cerebro.rows(
         f"{ask} (%s, 1, 'stop', '{{\"model\": 1}}', 'why'), (%s, 2, 'budget', '{{}}', NULL)", (run, run)
@@ -77,6 +77,11 @@ def steered(trained: Any) -> Iterator[Any]:
         " SELECT run, 100 * model + f, configuration, 1, 'random', f, 10 FROM cerebro.model, generate_series(1, 2) f"
         " WHERE run = %s", (run,)
     )  # fmt: skip
+    trained.cerebro.rows(
+        "INSERT INTO cerebro.model (run, model, configuration, seed, initial, visits, group_number, group_value,"
+        " group_rows) SELECT run, 1000 + model, configuration, 1, 'random', '{0}', 1, 'Rome', 10 FROM cerebro.model"
+        " WHERE run = %s AND model = 1", (run,)
+    )  # fmt: skip
     trained.cerebro.register("orm_test", "models")
     yield trained
     for one in trained.cerebro.registered_versions("orm_test"):
@@ -84,7 +89,7 @@ def steered(trained: Any) -> Iterator[Any]:
             trained.cerebro.unregister("orm_test", one.version)
     trained.cerebro.rows("DELETE FROM cerebro.request WHERE run = %s", (run,))
     trained.cerebro.rows("DELETE FROM cerebro.decision WHERE run = %s", (run,))
-    trained.cerebro.rows("DELETE FROM cerebro.model WHERE run = %s AND fold IS NOT NULL", (run,))
+    trained.cerebro.rows("DELETE FROM cerebro.model WHERE run = %s AND (fold > 0 OR group_number > 0)", (run,))
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__tablename__)

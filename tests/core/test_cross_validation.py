@@ -16,7 +16,6 @@ from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
 from cerebro_db.core.preparation import Fold
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
-from cerebro_db.core.search.folds import CrossValidated, without_folds
 from cerebro_db.core.search.grid import GridSearch
 from cerebro_db.core.search.history import History
 from cerebro_db.core.search.never_stop import NeverStop
@@ -25,6 +24,7 @@ from cerebro_db.core.search.proposing import Proposing, proposed
 from cerebro_db.core.search.random_search import RandomSearch
 from cerebro_db.core.search.read_space import read
 from cerebro_db.core.search.space import Space
+from cerebro_db.core.search.variants import Varied, missing_models, of_folds
 from cerebro_db.core.training_plan import Wishes
 
 FOLD = Variable("__fold__", "uint8", (1,), ("id",), Fold(3))
@@ -70,7 +70,7 @@ def test_a_number_of_folds_is_checked(count: Any) -> None:
 # -- the models of a configuration -----------------------------------------------------------------------------
 
 
-def begun(policy: CrossValidated, history: History, active: int = 0) -> list[tuple[int, int | None]]:
+def begun(policy: Varied, history: History, active: int = 0) -> list[tuple[int, int | None]]:
     """Let a policy propose until it has no more, and give the models their numbers and keys as a run does."""
     found: list[tuple[int, int | None]] = []
     while new := policy.propose(history, active + len(found)):
@@ -98,7 +98,7 @@ def space() -> Space:
 @pytest.mark.parametrize("sampler", [GridSearch, lambda space: RandomSearch(space, 7)], ids=["grid", "random"])
 def test_a_search_makes_each_configuration_once_with_all_its_folds(sampler: Any) -> None:
     history = History()
-    policy = CrossValidated(Proposing(NeverStop(), sampler(space()), 4, 100), 3)
+    policy = Varied(Proposing(NeverStop(), sampler(space()), 4, 100), of_folds(3))
     found = begun(policy, history)
     assert found == [
         *[(key, None) for key in (1, 2, 3, 4)],
@@ -112,7 +112,7 @@ def test_a_search_makes_each_configuration_once_with_all_its_folds(sampler: Any)
 def test_as_many_configurations_train_at_once_as_the_search_wants() -> None:
     """A sampler counts configurations: all models of one begin together, and the next when only some of them train."""
     history = History()
-    policy = CrossValidated(Proposing(NeverStop(), GridSearch(space()), 4, 2), 3)
+    policy = Varied(Proposing(NeverStop(), GridSearch(space()), 4, 2), of_folds(3))
     assert [key for key, _ in begun(policy, history)] == [1, 2, *[1] * 3, *[2] * 3]
     assert not policy.propose(history, 8)
     assert len(policy.propose(history, 7)) == 1  # a model of the two configurations has ended, and a segment is free
@@ -122,20 +122,20 @@ def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
     history = History()
     for model, fold in enumerate((None, 1, 2), 1):
         history.begins(model, {"key": 1, "fold": fold})
-    assert without_folds(history, 2) == []
+    assert missing_models(history, of_folds(2)) == []
     history.begins(4, {"key": 2, "fold": None})  # added by a person
     history.begins(5, {"key": 3, "fold": 1})  # a copy of model 2 with another learning rate
     history.decided(Decision(2, 1, Verdict.ADD, added=(NewModel(parent=2, key=3, model=5),)))
-    assert without_folds(history, 2) == [NewModel(key=2, fold=1), NewModel(key=2, fold=2)]
+    assert missing_models(history, of_folds(2)) == [NewModel(key=2, fold=1), NewModel(key=2, fold=2)]
     history.fails(4)
-    assert without_folds(history, 2) == []
+    assert missing_models(history, of_folds(2)) == []
 
 
 def test_a_model_of_a_fold_that_fails_is_not_made_again() -> None:
     history = History()
     for model, fold in enumerate((None, 1, 2, 3), 1):
         history.begins(model, {"key": 1, "fold": fold})
-    policy = CrossValidated(NeverStop(), 3)
+    policy = Varied(NeverStop(), of_folds(3))
     for failed in (3, 2, 1):
         history.fails(failed)
         assert not policy.propose(history, 4 - failed)

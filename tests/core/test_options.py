@@ -28,6 +28,8 @@ GOOD: dict[str, list[Any]] = {
     "stop_when": ["SELECT model, 'why' FROM t WHERE run = $1"],
     "method": ["asha", {"name": "asha", "reduction": 4}],
     "budget": [{}, {"seconds": 60.5, "hops": 7}],
+    "least_group_rows": [1, 500],
+    "new_groups": ["error", "all rows"],
     "replay": [1, 12],
 }
 BAD: dict[str, list[Any]] = {
@@ -49,6 +51,8 @@ BAD: dict[str, list[Any]] = {
     "stop_when": [1, None, ["SELECT 1"]],
     "method": [1, None, ["asha"]],
     "budget": [60, "60", [60], None],
+    "least_group_rows": [0, "9", 1.5, None],
+    "new_groups": ["some", True, None],
     "replay": [0, "12", True, 2**63],
 }
 

@@ -21,7 +21,7 @@ from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
-from cerebro_db.core.layout import Layout, Partition, Variable
+from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.packed_summary import PackedSummary
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import (
@@ -83,6 +83,13 @@ OF_WINDOWS = Layout(
     4,
     tuple(replace(one, folds=()) for one in PARTS),
     Windows(("who",), ("ts",), 9, 3, "majority"),
+)
+OF_GROUPS = Layout(
+    (Variable("features", "float32", (1,), ("a",), AsIs()),),
+    (LAYOUT.outputs[0],),
+    4,
+    (replace(PARTS[0], folds=(), groups=((1, 2),)), replace(PARTS[1], folds=(), groups=((1, 1), (2, 1)))),
+    groups=Groups((GroupColumn("c", TEXT), GroupColumn("d", SqlType("date"))), (("it's", None), ("b", "2026-01-01"))),
 )
 SUMMARY = {
     "source_table": "t", "target": "y", "inputs": "x, z", "target_types": ["text"], "classes": [2],
@@ -167,6 +174,7 @@ def architecture(document: Any) -> Any:
 
 DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "layout": (LAYOUT.to_json(), Layout.from_json),
+    "layout of groups": (OF_GROUPS.to_json(), Layout.from_json),
     "layout of windows": (OF_WINDOWS.to_json(), Layout.from_json),
     "summary": (SUMMARY, lambda document: PackedSummary.read(document, ["y"], "the summary")),
     "windows": ({"by": ["a"], "order": "b", "length": 9, "step": 3, "target": "last"}, lambda d: wanted(d, "sequence")),

@@ -56,6 +56,7 @@ ELEMENTS = st.builds(protocol.InputElements, st.text()) | st.builds(
     protocol.InputElements, st.text(), st.integers(0, 9), COUNTS
 )
 EXCHANGES = st.builds(protocol.Exchange, st.lists(ELEMENTS, min_size=1, max_size=3), INTEGERS, COUNTS)
+SPANS = st.builds(protocol.Span, st.integers(0, 1000), st.integers(0, 1000))
 WHOLE_STATES = st.builds(StateRef.full, st.text(), st.text())
 REPLICAS = st.builds(
     protocol.ModelReplica, WHOLE_STATES, COUNTS, st.builds(protocol.MetricStates, st.just({"loss": [1.0, 2.0]}))
@@ -80,7 +81,9 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
     ),
     protocol.InputElements: ELEMENTS,
     protocol.Exchange: EXCHANGES,
+    protocol.Span: SPANS,
     ModelState: st.builds(ModelState, DOCUMENTS, states(), INTEGERS, st.none() | INTEGERS)
+    | st.builds(ModelState, DOCUMENTS, states(), span=SPANS)
     | st.builds(ModelState, DOCUMENTS, states(), exchanges=st.lists(EXCHANGES, max_size=3)),
     protocol.ModelReplica: REPLICAS,
     protocol.Average: st.builds(

@@ -29,7 +29,6 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
 from cerebro_db.core.search import methods
-from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
@@ -37,6 +36,7 @@ from cerebro_db.core.search.policy import Decision, History, NewConfiguration, N
 from cerebro_db.core.search.proposing import Sampler
 from cerebro_db.core.search.read_space import read
 from cerebro_db.core.search.rungs import WAITS
+from cerebro_db.core.search.variants import Varied, of_folds
 
 EPOCHS = 4
 SPACE = read(
@@ -79,7 +79,7 @@ POLICIES = [
     Branching("val_loss"),
     StopWorseHalf(),
     CopyTheBest(),
-    CrossValidated(NeverStop(), 3),
+    Varied(NeverStop(), of_folds(3)),
     *(stopping(name, **NEEDED[name]) for name in methods.STOPPING),
     *(proposing(name, **NEEDED[name]) for name in methods.METHODS if name != "grid"),  # SPACE has no grid
     proposing("tpe", startup=3),

@@ -47,7 +47,8 @@ PLAN = (
     "cerebro_version",
 )  # fmt: skip
 LEADERBOARD = (
-    "rank", "model", "configuration", "fold", "status", "objective_value", "spread", "best_value", "best_epoch",
+    "rank", "model", "configuration", "fold", "group_number", "group_value",
+    "status", "objective_value", "spread", "best_value", "best_epoch",
     "epochs_done", "validation_loss", "training_loss", "validation_metric", "training_metric", "weights", "engine",
     "rung", "parent", "stopped_by", "reason",
 )  # fmt: skip
@@ -84,7 +85,7 @@ class RunReader:
     def contents(self) -> Json:
         run, plan, progress = self.row(Run), self.row(RunPlan), self.row(RunProgress)
         entries = self.rows(LeaderboardEntry, order=("rank", "model"))
-        compared = [one for one in entries if one["fold"] is None]  # with folds: the models on all rows
+        compared = [one for one in entries if is_on_all_rows(one)]
         objective = entries[0]["objective"] if entries else progress["objective"]
         direction = direction_of(objective, plan["options"] or {}, compared)
         points = self.rows(LearningCurvePoint, "model", "epoch", "trained_at", order=("trained_at", "model"))
@@ -282,12 +283,13 @@ def _best(
     values = curves.get(_curve(objective), {})
     configurations = {one["model"]: one["configuration"] for one in entries}
     folds = {one["model"]: one["fold"] for one in entries if one["fold"] is not None}
-    on_all_rows = {one["configuration"]: one["model"] for one in reversed(entries) if one["fold"] is None}
+    of_groups = {one["model"] for one in entries if one["group_number"] is not None}
+    on_all_rows = {one["configuration"]: one["model"] for one in reversed(entries) if is_on_all_rows(one)}
     latest: dict[int, dict[int, float]] = defaultdict(dict)  # configuration, fold
     found: list[Json] = []
     for point in points:
         model, value = point["model"], values.get(point["model"], {}).get(point["epoch"])
-        if value is None or (folds and model not in folds):
+        if value is None or model in of_groups or (folds and model not in folds):
             continue
         if folds:
             configuration = configurations[model]
@@ -304,6 +306,11 @@ def _best(
 
 def _axis_value(value: Any) -> float | str | None:
     return value if value is None or is_number(value) else text_of(value)
+
+
+def is_on_all_rows(entry: Json) -> bool:
+    """Whether a model of the leaderboard is trained neither on folds nor on a group."""
+    return entry["fold"] is None and entry["group_number"] is None
 
 
 def text_of(value: Any) -> str:

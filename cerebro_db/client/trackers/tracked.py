@@ -60,7 +60,7 @@ def read(engine: Engine, run: Run) -> TrackedRun:
 
 
 def _tracked(reader: RunReader, run: dict[str, Any], plan: dict[str, Any]) -> TrackedRun:
-    ranked = [one for one in reader.rows(LeaderboardEntry, order=("rank", "model")) if one["fold"] is None]
+    ranked = [one for one in reader.rows(LeaderboardEntry, order=("rank", "model")) if contents.is_on_all_rows(one)]
     entries = sorted(ranked, key=lambda one: one["model"])
     objective = entries[0]["objective"] if entries else reader.row(RunProgress)["objective"]
     curves, times = reader.curves(), _times(reader)

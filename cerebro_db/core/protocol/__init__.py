@@ -102,6 +102,7 @@ from .parts import (
     ModelState,
     Origin,
     PredictionInput,
+    Span,
     StateRef,
     TrainerSettings,
 )

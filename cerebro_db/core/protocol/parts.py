@@ -119,6 +119,17 @@ class CustomFunction:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Rows of a segment that lie together: those of one group."""
+
+    start: int  # place of the first row, counted from 0
+    rows: int  # number of rows
+
+    def __post_init__(self) -> None:
+        require(self.start >= 0 and self.rows >= 0, "a span of rows begins at a row and does not end before it")
+
+
+@dataclass(frozen=True)
 class Member:
     """A model that is to be trained."""
 
@@ -129,6 +140,7 @@ class Member:
     state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
     metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: this is the first
     fold: Optional[int] = None  # the fold whose rows it does not train on; None: it trains on all rows
+    span: Optional[Span] = None  # the rows that it trains on; None: it trains on all rows
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
 
 
@@ -136,15 +148,20 @@ class Member:
 class Group:
     """Models that are trained in one pass over the rows: one, or several that are fused."""
 
-    members: list[Member]  # one model, or several with equal fusion keys and the same fold
+    members: list[Member]  # one model, or several with equal fusion keys and the same fold and span
 
     def __post_init__(self) -> None:
         require(bool(self.members), "a group needs a member")
-        require(len({member.fold for member in self.members}) == 1, "the members of a group need the same rows")
+        rows = {(member.fold, member.span) for member in self.members}
+        require(len(rows) == 1, "the members of a group need the same rows")
 
     @property
     def fold(self) -> Optional[int]:
         return self.members[0].fold
+
+    @property
+    def span(self) -> Optional[Span]:
+        return self.members[0].span
 
 
 @dataclass(frozen=True)
@@ -181,10 +198,12 @@ class ModelState:
     state: StateRef  # the model's state
     state_bytes: int = 0  # expected size of the state
     fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on all rows
+    span: Optional[Span] = None  # the rows on which it is evaluated; None: all rows
     exchanges: list[Exchange] = field(default_factory=list)  # what it is evaluated with after the rows as they are
 
     def __post_init__(self) -> None:
-        require(self.fold is None or not self.exchanges, "values are exchanged among all rows, not within a fold")
+        whole = self.fold is None and self.span is None
+        require(whole or not self.exchanges, "values are exchanged among all rows, not within a fold or a span")
 
 
 @dataclass(frozen=True)

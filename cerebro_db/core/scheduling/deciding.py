@@ -173,8 +173,8 @@ class Deciding:
             room = self._room()
             self._look_at_clock()
             proposed = self.policy.propose(self.history, self.schedule.active)
-            # A budget counts a configuration once, however many folds it has.
-            allowed = [new for place, new in enumerate(proposed) if new.fold or room is None or place < room]
+            # A budget counts a configuration once, however many folds or groups it has.
+            allowed = [new for place, new in enumerate(proposed) if new.variant or room is None or place < room]
             self.cut |= len(allowed) < len(proposed)
             if not allowed:
                 self._nothing_at = now
@@ -203,7 +203,7 @@ class Deciding:
         return replace(decision, added=decision.added[:room], verdict=Verdict.CONTINUE if none else decision.verdict)
 
     def _room(self) -> int | None:
-        return self.budget.room(sum(one.plan.fold is None for one in self.schedule.progress.values()))
+        return self.budget.room(sum(one.plan.on_all_rows for one in self.schedule.progress.values()))
 
     def _end_of(self, model: int) -> Decision:
         """A model stops where it is, because the budget is spent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar, Union
 
 from ..events import HopKind
@@ -29,6 +30,13 @@ class ModelPlan:
     averages: bool = False
     fold: int | None = None  # the fold that it does not train on
     evaluated: bool = True  # whether it is in the evaluations of the plan
+    group_number: int | None = None  # the group on whose rows it trains
+    # Data set -> the parts of it that have rows for this model; None: all parts.
+    parts: Mapping[str, Collection[int]] | None = None
+
+    @property
+    def on_all_rows(self) -> bool:
+        return self.fold is None and self.group_number is None
 
 
 @dataclass(frozen=True)
@@ -139,6 +147,13 @@ class Plan:
             return list(one.visits)
         order = visit_order(self.seed, one.position, self.segments)
         return order if one.visits is None else [segment for segment in order if segment in one.visits]
+
+    def evaluations_of(self, one: ModelPlan) -> Iterator[tuple[str, int, int]]:
+        """The data set, the part and the segment of each evaluation of a model."""
+        for dataset, parts in self.evaluations.items():
+            for part, segment in parts.items():
+                if one.evaluated and (one.parts is None or part in one.parts[dataset]):
+                    yield dataset, part, segment
 
     def evaluates_after(self, epoch: int) -> bool:
         every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0

@@ -358,11 +358,10 @@ class Schedule:
         epoch, step = divmod(mine.hops, len(mine.order))
         mine.epochs = epoch if step else max(0, epoch - 1)
         ended = mine.status is Status.ACTIVE and step == 0 and epoch > 0
-        if ended and mine.plan.evaluated and self.plan.evaluates_after(epoch):
-            for dataset, parts in self.plan.evaluations.items():
-                for part, segment in parts.items():
-                    if (epoch, dataset, part) not in evaluated:
-                        self._offer(Evaluate(model, mine.hops, epoch, segment, dataset, part))
+        if ended and self.plan.evaluates_after(epoch):
+            for dataset, part, segment in self.plan.evaluations_of(mine.plan):
+                if (epoch, dataset, part) not in evaluated:
+                    self._offer(Evaluate(model, mine.hops, epoch, segment, dataset, part))
         if mine.waiting:
             return
         if step == 0 and epoch > 0:

@@ -71,6 +71,7 @@ class NewModel:
     parent: int | None = None  # the model whose whole state it starts from; None: it starts from its own initial state
     visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
     fold: int | None = None  # the fold that it does not train on; None: it trains on all rows, or as its parent
+    group_number: int | None = None  # the group on whose rows it trains; None: it trains on all rows, or as its parent
     model: int | None = None  # its number within the run
     parent_hop: int | None = None  # after which hop of the parent the state is taken
 
@@ -83,13 +84,21 @@ class NewModel:
         if self.parent is None and self.parent_hop is not None:
             raise ValueError(f"a new model has parent_hop {self.parent_hop}, but no parent")
 
+    @property
+    def variant(self) -> tuple[str, int] | None:
+        """The fold or the group of its rows; None: all rows."""
+        for name, number in (("fold", self.fold), ("group_number", self.group_number)):
+            if number is not None:
+                return name, number
+        return None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
             "configuration": None if self.configuration is None else self.configuration.to_json(),
             "parent": self.parent,
             "visits": None if self.visits is None else list(self.visits),
-            **({} if self.fold is None else {"fold": self.fold}),
+            **({} if self.variant is None else dict([self.variant])),
             "model": self.model,
             "parent_hop": self.parent_hop,
         }
@@ -102,7 +111,9 @@ class NewModel:
         return _made(
             fields,
             cls,
-            **{name: _number(fields, name) for name in ("key", "parent", "fold", "model", "parent_hop")},
+            **{
+                name: _number(fields, name) for name in ("key", "parent", "fold", "group_number", "model", "parent_hop")
+            },
             configuration=None if own is None else NewConfiguration.from_json(own, f"{where}: configuration"),
             visits=None if visits is None else fields.wholes("visits", 1, MOST_VISITS, 0, LARGEST),
         )

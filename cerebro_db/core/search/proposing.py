@@ -12,6 +12,7 @@ from .history import History
 from .parameters import Parameter
 from .policy import Decision, Policy
 from .space import ARCHITECTURE, Point, Space
+from .variants import variant_of
 
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
@@ -85,11 +86,11 @@ class Proposing(Policy):
 def proposed(history: History) -> dict[int, Point]:
     """The models that were proposed from a space, not copied from another model; with their points.
 
-    Of the models of a configuration with folds, it is the one on all rows.
+    Of the models of a configuration with folds or groups, it is the one on all rows.
     """
     own = [one for one in history.models if history.parent(one) is None]
     told = {one: history.configuration(one) for one in own}
-    return {one: its["chosen"] for one, its in told.items() if its.get("chosen") and its.get("fold") is None}
+    return {one: its["chosen"] for one, its in told.items() if its.get("chosen") and variant_of(its) is None}
 
 
 def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:

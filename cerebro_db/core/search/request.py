@@ -39,7 +39,7 @@ class Request:
         """The schedule gives it its number; a configuration of its own gets a new key."""
         new = NewModel.from_json(self._fields().value("new"), "its new model")
         key = new.key if new.configuration is None else None
-        return replace(new, key=key, model=None, parent_hop=None, fold=None)
+        return replace(new, key=key, model=None, parent_hop=None, fold=None, group_number=None)
 
     @property
     def epochs(self) -> int:

@@ -17,6 +17,7 @@ POSSIBLE = {
     CLONED: ("waiting", "training", "finished", "stopped", "failed"),
 }
 LONGEST_REASON = 10_000  # characters
+MOST_NAMED = 10  # models in an error
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ def meant(run: int, models: Sequence[Standing], key: int | None, model: int | No
             hint=hint,
         )
     if len(possible) > 1:
-        numbers = ", ".join(str(one.model) for one in possible)
+        numbers = ", ".join(str(one.model) for one in possible[:MOST_NAMED]) + (
+            "" if len(possible) <= MOST_NAMED else ", …"
+        )
         raise InvalidArgument(
             f"configuration {key} of run {run} has several models that can be {done}: {numbers}.",
             hint=f"Say which one is meant, for instance model => {possible[0].model}.",

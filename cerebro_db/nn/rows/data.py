@@ -17,6 +17,7 @@ import numpy as np
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.core.protocol import Span
 from cerebro_db.nn.rows import arrays
 
 LARGEST_SLAB = 32 << 20  # bytes, all variables together
@@ -54,8 +55,14 @@ class Dataset:
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
 
-    def rows_of(self, fold: int | None, trained: bool) -> np.ndarray | None:
-        """The places of the rows that a model of a fold is trained on, or evaluated on.  None: of all rows."""
+    def rows_of(self, fold: int | None, trained: bool, span: Span | None = None) -> np.ndarray | None:
+        """The places of the rows that a model of a fold or a group is trained on, or evaluated on.  None: all."""
+        if span is not None:
+            if fold is not None or span.start + span.rows > self.rows:
+                raise InvalidArgument(
+                    f"rows {span.start} to {span.start + span.rows} cannot be chosen: there are {self.rows} rows"
+                )
+            return np.arange(span.start, span.start + span.rows, dtype=np.int32)
         if fold is None:
             return None
         if self.folds is None:

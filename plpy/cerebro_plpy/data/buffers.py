@@ -15,7 +15,7 @@ from .. import platform
 from ..database import relations
 from ..database.access import Cursor, Database
 from ..database.relations import Relation
-from ..platform import RowsToPack
+from ..platform import Pieces, RowsToPack
 from . import summary, surprises, unusable
 from .preparation import SourceVariable, expression, hashed, shuffled
 from .summary import PackJob
@@ -77,9 +77,12 @@ def write(db: Database, job: PackJob) -> None:
         except Restart as again:
             reason = str(again)
             job.rows = count(db, job.source, job.variables)
-            job.geometry = packing.geometry(
-                job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
-            )
+            if job.place_groups is not None:
+                job.place_groups()
+            elif isinstance(job.geometry, packing.Geometry):
+                job.geometry = packing.geometry(
+                    job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
+                )
         except db.plpy.SPIError as error:
             if not db.is_error(error, "22003"):
                 raise
@@ -105,12 +108,13 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
     rows_of, buffers_of, bytes_of = ([0] * len(job.keys) for _ in range(3))
     hashes = [hashlib.sha256() for _ in job.keys]
     folds_of: list[Counter[int]] = [Counter() for _ in job.keys]
+    pieces: Counter[int] = Counter()  # of groups
     insert, types = _insert(job, columns)
     step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
     cursor = _open(db, job)
     for number in range(min(geometry.buffers, geometry.rows)):
         rows, segment = geometry.size(number), geometry.segment(number)
-        _fill(db, job, cursor, encoders, rows, step)
+        pieces += _fill(db, job, cursor, encoders, rows, step)
         payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
         shapes = [[rows, *variable.shape] for variable in job.variables]
         db.execute(insert, types, job.keys[segment], *payloads, *shapes, number)
@@ -124,6 +128,8 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
     if len(cursor.fetch(1)):
         raise Restart(f"rows were added to '{job.source.text}' again and again")
     cursor.close()
+    if job.groups is not None and not job.groups.has_rows(pieces):
+        raise Restart(f"rows of '{job.source.text}' went to other groups again and again")
     job.partitions = [
         Partition(
             key,
@@ -132,6 +138,7 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
             bytes_of[segment],
             hashes[segment].hexdigest(),
             tuple(folds_of[segment][fold] for fold in range(1, job.folds + 1)),
+            job.groups.of_segment(segment) if job.groups else (),
         )  # fmt: skip
         for segment, key in enumerate(job.keys)
     ]
@@ -157,15 +164,25 @@ def _open(db: Database, job: PackJob) -> Cursor:
             order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
     # Arrays, and windows, which are arrays, are large and take little to prepare.
     costly = job.rows >= MANY_ROWS and not any(variable.is_array for variable in job.variables)
-    return platform.of(db).rows_to_pack(db, RowsToPack(job.source.rows, stored, values, order, job.seed, costly))
+    pieces = None
+    if job.groups is not None:
+        group = job.groups.group(lambda c: sql("s.{name}", name=identifier(c.name)))
+        pieces = Pieces(group, job.groups.piece)
+    wanted = RowsToPack(job.source.rows, stored, values, order, job.seed, costly, pieces)
+    return platform.of(db).rows_to_pack(db, wanted)
 
 
-def _fill(db: Database, job: PackJob, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int) -> None:
-    """Read so many rows into the encoders."""
+def _fill(
+    db: Database, job: PackJob, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int
+) -> Counter[int]:
+    """Read so many rows into the encoders; returns how many are in each piece of a group."""
+    pieces: Counter[int] = Counter()
     while rows:
         batch = cursor.fetch(min(rows, step))
         if not len(batch):
             raise Restart(f"rows vanished from '{job.source.text}' again and again")
+        if job.groups is not None:
+            pieces.update([row["p"] for row in batch])
         for index, (variable, encoder) in enumerate(zip(job.variables, encoders)):
             key = f"v{index}"
             try:
@@ -175,6 +192,7 @@ def _fill(db: Database, job: PackJob, cursor: Cursor, encoders: list[packing.Enc
             except packing.UnknownLabel as label:
                 raise Restart(f"new values came into '{variable.name}' again and again ('{label}')") from None
         rows -= len(batch)
+    return pieces
 
 
 def _take(db: Database, job: PackJob, variable: SourceVariable, encoder: packing.Encoder) -> bytes:

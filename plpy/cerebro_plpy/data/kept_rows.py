@@ -95,6 +95,7 @@ def _used(db: Database, wanted: WantedPacking) -> list[Column]:
         found.append(wanted.weight)
     if wanted.windows is not None:
         found += [present[name] for name in wanted.windows.columns]
+    found += wanted.group_by
     if wanted.folds is not None:
         found += wanted.folds.by or asked.key_of(db, wanted.source)
     if wanted.split is not None:

@@ -6,6 +6,7 @@ What the columns become is decided in cerebro_db.core.columns, from what data/st
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from cerebro_db.core import documents
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, sql
 from cerebro_db.core.windows import Windows
 from cerebro_db.core.windows import wanted as wanted_windows
 
@@ -23,14 +25,27 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import DistributionRule
 from ..sessions import warm_up
-from . import agreement, buffers, by_name, copied, labels, pack_plain, row_weights, splits, variables, windowed
+from . import (
+    agreement,
+    buffers,
+    by_name,
+    copied,
+    labels,
+    pack_plain,
+    row_weights,
+    splits,
+    subgroups,
+    variables,
+    windowed,
+)
 from . import folds as folding
 from .asked import AskedColumns, asked_for, hash_of_rows, key_of, sides, split_of
 from .choosing import prepared
 from .folds import Folds
 from .pack_arguments import PackArguments
-from .preparation import find_shapes
+from .preparation import find_shapes, shuffled
 from .splits import Split
+from .subgroups import Placed
 from .summary import PackJob
 
 VALIDATION = "_validation"  # ending of the packed table with the rows for validation
@@ -46,6 +61,7 @@ class WantedPacking:
     rule: DistributionRule
     windows: Windows | None
     folds: Folds | None
+    group_by: tuple[Column, ...]  # the columns that tell the groups apart; none: rows have no groups
     split: Split | None
     weight: Column | None
     asked: AskedColumns
@@ -85,13 +101,14 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     present = relations.columns(db, source)
     windows = _windows(given.sequence, present, source)
     divided = folding.asked_for(given, present, source, windows)
+    group_by = subgroups.asked_for(given, present, source, windows)
     split = None if divided is not None else split_of(given, present, source, windows)
     weight = row_weights.column_of(given.weights, present, source, given.target)
     if split is not None and split.at is not None:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
-    asked = asked_for(db, source, given, apart, windows, weight)
-    return WantedPacking(given, source, wanted, rule, windows, divided, split, weight, asked)
+    asked = asked_for(db, source, given, [*apart, *group_by], windows, weight)
+    return WantedPacking(given, source, wanted, rule, windows, divided, group_by, split, weight, asked)
 
 
 def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | None]:
@@ -141,7 +158,33 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     )
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)
+    if wanted.group_by:
+        order = _order(job)
+        _place_groups(db, job, lambda: subgroups.found(db, training, wanted.group_by, count, order))
+        assert job.groups is not None
+        subgroups.tell(db, job.groups)
     return job, others
+
+
+def _order(job: PackJob) -> Sql:
+    """The number by which the rows of a job are sorted."""
+    assert job.row_hash is not None and job.seed is not None
+    return shuffled(job.row_hash, sql("{seed}::bigint", seed=job.seed))
+
+
+def _place_groups(db: Database, job: PackJob, find: Callable[[], Placed]) -> None:
+    """Place the groups of a job, now and whenever its rows have changed while they were packed."""
+
+    def place() -> None:
+        job.groups = find()
+        sizes = job.groups.rows_of_segments
+        job.keys = platform.of(db).distribution_keys(db, len(sizes), job.rule)
+        job.geometry = pack_plain.geometry_of(
+            job.inputs + job.outputs, sum(sizes), len(sizes), job.buffer_size, rows_of=sizes
+        )
+
+    job.place_groups = place
+    place()
 
 
 def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
@@ -150,7 +193,7 @@ def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
     if split is None or split.at is not None or wanted.windows is not None:
         return source
     others = (wanted.weight, split.stratify)
-    columns = [*asked.used, *split.by, *(column for column in others if column is not None)]
+    columns = [*asked.used, *split.by, *wanted.group_by, *(column for column in others if column is not None)]
     costly = len(key_of(db, source)) > splits.FEW_COLUMNS
     if not copied.is_worth_it(db, source, columns, costly):
         return source
@@ -178,6 +221,12 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         agreement.output_as_trained(column, variable.documented()) for column, variable in zip(columns, trained.outputs)
     ]
     windows = trained.windows
+    groups, order = trained.groups, sql("")
+    if groups is not None:
+        # The same expression for the order as that of the training rows, so that the same limits divide a group.
+        hashed = hash_of_rows(db, source)
+        order = shuffled(hashed, sql("{seed}::bigint", seed=trained.seed or 0))
+        source = subgroups.of_validation(db, source, groups, order, present)
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
     for variable, like in zip(outs, trained.outputs):
@@ -199,9 +248,12 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         rows=rows,
         geometry=pack_plain.geometry_of(ins + outs, rows, count, trained.buffer_size),
         keys=platform.of(db).distribution_keys(db, count, trained.rule),
-        seed=None,
-        row_hash=None,
+        seed=None if groups is None else trained.seed,
+        row_hash=None if groups is None else hash_of_rows(db, source),
         partitions=[],
     )
+    if groups is not None:
+        rows_of_groups, known = source, groups
+        _place_groups(db, job, lambda: subgroups.counted_again(db, rows_of_groups, known, order, training=False))
     buffers.write(db, job)
     pack_plain.tell(db, job, begun)

@@ -27,6 +27,7 @@ class PackArguments:
     weights: str | None = None
     class_weight: str | None = None
     folds: int | None = None
+    group_by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -229,10 +229,16 @@ def geometry_of(
     buffer_size: int | None,
     *,
     filled: bool = False,
-) -> packing.Geometry:
+    rows_of: tuple[int, ...] | None = None,
+) -> packing.Geometry | packing.PlacedGeometry:
+    """``rows_of``: the rows of each segment, if they are given."""
     widest = max(variable.bytes_per_row for variable in packed)
     wanted = buffer_size or packing.default_rows_per_buffer(widest, rows, segments)
-    geometry = packing.geometry(rows, segments, wanted, filled)
+    geometry: packing.Geometry | packing.PlacedGeometry
+    if rows_of is not None:
+        geometry = packing.PlacedGeometry(rows_of, wanted)
+    else:
+        geometry = packing.geometry(rows, segments, wanted, filled)
     if geometry.buffer_size * widest > packing.LARGEST_BYTES:
         raise InvalidArgument(
             f"a buffer of {geometry.buffer_size} rows of {widest} bytes is too large for one value.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..platform import ALL, DistributionRule
 from .preparation import SourceVariable
+from .subgroups import Placed
 
 PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
 PLEASE_AS_MADLIB = "Please ensure that table '{}' has been preprocessed using training_preprocessor_dl()."
@@ -44,7 +46,7 @@ class PackJob:
     independents: list[str]  # as the user listed them
     divide_by: float
     rows: int
-    geometry: packing.Geometry
+    geometry: packing.Geometry | packing.PlacedGeometry
     keys: list[int]
     buffer_size: int | None = None  # as the user gave it
     seed: int | None = None
@@ -55,6 +57,10 @@ class PackJob:
     windows: Windows | None = None
     weight: SourceVariable | None = None
     fold: SourceVariable | None = None
+    groups: Placed | None = None
+    place_groups: Callable[[], None] | None = (
+        None  # sets ``groups`` and what follows from them, after rows have changed
+    )
     key: str | None = None  # the column that identifies a row, if one does
     row_hash: Sql | None = None  # of what tells a row apart, 64 bits; None: the order follows from the packed columns
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
@@ -79,6 +85,7 @@ class PackJob:
             self.weight.documented() if self.weight else None,
             self.fold.documented() if self.fold else None,
             self.key,
+            self.groups.documented() if self.groups else None,
         )
 
 

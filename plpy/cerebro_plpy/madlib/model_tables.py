@@ -20,7 +20,8 @@ from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
 from ..runs.request.request import RunRequest
-from ..runs.tables.model_tables import MadeTables, Values, create_info, create_row, labels, set_key
+from ..runs.tables.made import MadeTables, Values
+from ..runs.tables.model_tables import create_info, create_row, labels, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 

@@ -10,7 +10,8 @@ from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..runs.record.log import RunLog
-from ..runs.tables.model_tables import MadeTables, labels
+from ..runs.tables.made import MadeTables
+from ..runs.tables.model_tables import labels
 
 KEY = 1  # mst_key of the only configuration
 

@@ -11,7 +11,7 @@ from cerebro_db.core.errors import InvalidArgument
 
 from ..database import cancellation
 from ..database.access import Database
-from .base import Platform, RowsToPack
+from .base import Pieces, Platform, RowsToPack
 from .greenplum import SEGMENTS_DOWN, Greenplum
 from .postgresql import PostgreSQL
 from .segments import ALL, KEY, MOST_SEGMENTS, DistributionRule, segments_wanted
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_SEGMENTS",
     "SEGMENTS_DOWN",
     "Greenplum",
+    "Pieces",
     "Platform",
     "RowsToPack",
     "PostgreSQL",

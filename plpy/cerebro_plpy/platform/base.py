@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """The pieces of groups by which rows are sorted first."""
+
+    group: Sql  # an expression over ``s`` that gives a number per row, as ``g``
+    piece: Sql  # an expression over ``g`` and ``n`` that gives the number of the row's piece, as ``p``
+
+
+@dataclass(frozen=True)
 class RowsToPack:
     """What packing reads of each row.
 
@@ -33,20 +41,35 @@ class RowsToPack:
     order: Sql  # an expression over ``s`` that gives a number per row; ``$1`` in it is the seed
     seed: int | None
     costly: bool  # computing the values takes long, and storing them takes little
+    pieces: Pieces | None = None
 
     @property
     def chosen(self) -> Sql:
-        return sql("SELECT {values} FROM", values=joined(", ", self.values))
+        values = [*self.values, *([sql("q.p AS p")] if self.pieces else [])]
+        return sql("SELECT {values} FROM", values=joined(", ", values))
 
     @property
     def numbered(self) -> Sql:
-        """The query of the stored columns, with the number as ``n``."""
-        return sql(
-            "SELECT {stored}, {order} AS n FROM {source} AS s",
+        """The query of the stored columns, with the number as ``n``, and with groups the row's piece as ``p``."""
+        group = sql(", {group} AS g", group=self.pieces.group) if self.pieces else sql("")
+        rows = sql(
+            "SELECT {stored}, {order} AS n{group} FROM {source} AS s",
             stored=joined(", ", self.stored),
             order=self.order,
+            group=group,
             source=self.source,
         )
+        if self.pieces is None:
+            return rows
+        names = joined(", ", (sql("c{place}", place=place) for place in range(len(self.stored))))
+        return sql(
+            "SELECT {names}, n, {piece} AS p FROM ({rows}) AS r", names=names, piece=self.pieces.piece, rows=rows
+        )
+
+    @property
+    def sorted_by(self) -> Sequence[Sql]:
+        """The columns of ``numbered`` by which rows are sorted."""
+        return [*([sql("p")] if self.pieces else []), sql("n")]
 
 
 @dataclass(frozen=True)

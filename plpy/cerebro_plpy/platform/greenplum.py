@@ -198,15 +198,22 @@ class Greenplum(Platform):
     def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
         """Rows have no order here, so they are sorted even without a seed."""
         # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.
-        nothing = joined(", ", [sql("NULL")] * len(wanted.stored))
+        nothing = [sql("NULL")] * len(wanted.stored) + [sql("NULL::bigint")]
+        nothing += [sql("NULL::integer")] if wanted.pieces else []
         rows = sql(
-            "{numbered} UNION ALL SELECT {nothing}, NULL::bigint ORDER BY n NULLS FIRST",
+            "{numbered} UNION ALL SELECT {nothing} ORDER BY {order}",
             numbered=wanted.numbered,
-            nothing=nothing,
+            nothing=joined(", ", nothing),
+            order=joined(", ", (sql("{name} NULLS FIRST", name=name) for name in wanted.sorted_by)),
         )
         # The order is written twice and sorted once: Greenplum merges what its segments have sorted only if the outer
         # query asks for the order, too.
-        query = sql("{chosen} ({rows}) AS q ORDER BY q.n NULLS FIRST", chosen=wanted.chosen, rows=rows)
+        query = sql(
+            "{chosen} ({rows}) AS q ORDER BY {order}",
+            chosen=wanted.chosen,
+            rows=rows,
+            order=joined(", ", (sql("q.{name} NULLS FIRST", name=name) for name in wanted.sorted_by)),
+        )
         cursor = db.cursor(query, ("bigint",), wanted.seed or 0)
         cursor.wait()
         return cursor

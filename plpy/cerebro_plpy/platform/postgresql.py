@@ -128,13 +128,23 @@ class PostgreSQL(Platform):
         if not wanted.costly or not self._may_use_workers(db):
             # What the table stores is sorted, so that large values stay where they are while rows are sorted.
             return db.cursor(
-                sql("{chosen} ({numbered} ORDER BY n) AS q", chosen=wanted.chosen, numbered=wanted.numbered),
+                sql(
+                    "{chosen} ({numbered} ORDER BY {order}) AS q",
+                    chosen=wanted.chosen,
+                    numbered=wanted.numbered,
+                    order=joined(", ", wanted.sorted_by),
+                ),
                 ("bigint",),
                 seed,
             )
         # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
         copied = Name("pg_temp", f"cerebro_rows_{token()}").sql
-        ordered = sql("{chosen} ({numbered}) AS q ORDER BY q.n", chosen=wanted.chosen, numbered=wanted.numbered)
+        ordered = sql(
+            "{chosen} ({numbered}) AS q ORDER BY {order}",
+            chosen=wanted.chosen,
+            numbered=wanted.numbered,
+            order=joined(", ", (sql("q.{name}", name=name) for name in wanted.sorted_by)),
+        )
         db.execute(
             sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", copied=copied, ordered=ordered),
             ("bigint",),

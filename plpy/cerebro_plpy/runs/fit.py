@@ -25,7 +25,7 @@ from .begin.new_run import put_on_record
 from .drive import rules
 from .drive.execution import cancel_on_record, carry_out, record_cancel
 from .record import state_tables
-from .record.log import RunLog
+from .record.log import OF_ALL_ROWS, RunLog
 from .record.run import Run
 from .request import output
 from .request.request import RunRequest
@@ -175,7 +175,9 @@ def say_end(db: Database, run: Run) -> None:
             "SELECT configuration, COALESCE(validation_loss, training_loss) AS loss,"
             " validation_loss IS NOT NULL AS validated, COALESCE(validation_metric, training_metric) AS metric,"
             " metric_name, objective, objective_value, best_epoch, spread"
-            " FROM cerebro.leaderboard WHERE run = $1 AND owner = current_user ORDER BY rank, configuration LIMIT 1"
+            " FROM cerebro.leaderboard b WHERE run = $1 AND owner = current_user AND {of_all_rows}"
+            " ORDER BY rank, configuration LIMIT 1",
+            of_all_rows=OF_ALL_ROWS,
         ),
         ("bigint",),
         run.id,
@@ -191,7 +193,8 @@ def say_end(db: Database, run: Run) -> None:
         figures = f"{kind} loss {best['loss']:.4f}{metric}"
     if best["spread"] is not None:
         figures += f" (mean over the folds; the deviation of {best['objective']} is {best['spread']:.4f})"
+    of_all_rows = " of those on all rows" if run.groups else ""
     db.notice(
-        f"run {run.id} finished: the best is configuration {best['configuration']} with {figures};"
+        f"run {run.id} finished: the best{of_all_rows} is configuration {best['configuration']} with {figures};"
         f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
     )

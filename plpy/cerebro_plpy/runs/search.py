@@ -82,6 +82,11 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         }
         chosen = objective_of_space(read, known, architectures, chosen, validated)
         cross_validation.require_possible(source, replace(chosen, method=spec))
+        cross_validation.require_no_groups(
+            source,
+            "a search compares models on the same rows",
+            "Train a list of configurations with cerebro.fit(), which gives each group models of its own.",
+        )
         optimised = chosen.optimised(validated)
         frequency = asked.frequency or (1 if validated else asked.epochs)
         require_measured(spec, optimised.dataset, frequency)

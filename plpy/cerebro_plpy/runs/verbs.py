@@ -37,7 +37,7 @@ from . import background, calibrating, search
 from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
-from .record.log import RunLog
+from .record.log import OF_ALL_ROWS, RunLog
 from .request import budgets, configurations, cross_validation, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
@@ -378,7 +378,7 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
         return
     board = db.rows(
         sql("SELECT b.model, b.parent FROM cerebro.leaderboard b WHERE b.run = $1 AND b.owner = current_user"
-            " ORDER BY b.rank, b.model"),
+            " AND {of_all_rows} ORDER BY b.rank, b.model", of_all_rows=OF_ALL_ROWS),
         ("bigint",), run,
     )  # fmt: skip
     parents = {row["model"]: row["parent"] for row in board}

@@ -33,7 +33,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..segment.prediction import SegmentPrediction
-from . import calibrations, judging, streaming, trainers
+from . import by_group, calibrations, judging, streaming, trainers
 from .actual import actual_of
 from .natural import PAIR
 from .remembered import read_model
@@ -63,6 +63,7 @@ def calibrate(
     """What was found: a row for each target and measure."""
     platform.of(db).require_own_session(db)
     model = read_model(db, model_table or "", configuration)
+    by_group.require_whole(model, "cerebro.calibrate", "cerebro.predict() predicts without a calibration.")
     info = _info(db, model)
     chosen = [judging.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
     for variable in chosen:

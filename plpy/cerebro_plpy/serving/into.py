@@ -36,12 +36,13 @@ def predict_into(db: Database, *arguments: Any) -> int:
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
     with execution.place_for(db, source, False, sealed=trained.must_seal(db, given.model_table)) as predict:
-        from . import calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
+        from . import by_group, calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 
         ranks = natural.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, given.model_table or "", given.configuration)
+        by_group.require_whole(model, "cerebro.predict_into", "cerebro.predict() predicts the rows of a query.")
         named, present = f"'{source.text}'", relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, named)
         columns = natural.key_columns(db, given.key, present, model.layout, source, named)

@@ -14,6 +14,8 @@ from .trained import require_trained
 
 CHUNKS = {"start", "payload"}  # columns of the table of weights that are too large for one value
 
+OF_GROUPS = {"group_number", "group_key", "weights"}  # of the table of the models of groups
+
 
 @entry
 def drop_model(db: Database, model_table: str | None) -> None:
@@ -54,6 +56,9 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
         found.append(info)
     if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
         found.append(weights)
+    groups = relations.find(db, table.name.suffixed("_groups"))
+    if groups is not None and set(relations.columns(db, groups)) >= OF_GROUPS:
+        found.append(groups)
     return found
 
 

@@ -13,7 +13,7 @@ from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
 from ..registry import references
-from . import calibrations
+from . import by_group, calibrations
 from .remembered import read_model
 from .trained import TrainedModel
 
@@ -40,6 +40,7 @@ def create_predictor(
             f"'{model_table.strip()}' names one model, so there is no configuration to choose.", hint="Leave it out."
         )
     model = read_model(db, model_table, configuration)
+    by_group.require_whole(model, "a predictor", "cerebro.predict() predicts the rows of a query.")
     calibrations.applied(db, model, calibrations.Wanted.of(None, False, thresholds))  # an error if none are kept
     if len(model.layout.outputs) != 1:
         raise Unsupported(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from cerebro_db.core.errors import BadData
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql
 
+from ..data import surprises
 from ..data.preparation import SourceVariable
 from ..database.relations import Relation
 
@@ -30,3 +32,13 @@ class Reading:
     filled: list[str]  # what must not be NULL, in the words of an error
     news: list[Surprise]  # what is looked for in the rows
     order: PredictionOrder | None = None
+
+    def require_sound(self, chunk: dict[str, Any], ids: list[str | None], source: str) -> None:
+        """An error if a row of a chunk cannot be predicted."""
+        nulls = {name: chunk[f"n{place}"] for place, name in enumerate(self.filled)}
+        for name, rows in {"the key": ids.count(None), **nulls}.items():
+            if rows:
+                raise BadData(
+                    f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
+                )
+        surprises.require_none(self.news, chunk, source)

@@ -91,7 +91,11 @@ def _read(db: Database, text: str, key: int | None) -> TrainedModel:
 
 
 def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]) -> bool:
-    if any(table.kind != "r" for table in tables) or (model.chunked is not None and not model.is_registered):
+    if (
+        model.grouped is not None
+        or any(table.kind != "r" for table in tables)
+        or (model.chunked is not None and not model.is_registered)
+    ):
         return False
     may = sql("SELECT bool_and(pg_catalog.has_table_privilege(one, 'SELECT')) FROM unnest($1::oid[]) AS one")
     whole = db.value(may, ("bigint[]",), [table.oid for table in tables])

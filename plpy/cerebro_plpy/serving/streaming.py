@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
-from cerebro_db.core.errors import BadData, InvalidArgument, SerializationFailure
+from cerebro_db.core.errors import InvalidArgument, SerializationFailure, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -74,6 +74,18 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
             f"the model in '{given.model_table}' was changed while the rows were read.", hint="Try again."
         )
     source, present = relations.of_query(db, query)
+    if model.grouped is not None:
+        from . import by_group  # only now: other models need nothing of it
+
+        if wanted != calibrations.Wanted(None, False, False):
+            raise Unsupported(
+                f"coverage, calibrated and thresholds cannot be used: '{given.model_table}' has models of groups, which"
+                " are not calibrated.",
+                hint="Leave them out.",
+            )
+        best = natural.best_classes(model.layout.outputs, ranks)
+        yield from by_group.predicted(db, model, (source, present), key, given.configuration, best)
+        return
     asked = (tuple(present.items()), key, ranks, wanted)
     reading = model.remembered.get(asked)
     if reading is None:
@@ -200,13 +212,7 @@ def chunks(
         if mine < 0:
             mine = _decided(db, chunk, reading.keys)
         chosen = chunk[f"ids{mine}"]
-        nulls = {name: chunk[f"n{place}"] for place, name in enumerate(reading.filled)}
-        for name, rows in {"the key": chosen.count(None), **nulls}.items():
-            if rows:
-                raise BadData(
-                    f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
-                )
-        surprises.require_none(reading.news, chunk, source.text)
+        reading.require_sound(chunk, chosen, source.text)
         yield chunk["rows"], chosen, chunk["variables"]
     cursor.close()
     surprises.tell(db, source.text, reading.news, found)

@@ -8,27 +8,38 @@ from typing import Any
 
 from cerebro_db.core import documents, model_columns
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedColumn, UndefinedObject, WrongState
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.layout import GroupColumn, Layout, Variable
 from cerebro_db.core.metrics import MAX
-from cerebro_db.core.model_columns import MADLIB, PLAIN, ModelColumns
-from cerebro_db.core.names import Name
+from cerebro_db.core.model_columns import COMPANIONS, GROUP_COLUMNS, MADLIB, OF_GROUPS, PLAIN, ModelColumns
+from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import SqlType
 
 from .. import platform
 from ..data import document_columns, weights
 from ..data.summary import parsed, with_labels
-from ..database import relations
+from ..database import relations, types
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions import custom_functions
 from ..registry import references, stored
 
-COMPANIONS = ("_info", "_summary", "_weights")
 LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The models of groups beside a model of all rows."""
+
+    table: Relation  # the table ``_groups``
+    columns: tuple[GroupColumn, ...]  # that tell the groups apart
+    new_groups: str
 
 
 @dataclass
@@ -45,6 +56,7 @@ class TrainedModel:
     metric_names: list[str] | None = None
     known_version: str | None = None  # of the weights, as they are for sure (remembered.py)
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
+    grouped: Grouped | None = None
 
     @property
     def is_registered(self) -> bool:
@@ -159,7 +171,40 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
     chunked = _chunks(db, table, named) if row["large"] else None
     if row["large"] and not (references.is_registered(table) or _has_chunks(db, chunked, number, key)):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    return _model(db, table, summary, named, key, row, chunked=chunked), [info, summary]
+    model = _model(db, table, summary, named, key, row, chunked=chunked)
+    model.grouped = _grouped(db, table, summary, described)
+    return model, [info, summary]
+
+
+def _grouped(db: Database, table: Relation, summary: Relation, described: dict[str, Column]) -> Grouped | None:
+    """The models of groups, if the summary says that there are some."""
+    if not OF_GROUPS.keys() <= described.keys():
+        return None
+    document_columns.require(described, f"{table.text}_summary", OF_GROUPS)
+    relations.require_readable(db, summary, [described[name] for name in OF_GROUPS])
+    row = db.one(
+        sql("SELECT group_by, group_types::text[] AS types, new_groups FROM {summary}", summary=summary.sql)
+    ) or {}  # fmt: skip
+    if row.get("group_by") is None:
+        return None
+    where = f"{table.text}_summary"
+    fields = Fields({"group_types": row["types"], "new_groups": row["new_groups"]}, where)
+    names = split_list(row["group_by"], "group_by")
+    kinds = [types.settled(db, SqlType(one)) for one in fields.texts("group_types", different=False)]
+    if len(kinds) != len(names):
+        raise fields.wrong(f"must have {len(names)} types", "group_types")
+    groups = relations.find(db, table.name.suffixed("_groups"))
+    present = relations.columns(db, groups) if groups is not None else {}
+    if groups is None or not set(GROUP_COLUMNS) <= set(present):
+        raise UndefinedObject(
+            f"model_table: '{table.text}' does not have its table {table.name.suffixed('_groups')}, which has the"
+            " models of the groups, or that table lacks columns.",
+            hint="cerebro.materialize() makes the tables anew; keep them together.",
+        )
+    document_columns.require(present, groups.text, GROUP_COLUMNS)
+    relations.require_readable(db, groups, [present[name] for name in GROUP_COLUMNS])
+    columns = tuple(GroupColumn(name, kind) for name, kind in zip(names, kinds))
+    return Grouped(groups, columns, fields.choice("new_groups", NEW_GROUPS))
 
 
 def _table(db: Database, text: str | None) -> Relation:

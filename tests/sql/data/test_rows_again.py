@@ -41,7 +41,7 @@ def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
     """The name of the packed table that the verbs use for these arguments of cerebro.pack."""
     names = (
         "inputs", "prepare", "validation", "validation_table", "split_by", "split_at", "stratify", "buffer_size",
-        "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds",
+        "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds", "group_by",
     )  # fmt: skip
     given = {"target": "class", **dict.fromkeys(names), **more}
     named = ", ".join(f"{name} => %s" for name in given)
@@ -164,8 +164,8 @@ ARGUMENTS: list[dict[str, Any]] = [
     {"validation": 0.3}, {"validation": 0.0}, {"split_by": "person"}, {"split_at": "sold"}, {"stratify": True},
     {"buffer_size": 7}, {"segments": 1}, {"segments": 2}, {"segments": 3}, {"seed": 3},
     {"weights": "cost"}, {"class_weight": "balanced"},
-    {"folds": 3, "validation": None}, {"sequence": {"by": "person", "order": "sold", "length": 3}},
-    {"validation_table": "others", "validation": None},
+    {"folds": 3, "validation": None}, {"group_by": "city"},
+    {"sequence": {"by": "person", "order": "sold", "length": 3}}, {"validation_table": "others", "validation": None},
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ AFTER = (
     "predict",
     "judge",
     "forecast",
+    "groups",
     "registry",
     "export",
     "retrain",
@@ -93,7 +94,7 @@ def test_runs_finish(lab: Lab, shown: dict[str, list[tuple[Any, ...]]], runs: di
     statuses = dict(lab("SELECT run, status FROM runs WHERE model_table LIKE %s", f"{lab.schema}.%"))
     started = [rows[0][0] for part in ("cerebro.train(", "cerebro.fit(") for rows in of(shown, part)]
     started.remove(runs["resume"])  # which the page forgets at its end
-    assert len(started) == 12 and {statuses[run] for run in started} == {"finished"}
+    assert len(started) == 13 and {statuses[run] for run in started} == {"finished"}
 
 
 def test_a_run_is_followed(shown: dict[str, list[tuple[Any, ...]]], server: str, runs: dict[str, int]) -> None:
@@ -178,6 +179,13 @@ def test_a_rare_class_is_decided_for(shown: dict[str, list[tuple[Any, ...]]]) ->
     assert [row[0] for row in found] == ["No", "Yes"] and sum(row[4] for row in found) == 200
     (compared,) = of(shown, "AS plain, calibrated.value")
     assert {"log_loss", "ece", "rows"} <= {row[0] for row in compared}
+
+
+def test_groups(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    (best,) = of(shown, "rank = 1 AND group_number IS NOT NULL")
+    assert [row[0] for row in best] == [f"shop {number}" for number in range(5)]
+    (listed,) = of(shown, "FROM orders_models_groups")
+    assert len(listed) == 10 and all(row[4] is None for row in listed)
 
 
 def test_forecasts(shown: dict[str, list[tuple[Any, ...]]]) -> None:

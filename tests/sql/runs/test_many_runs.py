@@ -33,6 +33,7 @@ VIEWS = (
     "learning_curve",
     "leaderboard",
     "cross_validation",
+    "groups",
     "metrics",
     "run_progress",
     "hop_timeline",

@@ -19,8 +19,9 @@ from ...database import listening
 from ...database.access import Database
 from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
+from ..record.groups import group_on_record
 from ..record.log import RunLog
-from ..record.run import averaging_visits
+from ..record.run import averaging_visits, groups_with_models
 from ..request.request import RunRequest
 from . import initial_states
 
@@ -37,9 +38,15 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     layout, seed = request.asked.source.layout, request.options.seed
     segments = len(layout["partitions"])
     rows = request.asked.source.dataset
+    visits = list(averaging_visits(segments)) if request.options.averaging else None
     # The first model of a configuration trains on all rows.
-    folds: list[dict[str, Any]] = [{}]
-    folds += [{"fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)]
+    variants: list[dict[str, Any]] = [{"visits": visits}]
+    variants += [
+        {"visits": visits, "fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)
+    ]
+    validation = request.asked.validation.dataset if request.asked.validation is not None else None
+    least = request.options.least_group_rows
+    variants += [group_on_record(rows, validation, number) for number in groups_with_models(rows, least)]
     storage = f"run_{token()}"
     recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed
     log = RunLog.create(
@@ -88,16 +95,15 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         ],
         [
             {
-                "model": place * len(folds) + number + 1,
+                "model": place * len(variants) + number + 1,
                 "configuration": row["key"],
-                "visits": list(averaging_visits(segments)) if request.options.averaging else None,
                 "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
                 "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
                 "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
-                **fold,
+                **variant,
             }
             for place, row in enumerate(request.configurations.rows)
-            for number, fold in enumerate(folds)
+            for number, variant in enumerate(variants)
         ],
     )
     here = platform.of(db)
@@ -133,6 +139,9 @@ def size(request: RunRequest) -> str:
     epochs = counted(request.asked.epochs, "epoch")
     folds = request.asked.source.dataset.folds
     folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
+    if request.asked.source.dataset.has_groups:
+        groups = len(groups_with_models(request.asked.source.dataset, request.options.least_group_rows))
+        folded = f" x {groups + 1} models ({counted(groups, 'group')} and all rows)"
     space = request.options.space
     if space is None:
         return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"

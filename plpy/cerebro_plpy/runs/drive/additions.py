@@ -25,6 +25,7 @@ from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
+from ..record.groups import group_on_record
 from ..record.log import RunLog
 from ..record.run import AskedModel, Model, ModelBuild, Run, averaging_visits
 
@@ -205,7 +206,7 @@ def _start(run: Run, log: RunLog, new: NewModel, asked: AskedModel) -> Model:
         visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
     parent = run.models[new.parent] if new.parent is not None else None
     seed, initial, sha256 = derived_seed(run.seed, "model", asked.number), Initial.RANDOM, None
-    if new.fold is not None:  # all models of a configuration begin with the same weights
+    if new.variant is not None:  # all models of a configuration begin with the same weights
         of_key = [one.asked for one in run.models.values() if one.key == asked.key]
         seed = next(one.seed for one in of_key if one.parent is None)
     if parent is not None and new.parent_hop is not None and asked.refused is None:
@@ -216,7 +217,12 @@ def _start(run: Run, log: RunLog, new: NewModel, asked: AskedModel) -> Model:
             seed, initial = parent.asked.seed, parent.asked.initial
     # A state goes on with the rows that it was trained on.
     fold = new.fold if parent is None else parent.asked.fold
-    asked = replace(asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=fold)
+    group_number = new.group_number if parent is None else parent.asked.group_number
+    if group_number is not None:
+        visits = tuple(sorted(run.source.pieces[group_number]))
+    asked = replace(
+        asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=fold, group_number=group_number
+    )
     return Model(asked, sha256, run.dist_keys[0])
 
 
@@ -235,8 +241,12 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
             build.engine = alike[0].build.engine if alike else engine_choice.of_added(run, model)
         model.state_bytes = max((one.state_bytes for one in alike or run.models.values()), default=0)
         build.parameters = alike[0].build.parameters if alike else None
-        equal = (one for one in alike if one.asked.fold == model.asked.fold and _same_step(one, model))
+        equal = (one for one in alike if _same_rows(one.asked, model.asked) and _same_step(one, model))
         build.group = next((one.build.group for one in equal), None)
+
+
+def _same_rows(one: AskedModel, other: AskedModel) -> bool:
+    return (one.fold, one.group_number) == (other.fold, other.group_number)
 
 
 def _same_step(one: Model, other: Model) -> bool:
@@ -259,10 +269,14 @@ def _same_step(one: Model, other: Model) -> bool:
 
 def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
     model, made = one.model, []
-    fold_rows = None if model.asked.fold is None else run.source.rows_of_fold(model.asked.fold)
+    rows: dict[str, Any] = {}
+    if model.asked.fold is not None:
+        rows = {"fold": model.asked.fold, "fold_rows": run.source.rows_of_fold(model.asked.fold)}
+    elif model.asked.group_number is not None:
+        rows = group_on_record(run.source, run.validation, model.asked.group_number)
     if one.new.configuration is not None:
         made += log.events.add_configuration(model, one.given, one.new.configuration.name)
-    made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, fold_rows))
+    made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, rows))
     if model.asked.refused is not None:
         made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.asked.refused, refused=True))
     elif built:

@@ -379,7 +379,8 @@ class Driver:
         progress = worker.session.progress
         if worker.tasks.computing is not task or progress is None or not isinstance(task.units[0], Train):
             return 0.0
-        rows = sum(self.run.rows_of(self.run.models[unit.model]) for unit in task.units) / self.run.segments
+        models = [self.run.models[unit.model] for unit in task.units]
+        rows = sum(self.run.rows_of(model) / self.run.hops_per_epoch(model) for model in models)
         return min(1.0, max(0, progress.rows) / rows) if rows else 0.0
 
     def _tell(self, done: int, total: int, now: float) -> None:
@@ -391,7 +392,7 @@ class Driver:
         left = self.seconds_left(now)
         self.db.notice(
             f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
-            f" {'models' if self.run.folds else 'configurations'} finished"
+            f" {'models' if self.run.folds or self.run.groups else 'configurations'} finished"
             f"{f' ({stopped} stopped early)' if stopped else ''}{f', {failed} failed' if failed else ''},"
             f" {speed:,.0f} rows/s,"
             f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"

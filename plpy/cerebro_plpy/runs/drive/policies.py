@@ -10,11 +10,11 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.run_options import RecordedSpace
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
-from cerebro_db.core.search.folds import CrossValidated
 from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Policy
 from cerebro_db.core.search.tpe import Suggest
+from cerebro_db.core.search.variants import Variant, Varied, of_folds, of_groups
 
 from ..record.log import RunLog
 from ..record.run import Run
@@ -26,7 +26,13 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if run.options.replay is not None:
         return NeverStop()
     policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()
-    return CrossValidated(policy, run.folds) if run.folds else policy
+    variants = _variants(run)
+    return Varied(policy, variants) if variants else policy
+
+
+def _variants(run: Run) -> tuple[Variant, ...]:
+    """The folds or groups that each configuration has models of, beside that on all rows."""
+    return of_folds(run.folds) if run.folds else of_groups(run.groups)
 
 
 def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
@@ -42,7 +48,9 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
     proposals = Proposals(
         space=read_space.read(search.space, known),
         seed=run.seed,
-        at_once=-(-search.at_once // (run.folds + 1)),  # configurations, each of which has a model for each fold
+        at_once=-(
+            -search.at_once // (len(_variants(run)) + 1)
+        ),  # configurations, each of which has a model for each fold
         suggest=suggest,
         past=search.past,
     )

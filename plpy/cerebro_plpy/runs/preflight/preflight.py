@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
@@ -12,7 +12,7 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.engines import AUTO
-from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed
+from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, Unsupported
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
@@ -21,6 +21,7 @@ from cerebro_db.core.scheduling.ring import ring_positions
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
+from ...data.weights import LARGEST_VALUE
 from ...database.access import Database
 from ...platform.machine import megabytes, memory_available, memory_of_trainers, room
 from ...sessions import limits
@@ -68,17 +69,21 @@ def build_models(
     if fresh:
         failed: dict[int, CerebroError] = {}
         built: dict[int, Built] = {}
-        for number, found in described_for_sure(team, run, fresh).items():
+        for number, found in _of_each(run, fresh, described_for_sure(team, run, _representatives(fresh))).items():
             model = run.models[number]
+            if run.source.has_groups and isinstance(found, Built) and found.described.state_bytes > LARGEST_VALUE:
+                found = Unsupported(
+                    f"its state has {megabytes(found.described.state_bytes)}; in a run with groups, the limit is"
+                    f" {megabytes(LARGEST_VALUE)}",
+                    hint="Choose a smaller architecture, or pack the rows without group_by.",
+                )
             if isinstance(found, CerebroError):
                 failed[number] = found
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
                 model.build.parameters = found.described.parameters
-                # fusion.settle decides whether the models of a group are fused.  Those of other folds have other rows.
-                key = found.fusion_key
-                model.build.group = key if key is None or model.asked.fold is None else f"{key}/{model.asked.fold}"
+                model.build.group = _fusion_group(model, found.fusion_key)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:
             settle_positions(run, log, built)
@@ -97,7 +102,7 @@ def build_models(
             number, error = next(iter(failed.items()))
             error.message = f"configuration {run.models[number].key}: {error.message}"
             raise error
-        # The models of a configuration with folds fail alike.
+        # The models of a configuration with folds or groups fail alike.
         told = {(run.models[number].key, error.message): error.hint for number, error in failed.items()}
         for (configuration, message), hint in told.items():
             db.warning(f"configuration {configuration} failed: {message}", hint=hint)
@@ -105,6 +110,37 @@ def build_models(
             engine_trials.tell(db, run, team)
     require_room(recorder, run)
     say_needs(db, run)
+
+
+def _fusion_group(model: Model, key: str | None) -> str | None:
+    """Models of other folds have other rows.  Those of groups train alone: each group would need a rehearsal."""
+    if key is None or model.asked.group_number is not None:
+        return None
+    return key if model.asked.fold is None else f"{key}/{model.asked.fold}"
+
+
+def _representatives(models: Sequence[Model]) -> list[Model]:
+    """Of the models of groups, one for each configuration: the others are built alike."""
+    known: set[int] = set()
+    found = []
+    for model in sorted(models, key=lambda model: model.asked.group_number or 0):
+        if model.asked.group_number is None or model.key not in known:
+            found.append(model)
+            known.add(model.key)
+    return found
+
+
+def _of_each(
+    run: Run, models: Sequence[Model], found: Mapping[int, Built | CerebroError]
+) -> dict[int, Built | CerebroError]:
+    """What is known of each model, from what its representative was found to be."""
+    of_key = {run.models[number].key: number for number in found}
+    known: dict[int, Built | CerebroError] = {}
+    for model in models:
+        number = model.number if model.number in found else of_key[model.key]
+        known[model.number] = found[number]
+        model.build.trial = run.models[number].build.trial
+    return known
 
 
 def settle_positions(run: Run, log: RunLog, built: dict[int, Built]) -> None:

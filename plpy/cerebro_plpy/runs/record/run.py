@@ -7,7 +7,7 @@ from typing import Any
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.protocol import MetricStates
+from cerebro_db.core.protocol import MetricStates, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
@@ -73,6 +73,7 @@ class AskedModel:
     chosen: dict[str, Any] | None = None  # of a configuration that was added: the point of the search space
     refused: str | None = None  # why its configuration cannot be trained at all
     fold: int | None = None  # it trains on the rows of all other folds, and is evaluated on those of this one
+    group_number: int | None = None  # it trains, and is evaluated, on the rows of this group
 
     @property
     def batch_size(self) -> int:
@@ -158,6 +159,11 @@ class Run:
         """The number of folds of the rows; 0: they have none."""
         return self.source.folds
 
+    @property
+    def groups(self) -> list[int]:
+        """The numbers of the groups that have models of their own; none: rows have no groups."""
+        return groups_with_models(self.source, self.options.least_group_rows)
+
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
             return self.source
@@ -167,6 +173,18 @@ class Run:
     def parts(self, dataset: str) -> list[int]:
         """The parts of a data set that have rows."""
         return [number for number, part in enumerate(self.data(dataset).partitions) if part["rows"] > 0]
+
+    def parts_of(self, model: Model, dataset: str) -> list[int]:
+        """The parts of a data set that a model is evaluated on."""
+        if model.asked.group_number is None:
+            return self.parts(dataset)
+        return list(self.data(dataset).pieces.get(model.asked.group_number, ()))
+
+    def span_of(self, model: Model, dataset: str, part: int) -> Span | None:
+        """The rows of a part that a model trains on, or is evaluated on; None: all."""
+        if model.asked.group_number is None:
+            return None
+        return Span(*self.data(dataset).spans[part, model.asked.group_number])
 
     def plan(self) -> Plan:
         evaluations = {}
@@ -206,12 +224,19 @@ class Run:
             model.asked.fold,
             # The rows for validation of a model on all rows would be rows that it was trained on.
             not self.folds or model.asked.fold is not None,
+            model.asked.group_number,
+            None if model.asked.group_number is None else self._parts(model),
         )
+
+    def _parts(self, model: Model) -> dict[str, list[int]]:
+        there = (DataSetName.TRAINING, *([DataSetName.VALIDATION] if self.validation is not None else []))
+        return {dataset.value: self.parts_of(model, dataset) for dataset in there}
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        fold = {"fold": model.asked.fold} if self.folds else {}
-        return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **fold}
+        variant = {"fold": model.asked.fold} if self.folds else {}
+        variant = {"group_number": model.asked.group_number} if self.source.has_groups else variant
+        return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **variant}
 
     def hops_of(self, model: Model) -> int:
         return self.epochs * self.hops_per_epoch(model)
@@ -241,6 +266,8 @@ class Run:
         for segment in self.segments_of(model):
             partition = self.source.partitions[segment]
             once = partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold is not None else 0)
+            if model.asked.group_number is not None:
+                once = self.source.pieces[model.asked.group_number][segment]
             if fit.get("steps_per_epoch"):
                 once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
             rows += once * fit.get("epochs", 1)
@@ -248,6 +275,11 @@ class Run:
 
     def shuffle_seed(self, model: Model, hop: int) -> int:
         return derived_seed(self.seed, "rows", model.number - 1, hop)
+
+
+def groups_with_models(source: DataSet, least_rows: int) -> list[int]:
+    """The numbers of the groups that have so many rows for training."""
+    return sorted(number for number, pieces in source.pieces.items() if sum(pieces.values()) >= least_rows)
 
 
 def averaging_visits(segments: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a run needs in order to train on rows with folds, and what it cannot do with them.
+"""What a run needs in order to train on rows with folds or groups, and what it cannot do with them.
 
 Each configuration has a model on all rows, which the model tables get, and one for each fold.  Those say how good the
 configuration is: a model of a fold is evaluated on the rows of its fold, and trained on all others.
@@ -9,19 +9,78 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.options import BEST
+from cerebro_db.core.errors import InvalidArgument, LimitExceeded, Unsupported
+from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
 
 from ...data.packed import Packed
+from ..record.run import groups_with_models
+
+ERROR = NEW_GROUPS[0]
 
 
-def require_no_folds(source: Packed) -> None:
+# Why a function refuses rows with groups, and what to do.
+ONLY_FIT = ("this function does not train one model for each group", "cerebro.fit() does.")
+MOST_MODELS = 10_000  # of a run with groups: its driver keeps all of them in memory
+
+
+def require_whole(source: Packed) -> None:
+    """Refuse rows that are packed with folds or groups."""
+    require_no_groups(source, *ONLY_FIT)
     if source.dataset.folds:
         raise InvalidArgument(
             f"'{source.relation.text}' is packed with folds, which this function does not know.",
             hint="cerebro.fit() and cerebro.search() train on it.",
+        )
+
+
+def require_no_groups(source: Packed, why: str, hint: str) -> None:
+    if source.dataset.has_groups:
+        raise InvalidArgument(f"'{source.relation.text}' is packed with group_by, and {why}.", hint=hint)
+
+
+def require_same_groups(source: Packed, validation: Packed) -> None:
+    if source.dataset.has_groups and validation.layout.get("groups") != source.layout["groups"]:
+        raise InvalidArgument(
+            f"validation_table: '{validation.relation.text}' is not packed with the groups of"
+            f" '{source.relation.text}'.",
+            hint="cerebro.pack() packs both in one call: group_by with validation or validation_table.",
+        )
+
+
+def require_possible_groups(source: Packed, chosen: RunOptions, configurations: int, *, warm_start: bool) -> None:
+    """Refuse what has no meaning for one model for each group, or is not possible yet."""
+    if not source.dataset.has_groups:
+        for name, value in (
+            ("least_group_rows", chosen.least_group_rows > 1),
+            ("new_groups", chosen.new_groups != ERROR),
+        ):
+            if value:
+                raise InvalidArgument(
+                    f"option '{name}' needs groups, and '{source.relation.text}' has none.",
+                    hint="Pack the rows with group_by, or leave the option out.",
+                )
+        return
+    if warm_start:
+        raise Unsupported(
+            f"warm_start cannot be used: '{source.relation.text}' is packed with group_by, and models of groups always"
+            " begin with random weights.",
+            hint="Leave warm_start out and choose a new model_table.",
+        )
+    method = chosen.method["name"] if chosen.method is not None else None
+    if method is not None and method not in methods.INDEPENDENT:
+        raise InvalidArgument(
+            f"the method '{method}' cannot be used with groups: it would compare models of different groups.",
+            hint=f"Methods that can be used: {', '.join(methods.INDEPENDENT)}.",
+        )
+    groups = len(groups_with_models(source.dataset, chosen.least_group_rows))
+    models = configurations * (groups + 1)
+    if models > MOST_MODELS:
+        raise LimitExceeded(
+            f"{configurations} configurations for {groups:,} groups and all rows are {models:,} models; a run can have"
+            f" {MOST_MODELS:,}.",
+            hint="Give fewer configurations, raise the option least_group_rows, or group by columns with fewer values.",
         )
 
 

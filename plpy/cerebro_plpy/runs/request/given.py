@@ -10,15 +10,16 @@ from cerebro_db.core.records import dataclass
 TRAIN, SEARCH, FIT = "cerebro.train", "cerebro.search", "cerebro.fit"
 # What each verb has of its own before the target.
 FIRST = {TRAIN: (), SEARCH: ("space",), FIT: ("configurations",)}
-# The arguments after the target, in their order, with the verbs that have them.
+# The arguments after the target, in their order, with the verbs that have them.  New ones come last: until the
+# extension is updated, functions of an earlier version call this code.
 SHARED = (
     ("inputs", "TSF"), ("prepare", "TSF"), ("weights", "TSF"), ("class_weight", "TSF"), ("sequence", "TSF"),
     ("validation", "TSF"), ("validation_table", "TSF"), ("split_by", "TSF"), ("split_at", "TSF"), ("stratify", "TSF"),
-    ("folds", "TSF"), ("segments", "TSF"), ("packed_table", "TSF"), ("architectures", "TS"), ("space", "T"),
-    ("method", "TS"), ("epochs", "TSF"), ("max_configurations", "TS"), ("at_once", "TS"), ("start_from", "TS"),
-    ("objective", "TSF"), ("direction", "TSF"), ("stop_when", "TSF"), ("budget", "TSF"), ("evaluate_every", "TSF"),
-    ("use_gpus", "TSF"), ("warm_start", "F"), ("run_name", "TSF"), ("description", "TSF"), ("options", "TSF"),
-    ("wait", "TSF"), ("dry_run", "TSF"),
+    ("folds", "TSF"), ("segments", "TSF"), ("packed_table", "TSF"), ("architectures", "TS"),
+    ("space", "T"), ("method", "TS"), ("epochs", "TSF"), ("max_configurations", "TS"), ("at_once", "TS"),
+    ("start_from", "TS"), ("objective", "TSF"), ("direction", "TSF"), ("stop_when", "TSF"), ("budget", "TSF"),
+    ("evaluate_every", "TSF"), ("use_gpus", "TSF"), ("warm_start", "F"), ("run_name", "TSF"), ("description", "TSF"),
+    ("options", "TSF"), ("wait", "TSF"), ("dry_run", "TSF"), ("group_by", "F"),
 )  # fmt: skip
 
 
@@ -43,6 +44,7 @@ class Given:
     split_at: str | None = None
     stratify: bool | None = None
     folds: int | None = None
+    group_by: str | None = None
     segments: int | None = None
     packed_table: str | None = None
     architectures: str | None = None

@@ -66,6 +66,8 @@ def choose_options(
         "direction",
         "keep",
         "replay",
+        "least_group_rows",
+        "new_groups",
     )
     return RunOptions(
         engine=engine,

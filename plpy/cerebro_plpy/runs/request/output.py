@@ -13,7 +13,7 @@ from ...database import relations
 from ...database.access import Database
 from ..record.run import Run
 
-ENDINGS = ("", "_info", "_summary", "_weights")
+ENDINGS = ("", *model_columns.COMPANIONS)
 
 
 def require_place(db: Database, run: Run) -> None:

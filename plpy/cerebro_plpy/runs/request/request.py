@@ -9,6 +9,7 @@ from typing import Any, Callable
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
@@ -121,6 +122,7 @@ def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) ->
     epochs, frequency = given.num_iterations, given.metrics_compute_frequency
     require_epochs(epochs, frequency)
     source, validation = read_rows(db, given.source_table, given.validation_table, epochs, folds=not madlib)
+    cross_validation.require_no_groups(source, *cross_validation.ONLY_FIT)
     selection = selection_of(db, given.model_selection_table)
     asked = AskedRun(
         source=source,
@@ -153,7 +155,7 @@ def selection_of(db: Database, selection_table: str) -> Relation:
 def model_table(db: Database, text: str | None, warm_start: bool | None, argument: str) -> Name:
     """The name of the table that the models go into."""
     if not warm_start:
-        return relations.new(db, text, ("_info", "_summary", "_weights"), argument=argument)
+        return relations.new(db, text, COMPANIONS, argument=argument)
     relations.existing(db, text, "A warm start goes on from it.", argument=argument)
     name = relations.qualified(db, Name.parse(text))
     output.require_replaceable(db, name, several=True)
@@ -178,6 +180,7 @@ def of_configurations(
         rows, architectures = found.rows, found.architectures
         chosen = objective_of(chosen, rows, architectures, validation is not None)
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
+        cross_validation.require_possible_groups(source, chosen, len(rows), warm_start=bool(warm_start))
         if chosen.replay is not None:
             require_same_work(db, chosen.replay, source, rows, architectures)
         most = chosen.budget.configurations if chosen.budget is not None else None
@@ -249,7 +252,7 @@ def read_rows(
     source = packed.read(db, source_table, argument="source_table")
     require_countable(epochs, len(source.layout["partitions"]))
     if not folds:
-        cross_validation.require_no_folds(source)
+        cross_validation.require_whole(source)
     if source.dataset.folds:
         cross_validation.require_no_validation(source.relation.text, validation_table)
         return source, source
@@ -257,6 +260,7 @@ def read_rows(
         return source, None
     validation = packed.read(db, validation_table, argument="validation_table")
     packed.require_same_shapes(source.layout, source.relation.text, validation)
+    cross_validation.require_same_groups(source, validation)
     return source, validation
 
 

@@ -100,7 +100,7 @@ def is_packed(db: Database, source: Relation) -> bool:
 
 
 def packed_already(db: Database, source: Relation, given: Given) -> Rows:
-    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds",
+    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds", "group_by",
                  "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
         if getattr(given, name) is not None:
             raise InvalidArgument(
@@ -121,6 +121,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
         read_layout(db, validation.quoted)
     db.notice(
         f"'{source.text}' is packed already"
+        + (f", with {counted(len(layout.groups.labels), 'group')}" if layout.groups is not None else "")
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
     )
     others = given.validation_table
@@ -177,6 +178,7 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
         weights=given.weights,
         class_weight=given.class_weight,
         folds=given.folds,
+        group_by=given.group_by,
     )
 
 

@@ -14,13 +14,11 @@ from cerebro_db.core import documents, run_options
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
-from cerebro_db.core.layout import Layout
-from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS
+from cerebro_db.core.model_columns import COMPANIONS, INFO_COLUMNS, LATER_COLUMNS
 from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packed_summary import ENDINGS, PLAIN, PackedSummary
 from cerebro_db.core.parameters import custom, writing
-from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
@@ -33,24 +31,10 @@ from ...database.entry import entry
 from ..record import state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
-from . import faces
+from . import faces, group_tables
+from .made import MadeTables, Values
 
 MOST_NAMED = 10  # configurations in a message
-Values = tuple[str, str, Any]  # name, type and value of a column
-
-
-@dataclass(frozen=True)
-class MadeTables:
-    """The tables that were made, and of what."""
-
-    name: Name
-    run: dict[str, Any]  # the row of cerebro.run_plan, with its status, start and end, and its options as they are read
-    layout: Layout
-    summary: PackedSummary  # of the packed table
-    states: list[StateOnRecord]
-    which: str
-    fold: int | None
-    replace: bool  # tables that the run had made before are gone
 
 
 @entry(called="cerebro.materialize")
@@ -60,7 +44,7 @@ def materialize_run(db: Database, run_id: int, model_table: str, which: str | No
             f"which is '{which}'; it must be '{BEST}' or '{LAST}'.",
             hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
         )
-    name = relations.new(db, model_table, ("_info", "_summary", "_weights"), argument="model_table")
+    name = relations.new(db, model_table, COMPANIONS, argument="model_table")
     log = RunLog.of_caller(db, run_id)
     if log.drivers.status() is RunStatus.RUNNING:
         raise InUse(
@@ -120,7 +104,7 @@ def materialize(
             " the table has the last state, which need not be the best"
         )
     if replace:
-        for ending in ("", "_weights", "_info", "_summary"):  # whoever reads them locks the first one first
+        for ending in ("", "_weights", "_groups", "_info", "_summary"):  # whoever reads them locks the first one first
             old = relations.find(db, name.suffixed(ending))
             if old is not None:
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
@@ -132,6 +116,8 @@ def materialize(
         _make_models(db, made)
         _make_info(db, made)
         _make_summary(db, made)
+        if layout.groups is not None:
+            group_tables.make(db, made)
         dress = faces.dress_of(run["options"])
         if dress is not None:
             dress(db, made)
@@ -270,6 +256,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
     """One row; the labels have the type that their column has."""
     run, summary = made.run, made.summary
     optimised = run["options"].optimised(run["validation_table"] is not None)
+    of_groups = [] if made.layout.groups is None else group_tables.of_summary(made.layout.groups, run["options"])
     create_row(
         db,
         made.name.suffixed("_summary"),
@@ -294,7 +281,8 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             ("ended_at", "timestamptz", run["ended_at"]),
             ("cerebro_version", "text", run["cerebro_version"]),
             *labels(made, PLAIN.labels),
-            ("layout", "jsonb", run["layout"]),
+            ("layout", "jsonb", json.dumps(made.layout.without_groups.to_json()) if of_groups else run["layout"]),
+            *of_groups,
         ],
     )
 

@@ -43,7 +43,13 @@ async def _evaluated(
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
         models = [
-            ModelState(model.asked.definition, state, state_bytes=model.state_bytes, fold=model.asked.fold)
+            ModelState(
+                model.asked.definition,
+                state,
+                state_bytes=model.state_bytes,
+                fold=model.asked.fold,
+                span=units.run.span_of(model, todo[0].dataset, todo[0].part),
+            )
             for (model, _), state in zip(wanted, refs)
         ]
         return protocol.Evaluate(handle, models, engine=wanted[0][0].build.engine)
@@ -106,7 +112,7 @@ async def metrics_of_all(
     """
     model, parts = units.model(unit), units.evaluated.setdefault((unit.model, unit.epoch, unit.dataset), {})
     parts[unit.part] = found.metric_states
-    if not parts.keys() >= set(units.run.parts(unit.dataset)):
+    if not parts.keys() >= set(units.run.parts_of(model, unit.dataset)):
         return {}
     states = [parts[part] for part in sorted(parts)]
     if len(states) == 1:

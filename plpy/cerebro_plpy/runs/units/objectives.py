@@ -66,9 +66,9 @@ class Objectives:
         if not self.wanted or self.objective.dataset != unit.dataset:
             return []
         parts = self._add(unit.model, unit.epoch, unit.part, rows, loss, metrics)
-        if not parts.keys() >= set(self.run.parts(unit.dataset)):
-            return []
         model = self.run.models[unit.model]
+        if not parts.keys() >= set(self.run.parts_of(model, unit.dataset)):
+            return []
         return self._completed(unit, model.dist_key, model.state_bytes)
 
     def committed(self, unit: Unit) -> None:

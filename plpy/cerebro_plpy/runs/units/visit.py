@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
+from cerebro_db.core.events import DataSetName
 from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
@@ -181,6 +182,7 @@ def _member(units: Units, visit: Train, state: StateRef) -> Member:
         state_bytes=model.state_bytes,
         metric_states=model.metric_states if goes_on else None,
         fold=model.asked.fold,
+        span=units.run.span_of(model, DataSetName.TRAINING, visit.segment),
     )
 
 

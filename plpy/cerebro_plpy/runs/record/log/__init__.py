@@ -15,20 +15,23 @@ from cerebro_db.core.sql import sql
 from ....database.access import Database
 from ....sessions.session import Session
 from ..run import no_such_run
-from .base import Ask, as_written, asking
+from .base import OF_ALL_ROWS, Ask, as_written, asking
 from .drivers import Drivers
 from .events import Events
 from .known import Known
 from .past import earlier_configurations, earlier_runs
 from .plan import PlanLog
 from .states import EarlierModel, StateOnRecord, States
-from .tables import ARCHITECTURE, EVALUATED, MODEL_INFO, SELECTION_ROWS
+from .tables import ARCHITECTURE, CHANGED, EVALUATED, GROUP_INFO, MODEL_INFO, SELECTION_ROWS
 from .units import UnitLog
 
 __all__ = [
     "ARCHITECTURE",
+    "CHANGED",
     "EVALUATED",
+    "GROUP_INFO",
     "MODEL_INFO",
+    "OF_ALL_ROWS",
     "SELECTION_ROWS",
     "EarlierModel",
     "RunLog",

@@ -218,8 +218,8 @@ class Events(Part):
         }
         return [*made, self._insert("configuration", row)]
 
-    def add_model(self, model: Model, parent: int | None, parent_hop: int | None, fold_rows: int | None) -> Statement:
-        """Record a model that a decision adds.  ``fold_rows``: the rows of its fold."""
+    def add_model(self, model: Model, parent: int | None, parent_hop: int | None, rows: Mapping[str, Any]) -> Statement:
+        """Record a model that a decision adds.  ``rows``: the columns that say on which rows it trains."""
         return self._insert(
             "model",
             {
@@ -231,8 +231,7 @@ class Events(Part):
                 "initial_sha256": model.sha256,
                 "parent": parent,
                 "parent_hop": parent_hop,
-                "fold": model.asked.fold,
-                "fold_rows": fold_rows,
+                **rows,
             },
         )
 

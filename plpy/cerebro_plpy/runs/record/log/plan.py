@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
-from cerebro_db.core.sql import literal, sql
+from cerebro_db.core.sql import identifier, joined, literal, sql
+from cerebro_db.core.sql_types import SqlType
 
 from ....sessions.session import Session, Statement
 from .. import state_tables
@@ -21,6 +23,22 @@ from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countabl
 from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import States
+
+# The columns of cerebro.model that a new run fills.
+MODEL_COLUMNS = {
+    "model": "integer",
+    "configuration": "integer",
+    "visits": "integer[]",
+    "seed": "bigint",
+    "initial": "text",
+    "initial_sha256": "text",
+    "fold": "integer",
+    "fold_rows": "bigint",
+    "group_number": "integer",
+    "group_value": "text",
+    "group_rows": "bigint",
+    "validation_rows": "bigint",
+}
 
 
 class PlanRow(NamedTuple):
@@ -53,11 +71,31 @@ class PlanLog(Part):
     ) -> None:
         """Put a new run on record, within the recorder's transaction."""
         statements = [self._insert("run", values)]
-        for table, rows in (("architecture", architectures), ("configuration", configurations), ("model", models)):
+        for table, rows in (("architecture", architectures), ("configuration", configurations)):
             statements += [self._insert(table, row) for row in rows]
+        statements += self._insert_models([*models])
         # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
         statements.append(self._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
         recorder.run_statement(Statement.joined(statements))
+
+    def _insert_models(self, models: list[dict[str, Any]]) -> list[Statement]:
+        """One statement for all models: with groups there may be thousands.  A search begins without models."""
+        if not models:
+            return []
+        used = {name: kind for name, kind in MODEL_COLUMNS.items() if any(name in model for model in models)}
+        columns = joined(", ", map(identifier, used))
+        types = joined(
+            ", ",
+            (sql("{name} {kind}", name=identifier(name), kind=SqlType(kind).sql) for name, kind in used.items()),
+        )
+        insert = sql(
+            "INSERT INTO cerebro.model (run, {columns})"
+            " SELECT {run}, {columns} FROM pg_catalog.jsonb_to_recordset({}) AS m ({types})",
+            columns=columns,
+            run=self.run,
+            types=types,
+        )
+        return [Statement(insert, [json.dumps(models)])]
 
     def load(self) -> Run:
         """The run of the recorder's user, as far as its log goes.  Needs a recorder session."""
@@ -134,12 +172,16 @@ class PlanLog(Part):
             parent,
             chosen,
             fold,
+            group_number,
             parameters,
         ) in self._all(
             sql(
                 "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
                 " c.compile::text AS compile, c.fit::text AS fit, m.seed, m.initial, m.initial_sha256, m.visits,"
-                " m.parent, c.chosen::text AS chosen, m.fold, c.parameters::text AS parameters"
+                " m.parent, c.chosen::text AS chosen, m.fold,"
+                # Until the extension is updated, the table of an earlier version has no such column.
+                " (pg_catalog.to_jsonb(m) ->> 'group_number')::integer AS group_number,"
+                " c.parameters::text AS parameters"
                 " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, configuration) WHERE {own}"
                 " ORDER BY 1",
                 own=OWN,
@@ -159,6 +201,7 @@ class PlanLog(Part):
                 chosen=None if chosen is None else self._json(chosen, configuration),
                 refused=None if definition["compile"] else "its configuration cannot be trained",
                 fold=fold,
+                group_number=group_number,
             )  # fmt: skip
             asked = self._checked(run, asked)
             adopts = parent is not None and run.models[parent].key != key
@@ -180,6 +223,10 @@ class PlanLog(Part):
             visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
         if asked.fold is not None and asked.fold > run.folds:
             raise row.wrong(f"has fold {asked.fold}, and the run has {run.folds}")
+        if asked.group_number is not None and sorted(run.source.pieces.get(asked.group_number, ())) != list(
+            visits or ()
+        ):
+            raise row.wrong(f"must be the segments of group {asked.group_number}", "visits")
         fit = row.object("fit")
         for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
             if fit.value(name, None) is not None:

@@ -7,7 +7,7 @@ from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 
-from .base import ME, OWN, OWN_IN_VIEW, Part
+from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,11 @@ class States(Part):
         """
         found = self._all(
             sql(
-                "SELECT DISTINCT ON (configuration) model FROM cerebro.leaderboard WHERE {own_in_view}"
-                " AND fold {wanted} ORDER BY configuration, rank, model",
+                "SELECT DISTINCT ON (configuration) model FROM cerebro.leaderboard b WHERE {own_in_view}"
+                " AND fold {wanted} AND {of_all_rows} ORDER BY configuration, rank, model",
                 own_in_view=OWN_IN_VIEW,
                 wanted=_is_fold(fold),
+                of_all_rows=OF_ALL_ROWS,
             ),
             *([] if fold is None else [fold]),
         )
@@ -89,14 +90,31 @@ class States(Part):
             states.update({state.model: state for state in self.best_states(key) if state.model in states})
         return list(states.values())
 
+    def states_of_groups(self, which: str) -> list[StateOnRecord]:
+        """Of each group and configuration the best or the last state of its best model, if that completed an epoch."""
+        found = self._all(
+            sql(
+                "SELECT DISTINCT ON (configuration, group_number) model, status, epochs_done FROM cerebro.leaderboard"
+                " WHERE {own_in_view} AND group_number IS NOT NULL ORDER BY configuration, group_number, rank, model",
+                own_in_view=OWN_IN_VIEW,
+            )
+        )
+        best = {model for model, status, epochs in found if status != "failed" and epochs > 0}
+        states = {state.model: state for state in self.last_states() if state.model in best}
+        if which == BEST:
+            states.update({state.model: state for state in self.best_states() if state.model in states})
+        return list(states.values())
+
     def without_epoch(self, fold: int | None = None) -> list[int]:
         """The configurations none of whose models of this fold has completed an epoch."""
         found = self._all(
             sql(
-                "SELECT configuration FROM cerebro.leaderboard WHERE {own_in_view} AND fold {wanted}"
+                "SELECT configuration FROM cerebro.leaderboard b"
+                " WHERE {own_in_view} AND fold {wanted} AND {of_all_rows}"
                 " GROUP BY configuration HAVING max(epochs_done) = 0 ORDER BY configuration",
                 own_in_view=OWN_IN_VIEW,
                 wanted=_is_fold(fold),
+                of_all_rows=OF_ALL_ROWS,
             ),
             *([] if fold is None else [fold]),
         )

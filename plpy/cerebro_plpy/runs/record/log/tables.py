@@ -5,7 +5,7 @@ from __future__ import annotations
 from cerebro_db.core.events import DataSetName
 from cerebro_db.core.sql import literal, sql
 
-from .base import ME
+from .base import ME, OF_ALL_ROWS
 
 # What the table _info says of each configuration, by its best model ($1: run, $2: {configuration: {"loss": name,
 # "metrics": names or null, "which": best or last, "epoch": of its state, "functions": references to custom functions as
@@ -15,8 +15,9 @@ MODEL_INFO = sql(
     """
 WITH best AS MATERIALIZED (
     SELECT DISTINCT ON (configuration) *
-      FROM cerebro.leaderboard
+      FROM cerebro.leaderboard b
      WHERE run = $1 AND owner = current_user AND COALESCE(fold, 0) = COALESCE($3, 0)
+       AND {of_all_rows}
      ORDER BY configuration, rank, model
 ), named AS (
     SELECT n.configuration::integer AS configuration, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
@@ -53,7 +54,61 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
   LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = n.epoch
  WHERE c.run = $1 AND c.owner = {me}
 """,
+    of_all_rows=OF_ALL_ROWS,
     me=ME,
+)
+CHANGED = literal("its state is not the one that was committed")
+# What the table _groups says ($1: run, $2: the states of models as a JSON array, $3: the groups as a JSON array, $4:
+# the least number of rows of a group with models).  Before it stands the query state_row: the rows of states.
+GROUP_INFO = sql(
+    """
+best AS MATERIALIZED (
+    SELECT DISTINCT ON (configuration, group_number) *
+      FROM cerebro.leaderboard
+     WHERE run = $1 AND owner = current_user AND group_number IS NOT NULL
+     ORDER BY configuration, group_number, rank, model
+), told AS MATERIALIZED (
+    SELECT *
+      FROM jsonb_to_recordset($2::jsonb) AS t (model integer, hop integer, which text, epoch integer, dist_key integer,
+                                               sha256 text, first bigint, size bigint)
+), stored AS MATERIALIZED (
+    SELECT l.model, max(l.training_metric) AS training_metric, max(l.training_loss) AS training_loss,
+           max(l.validation_metric) AS validation_metric, max(l.validation_loss) AS validation_loss
+      FROM cerebro.learning_curve l JOIN told t ON t.model = l.model AND t.epoch = l.epoch
+     WHERE l.run = $1 AND l.owner = current_user
+     GROUP BY l.model
+), whole AS MATERIALIZED (
+    SELECT t.model, string_agg(r.payload, ''::bytea ORDER BY r.start) AS state
+      FROM told t JOIN state_row r ON r.model = t.model AND r.hop = t.hop AND r.__dist_key__ = t.dist_key
+     GROUP BY t.model
+)
+SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_key, g.rows, b.model, b.status,
+       CASE WHEN w.sound IS NULL AND t.model IS NOT NULL OR NOT w.sound THEN {changed}
+            WHEN b.model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
+            WHEN b.model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
+            WHEN t.model IS NULL AND b.reason IS NULL THEN 'no epoch was completed'
+            ELSE b.reason
+       END AS reason,
+       t.which, t.epoch,
+       COALESCE(CASE WHEN t.which = 'best' THEN o.value END, b.objective_value) AS objective_value,
+       CASE WHEN t.which = 'best' THEN s.validation_loss ELSE b.validation_loss END AS validation_loss,
+       CASE WHEN t.which = 'best' THEN s.validation_metric ELSE b.validation_metric END AS validation_metric,
+       CASE WHEN t.which = 'best' THEN s.training_loss ELSE b.training_loss END AS training_loss,
+       CASE WHEN t.which = 'best' THEN s.training_metric ELSE b.training_metric END AS training_metric,
+       CASE WHEN w.sound THEN t.size END AS bytes,
+       CASE WHEN w.sound THEN substr(w.state, t.first::integer + 1, t.size::integer) END AS weights
+  FROM cerebro.configuration c
+ CROSS JOIN jsonb_to_recordset($3::jsonb) AS g (group_number integer, group_value text, label jsonb, rows bigint)
+  LEFT JOIN best b ON b.configuration = c.configuration AND b.group_number = g.group_number
+  LEFT JOIN told t ON t.model = b.model
+  LEFT JOIN stored s ON s.model = b.model
+  LEFT JOIN (SELECT x.model, w.state, encode(pg_catalog.sha256(w.state), 'hex') = x.sha256 AS sound
+               FROM told x JOIN whole w ON w.model = x.model) w ON w.model = t.model
+  LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = t.epoch
+ WHERE c.run = $1 AND c.owner = {me}
+""",
+    me=ME,
+    changed=CHANGED,
 )
 # The configurations as a model selection table of MADlib has them ($1: run).
 SELECTION_ROWS = sql(

@@ -1,0 +1,380 @@
+"""Models of groups: each equals plain Keras on the rows of its group, and stands for itself in views and failures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.nn.rows.data import row_order
+from tests.nn import configurations as c
+from tests.sql.data.test_tables import packed
+from tests.sql.lab import Lab, eventually, layer, sequential
+from tests.sql.runs.test_faithful import partitions, same, variables
+
+EPOCHS, SEGMENTS = 2, 3
+OPTIONS = {"deterministic": True, "seed": 3}
+NOISY = sequential(
+    [4],
+    layer("Dense", "hidden", units=8, activation="relu"),
+    layer("BatchNormalization", "norm"),
+    layer("Dropout", "drop", rate=0.3, seed=5),
+    layer("Dense", "out", units=3, activation="softmax"),
+)
+CONFIGURATIONS = {
+    1: c.configuration(NOISY, "categorical_crossentropy", "Adam", learning_rate=0.01, batch_size=16),
+    2: c.configuration(NOISY, "categorical_crossentropy", "SGD", learning_rate=0.1, momentum=0.9, batch_size=10),
+}
+SALES = """
+CREATE TABLE sales AS SELECT i AS id, ARRAY[sin(i), cos(i * 2), sin(i * i), i / 200.0]::real[] AS facts,
+  (ARRAY['low', 'mid', 'high'])[1 + (i * 7 % 11) % 3] AS price,
+  CASE WHEN i <= 120 THEN 'giant' WHEN i <= 160 THEN 'small' WHEN i <= 195 THEN NULL ELSE 'tiny' END AS shop
+ FROM generate_series(1, 200) i;
+ALTER TABLE sales ADD PRIMARY KEY (id);
+"""
+
+
+@pytest.fixture(scope="module")
+def sales(lab: Lab) -> Lab:
+    lab(SALES)
+    packed(lab, "by_shop", "price", "sales", inputs="facts", group_by="shop", segments=SEGMENTS, seed=1, validation=0.2)
+    lab.selection(
+        "mst",
+        [
+            (lab.architecture(one["architecture"]), json.dumps(one["compile"]), json.dumps(one["fit"]))
+            for one in CONFIGURATIONS.values()
+        ],
+    )
+    return lab
+
+
+def fit(place: Lab, source: str, output: str, configurations: str = "mst", epochs: int = EPOCHS, **more: Any) -> int:
+    options = {**OPTIONS, **more.pop("options", {})}
+    named = "".join(f", {name} => %s" for name in more)
+    return place.value(
+        f"SELECT fit(%s, %s, %s, epochs => %s, options => %s{named})",
+        source, output, configurations, epochs, json.dumps(options), *more.values(),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(sales: Lab) -> int:
+    return fit(sales, "by_shop", "models", evaluate_every=1)
+
+
+def spans(place: Lab, table: str) -> dict[tuple[int, int | None], slice]:
+    """(Segment, group) -> the rows there, by the layout; group None: all rows of the segment."""
+    found: dict[tuple[int, int | None], slice] = {}
+    for segment, partition in enumerate(place.value(f"SELECT layout FROM {table}_summary")["partitions"]):
+        start = 0
+        found[segment, None] = slice(0, partition["rows"])
+        for number, rows in partition["groups"]:
+            found[segment, number] = slice(start, start + rows)
+            start += rows
+    return found
+
+
+def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray]]:
+    """The variables of plain Keras after the visits of each model, on the rows of its group in their order."""
+    rows, lie, asked = partitions(place, "by_shop"), spans(place, "by_shop"), []
+    seed = place.value("SELECT seed FROM run WHERE run = %s", run)
+    for model, key, group, initial in place(
+        "SELECT model, configuration, group_number, seed FROM model WHERE run = %s ORDER BY model", run
+    ):
+        visits = place("SELECT hop, segment FROM hop WHERE run = %s AND model = %s ORDER BY hop", run, model)
+        arrays = {}
+        for number, (hop, segment) in enumerate(visits):
+            x, y = (side[lie[segment, group]] for side in rows[segment])
+            order = row_order(len(x), derived_seed(seed, "rows", model - 1, hop), 0)
+            arrays[f"x{number}"], arrays[f"y{number}"] = x[order], y[order]
+        np.savez(folder / f"{model}.npz", **arrays)
+        one = CONFIGURATIONS[key]
+        asked.append({
+            **one, "visits": str(folder / f"{model}.npz"), "count": len(visits), "seed": initial, "name": str(model),
+            "batch_size": one["fit"]["batch_size"], "forgetful": False, "out": str(folder / f"{model}.out.npz"),
+        })  # fmt: skip
+    (folder / "cases.json").write_text(json.dumps(asked))
+    script = Path(__file__).with_name("oracle.py")
+    subprocess.run([sys.executable, str(script), str(folder / "cases.json")], check=True)
+    found = {}
+    for case in asked:
+        with np.load(case["out"]) as arrays:
+            found[int(case["name"])] = [arrays[file] for file in arrays.files]
+    return found
+
+
+# -- bits --------------------------------------------------------------------------------------------------------
+
+
+def test_each_model_equals_plain_keras_on_the_rows_of_its_group(sales: Lab, run: int, tmp_path: Path) -> None:
+    expected, states = plain_keras(sales, run, tmp_path), sales.states(run)
+    assert sorted(expected) == sorted(states) == list(range(1, 11))  # 2 configurations of 4 groups and all rows
+    for model, found in states.items():
+        assert all(same(variables(found), expected[model])), model
+    assert len(set(states.values())) == 10
+
+
+def test_only_the_group_that_is_split_hops(sales: Lab, run: int) -> None:
+    visits = dict(
+        sales(
+            "SELECT COALESCE(group_value, 'none'), count(DISTINCT segment)::int FROM hop JOIN model USING (run, model)"
+            " WHERE run = %s AND group_number IS NOT NULL GROUP BY 1", run
+        )
+    )  # fmt: skip
+    assert visits == {"giant": 2, "none": 1, "small": 1, "tiny": 1}
+    hops = sales(
+        "SELECT count(*)::int FROM hop JOIN model USING (run, model) WHERE run = %s GROUP BY model, group_number"
+        " ORDER BY group_number NULLS FIRST, model", run
+    )  # fmt: skip
+    assert [count for (count,) in hops] == [6, 6, 4, 4, *[2] * 6]
+
+
+def test_the_log_has_the_rows_of_each_group(sales: Lab, run: int) -> None:
+    found = sales(
+        "SELECT group_number, group_value, group_rows, validation_rows, visits FROM model WHERE run = %s"
+        " AND configuration = 1 ORDER BY 1 NULLS FIRST", run
+    )  # fmt: skip
+    whole, *groups = found
+    assert whole == (None, None, None, None, None)
+    assert [value for _, value, *_ in groups] == ["giant", "small", "tiny", None]
+    assert [number for number, *_ in groups] == [1, 2, 3, 4]
+    counts = dict(sales("SELECT COALESCE(shop, 'none'), count(*)::int FROM sales GROUP BY 1"))
+    for _, value, training, validation, _ in groups:
+        assert training + validation == counts[value or "none"]
+
+
+# -- views -------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_within_a_group_and_figures_are_of_its_rows(sales: Lab, run: int) -> None:
+    board = sales(
+        "SELECT group_number, group_value, rank, configuration, validation_loss, training_loss, epochs_done, status"
+        " FROM leaderboard WHERE run = %s ORDER BY 1 NULLS FIRST, 3", run
+    )  # fmt: skip
+    assert [(number, rank) for number, _, rank, *_ in board] == [
+        (number, rank) for number in (None, 1, 2, 3, 4) for rank in (1, 2)
+    ]
+    for one, other in zip(board[::2], board[1::2]):
+        assert one[4] is None or one[4] <= other[4]
+    assert {(epochs, status) for *_, epochs, status in board} == {(EPOCHS, "finished")}
+    sizes = dict(sales("SELECT model, validation_rows FROM model WHERE run = %s AND group_number > 0", run))
+    for model, rows in sizes.items():
+        evaluated = sales(
+            "SELECT epoch, sum(rows)::int FROM evaluation WHERE run = %s AND model = %s GROUP BY 1", run, model
+        )
+        assert dict(evaluated) == ({1: rows, 2: rows} if rows else {})
+    curve = sales(
+        "SELECT model, count(*), count(validation_loss), count(training_loss) FROM learning_curve"
+        " WHERE run = %s AND group_number > 0 GROUP BY 1", run
+    )  # fmt: skip
+    assert {model: figures for model, *figures in curve} == {
+        model: [EPOCHS, EPOCHS if rows else 0, EPOCHS] for model, rows in sizes.items()
+    }
+    metrics = sales("SELECT DISTINCT group_number, group_value FROM metrics WHERE run = %s ORDER BY 1", run)
+    assert metrics == [(1, "giant"), (2, "small"), (3, "tiny"), (4, None), (None, None)]
+    (progress,) = sales("SELECT best_configuration, percent FROM run_progress WHERE run = %s", run)
+    assert progress == (board[0][3], 100.0)
+
+
+def test_the_view_of_groups_has_the_best_model_of_each(sales: Lab, run: int) -> None:
+    found = sales(
+        "SELECT group_number, group_value, rows, validation_rows, segments, model, configuration, status,"
+        " objective_value FROM groups WHERE run = %s ORDER BY 1", run
+    )  # fmt: skip
+    best = sales(
+        "SELECT group_number, b.group_value, group_rows, validation_rows, cardinality(visits), model, b.configuration,"
+        " status, objective_value FROM leaderboard b JOIN model m USING (run, model, group_number)"
+        " WHERE run = %s AND rank = 1 ORDER BY 1", run
+    )  # fmt: skip
+    assert found == best and [one[0] for one in found] == [1, 2, 3, 4]
+
+
+def test_the_model_table_has_the_models_of_all_rows(sales: Lab, run: int) -> None:
+    whole = dict(sales("SELECT configuration, model FROM model WHERE run = %s AND group_number IS NULL", run))
+    assert dict(sales("SELECT configuration, model FROM models_info")) == whole
+    states = sales.states(run)
+    for key, weights in sales.weights("models").items():
+        assert b"".join(array.tobytes() for array in variables(states[whole[key]])).startswith(weights)
+
+
+# -- whatever happens meanwhile ----------------------------------------------------------------------------------
+
+
+def digests(place: Lab, run: int) -> list[Any]:
+    return place(
+        "SELECT configuration, group_number, hop, segment, h.rows, state_sha256"
+        " FROM hop h JOIN model USING (run, model) WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3", run
+    )  # fmt: skip
+
+
+def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int) -> None:
+    other = sales.value(
+        "SELECT fit('by_shop', 'resumed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
+        EPOCHS, json.dumps(OPTIONS),
+    )  # fmt: skip
+    eventually(lambda: sales.value("SELECT count(*) FROM hop WHERE run = %s", other) > 5, 60, "some hops")
+    sales("SELECT cancel(%s)", other)
+    eventually(lambda: sales.status(other) != "running", 30, "the run ends")
+    if sales.status(other) != "finished":
+        sales("SELECT resume(%s)", other)
+    assert sales.status(other) == "finished" and digests(sales, other) == digests(sales, run)
+
+
+def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
+    short = fit(sales, "by_shop", "extended", epochs=1, evaluate_every=1)
+    sales("SELECT resume(%s, epochs => %s)", short, EPOCHS)
+    assert digests(sales, short) == digests(sales, run)
+    again = sales.value(
+        "SELECT fit('by_shop', 'replayed', 'mst', epochs => %s, evaluate_every => 1, options => %s)",
+        EPOCHS, json.dumps({"replay": run}),
+    )  # fmt: skip
+    assert digests(sales, again) == digests(sales, run)
+
+
+def test_a_group_whose_loss_is_not_finite_fails_alone(sales: Lab) -> None:
+    # With this learning rate, each step doubles the error of the rows with 10, and lessens the error of all rows.
+    sales("CREATE TABLE steps AS SELECT i AS id, i % 10 AS part, ARRAY[CASE WHEN i % 10 = 3 THEN 10 ELSE 1 END]::real[]"
+          " AS x, 0.5::real + i % 2 AS y FROM generate_series(1, 640) i")  # fmt: skip
+    sales("ALTER TABLE steps ADD PRIMARY KEY (id)")
+    packed(sales, "by_part", "y", "steps", inputs="x", group_by="part", segments=2, seed=1, validation=0)
+    line = sales.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
+    sales.selection("lines", [(line, "optimizer='SGD(learning_rate=0.015)', loss='mse'", "batch_size=8")])
+    run = fit(sales, "by_part", "lines_models", "lines", epochs=12)
+    status = dict(sales("SELECT group_number, status FROM leaderboard WHERE run = %s", run))
+    assert status == {**dict.fromkeys([None, *range(1, 11)], "finished"), 4: "failed"}
+    assert sales.status(run) == "finished"
+
+
+def test_best_states_are_kept_for_each_group(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "kept", epochs=4, objective="val_loss", options={"keep": "best"})
+    board = sales("SELECT group_number, best_value, objective_value, best_epoch FROM leaderboard WHERE run = %s", run)
+    assert len(board) == 10 and all(value == best for _, best, value, _ in board)
+    stored = sales(
+        "SELECT g.which, g.epoch = b.best_epoch, g.objective_value = b.best_value, g.weights IS NOT NULL"
+        " FROM kept_groups g JOIN leaderboard b USING (model) WHERE run = %s AND b.best_epoch IS NOT NULL", run
+    )  # fmt: skip
+    assert set(stored) == {("best", True, True, True)}
+
+
+def test_large_states_are_stored_for_each_group(sales: Lab) -> None:
+    wide = sales.architecture(
+        sequential(
+            [4],
+            layer("Dense", "hidden", units=40_000, activation="relu"),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+    )
+    compiled = "optimizer='SGD(learning_rate=0.01)', loss='categorical_crossentropy'"
+    sales.selection("wide", [(wide, compiled, "batch_size=64")])
+    run = fit(sales, "by_shop", "wide_models", "wide", epochs=1)
+    states = sales.states(run)
+    found = sales("SELECT model, weights FROM wide_models_groups ORDER BY 1")
+    assert len(found) == 4 and all(
+        len(weights) > 1 << 20 and bytes(weights) in states[model] for model, weights in found
+    )
+
+
+def test_a_clone_keeps_the_group_and_an_added_configuration_gets_all_groups(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "steered", '[{"architecture": "mlp", "units": 4}]', epochs=1)
+    number = sales.value("SELECT model FROM model WHERE run = %s AND group_value = 'giant'", run)
+    sales("SELECT clone_model(%s, model => %s, changes => %s)", run, number, json.dumps({"learning_rate": 0.5}))
+    sales("SELECT add_configuration(%s, %s)", run, json.dumps({"architecture": "mlp", "units": 4, "batch_size": 8}))
+    sales("SELECT resume(%s, epochs => 2)", run)
+    found = sales(
+        "SELECT configuration, group_number, visits, group_rows, parent IS NOT NULL FROM model WHERE run = %s"
+        " ORDER BY model", run
+    )  # fmt: skip
+    first = found[:5]
+    assert [one[1:] for one in found if one[4]] == [(*first[1][1:4], True)]
+    reason = (
+        "SELECT DISTINCT reason FROM steered_groups WHERE configuration = 3 AND group_value IS DISTINCT FROM 'giant'"
+    )
+    assert sales(reason) == [("the configuration has no model of this group",)]
+    predicted = sales("SELECT count(*), count(DISTINCT key_value) FROM predict('steered', 'SELECT * FROM sales')")
+    assert predicted == [(200, 200)]
+    added = [one for one in found[5:] if not one[4]]
+    assert sorted(one[1:4] for one in added if one[1]) == sorted(one[1:4] for one in first[1:])
+    assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
+
+
+def test_a_segment_without_rows_for_validation(sales: Lab) -> None:
+    sales("CREATE TABLE later AS SELECT * FROM sales WHERE shop = 'giant' AND id < 40")
+    packed(
+        sales, "one_sided", "price", "sales", inputs="facts", group_by="shop", validation_table="later", segments=4,
+        seed=1,
+    )  # fmt: skip
+    parts = sales.value("SELECT layout -> 'partitions' FROM one_sided_validation_summary")
+    assert len(parts) == 4 and min(part["rows"] for part in parts) == 0
+    run = fit(sales, "one_sided", "one_sided_models", evaluate_every=1, objective="val_loss", options={"keep": "best"})
+    valued = "SELECT DISTINCT COALESCE(group_value, 'none') FROM leaderboard WHERE run = %s AND objective_value > 0"
+    whole = " AND group_number > 0"
+    assert sales(valued + whole, run) == [("giant",)]
+    assert sales.value("SELECT count(*)::int FROM leaderboard WHERE run = %s AND status = 'finished'", run) == 10
+    assert sales.value("SELECT count(*)::int FROM one_sided_models_info WHERE validation_loss > 0") == 2
+
+
+def test_models_of_groups_train_beside_fused_models_of_all_rows(sales: Lab) -> None:
+    rates = [{"architecture": "mlp", "units": 4, "learning_rate": rate / 100} for rate in range(1, 5)]
+    options = {"deterministic": False, "engine": "jax", "fuse": True, "threads": 1}
+    run = fit(sales, "by_shop", "fused", json.dumps(rates), evaluate_every=1, options=options)
+    fused = sales(
+        "SELECT DISTINCT group_number FROM hop JOIN model USING (run, model) WHERE run = %s AND seconds ? 'fused'", run
+    )  # fmt: skip
+    assert fused == [(None,)]
+    assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
+
+
+# -- fewer models ------------------------------------------------------------------------------------------------
+
+
+def test_small_groups_have_no_models(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "large_only", options={"least_group_rows": 10})
+    found = sales("SELECT DISTINCT group_value, group_rows >= 10 FROM model WHERE run = %s AND group_number > 0", run)
+    assert sorted(found, key=str) == [("giant", True), ("small", True), (None, True)]
+
+
+def test_fit_packs_by_group(sales: Lab) -> None:
+    run = sales.value(
+        "SELECT fit('sales', 'in_one_call', %s, target => 'price', inputs => 'facts', group_by => 'shop', epochs => 1,"
+        " segments => 2)",
+        json.dumps([{"architecture": "mlp", "units": 4}]),
+    )  # fmt: skip
+    assert sales.value("SELECT count(DISTINCT group_number)::int FROM leaderboard WHERE run = %s", run) == 4
+    assert any("4 groups" in line for line in sales.told())
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("fit('by_shop', 'no', 'mst', epochs => 1, validation_table => 'alike')", "is not packed with the groups"),
+        ("fit('by_shop', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
+        ("""fit('by_shop', 'no', 'mst', epochs => 2, options => '{"method": "asha"}')""", "method 'asha' cannot be"),
+        ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"least_group_rows": 5}')""", "needs groups"),
+        ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"new_groups": "all rows"}')""", "needs groups"),
+        ("""fit('by_shop', 'no', 'mst', epochs => 1, options => '{"new_groups": "some"}')""", "new_groups"),
+        ("fit('by_shop', 'no', 'mst', epochs => 1, group_by => 'shop')", "group_by cannot be given"),
+        ("""search('by_shop', 'no', '{"learning_rate": {"choice": [1, 2]}}', max_configurations => 1)""", "group_by"),
+        ("train('by_shop', 'no', budget => '10 s')", "group_by"),
+        ("madlib_fit_multiple_model('by_shop', 'no', 'mst', 1)", "group_by"),
+        ("madlib.madlib_keras_fit('by_shop', 'no', 'arch', 1, $$loss='mse'$$, $$batch_size=8$$, 1)", "group_by"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, call: str, text: str) -> None:
+    if "plain" not in sales.tables():
+        packed(sales, "plain", "price", "sales", inputs="facts", segments=2, seed=1)
+        sales.pack("sales", "alike", "price", "facts", packed_table="by_shop")
+    before = sales.tables()
+    with pytest.raises(psycopg2.Error) as error:
+        sales(f"SELECT {call}")
+    assert text in str(error.value) and error.value.diag.message_hint
+    assert sales.tables() == before

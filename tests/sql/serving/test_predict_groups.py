@@ -1,0 +1,261 @@
+"""cerebro.predict picks the model of each row's group, and says what it cannot do with models of groups."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import psycopg2
+import pytest
+
+from tests.sql.data.test_tables import packed
+from tests.sql.lab import Lab, layer, sequential
+
+SHOPS = """
+CREATE TABLE shops AS SELECT i AS id, ARRAY[sin(i), cos(i * 3)]::real[] AS facts, (i % 9 + sin(i))::real AS cost,
+  CASE WHEN i <= 80 THEN 'large' WHEN i <= 120 THEN 'it''s "small"' WHEN i <= 160 THEN NULL ELSE 'tiny' END AS shop,
+  date '2026-01-01' + i % 2 AS day
+ FROM generate_series(1, 164) i;
+ALTER TABLE shops ADD PRIMARY KEY (id);
+CREATE VIEW with_new AS SELECT * FROM shops UNION ALL SELECT 1000, ARRAY[1, 2], 1, 'new', date '2026-01-01';
+"""
+SGD = "optimizer='SGD(learning_rate=0.05)', loss='mse'"
+
+
+@pytest.fixture(scope="module")
+def shops(lab: Lab) -> Lab:
+    lab(SHOPS)
+    packed(lab, "by_shop", "cost", "shops", inputs="facts", group_by="shop", segments=2, seed=1, validation=0.2)
+    packed(lab, "by_both", "cost", "shops", inputs="facts", group_by="shop, day", segments=2, seed=1, validation=0)
+    line = lab.architecture(sequential([2], layer("Dense", "out", units=1)))
+    deep = lab.architecture(
+        sequential([2], layer("Dense", "hidden", units=3, activation="relu"), layer("Dense", "out", units=1))
+    )
+    lab.selection("mst", [(line, SGD, "batch_size=8"), (deep, SGD, "batch_size=8")])
+    fit(lab, "by_shop", "models", {"least_group_rows": 10})
+    return lab
+
+
+def fit(place: Lab, source: str, output: str, options: dict[str, Any]) -> int:
+    return place.value(
+        "SELECT fit(%s, %s, 'mst', epochs => 2, evaluate_every => 1, options => %s)",
+        source, output, json.dumps({"deterministic": True, "seed": 2, **options}),
+    )  # fmt: skip
+
+
+def forward(key: int, weights: bytes, facts: np.ndarray) -> np.ndarray:
+    """The prediction of a configuration's model, computed by NumPy."""
+    numbers = np.frombuffer(weights, "<f4")
+    if key == 1:
+        return facts @ numbers[:2] + numbers[2]
+    hidden = np.maximum(facts @ numbers[:6].reshape(2, 3) + numbers[6:9], 0)
+    return hidden @ numbers[9:12] + numbers[12]
+
+
+def expected(place: Lab, table: str, configuration: int | None, by: str = "shop") -> dict[str, float]:
+    """Row -> the prediction of the model that is right for its group."""
+    whole = place.weights(table)
+    best = place.value(f"SELECT configuration FROM {table}_info ORDER BY objective_value LIMIT 1")
+    own: dict[str, tuple[int, bytes]] = {}
+    for value, key, weights in place(
+        f"SELECT group_value, configuration, weights FROM {table}_groups WHERE weights IS NOT NULL"
+        " ORDER BY objective_value DESC"
+    ):
+        if configuration in (None, key):
+            own[value] = key, bytes(weights)
+    found = {}
+    for row, facts, value in place(f"SELECT id::text, facts, {by} FROM shops"):
+        key, weights = own.get(value, (configuration or best, whole[configuration or best]))
+        found[row] = float(forward(key, weights, np.array(facts, "f4")))
+    return found
+
+
+def predictions(place: Lab, query: str = "SELECT * FROM shops", table: str = "models", **more: Any) -> dict[str, float]:
+    named = "".join(f", {name} => %s" for name in more)
+    return dict(place(f"SELECT key_value, value FROM predict(%s, %s{named})", table, query, *more.values()))
+
+
+# -- the model of each row -----------------------------------------------------------------------------------------
+
+
+def test_the_table_of_groups_lists_all_groups(shops: Lab) -> None:
+    found = shops(
+        "SELECT group_number, group_value, group_key, configuration, weights IS NULL, reason, which FROM models_groups"
+        " ORDER BY 1, 4"
+    )
+    assert [one[:4] for one in found] == [
+        (number, value, key, configuration)
+        for number, (value, key) in enumerate(
+            [
+                ('it\'s "small"', '["it\'s \\"small\\""]'),
+                ("large", '["large"]'),
+                ("tiny", '["tiny"]'),
+                (None, "[null]"),
+            ],
+            1,
+        )
+        for configuration in (1, 2)
+    ]
+    assert [one[4] for one in found] == [False] * 4 + [True] * 2 + [False] * 2
+    assert all("fewer than the option least_group_rows (10)" in one[5] for one in found if one[4])
+    run = shops.value("SELECT run FROM models_summary")
+    states = shops.states(run)
+    for model, weights in shops("SELECT model, weights FROM models_groups WHERE weights IS NOT NULL"):
+        assert bytes(weights) in states[model]
+    board = shops(
+        "SELECT model, validation_loss, training_loss, objective_value FROM leaderboard WHERE run = %s"
+        " AND group_number IS NOT NULL ORDER BY 1", run
+    )  # fmt: skip
+    assert board == shops(
+        "SELECT model, validation_loss, training_loss, objective_value FROM models_groups WHERE model > 0 ORDER BY 1"
+    )
+
+
+@pytest.mark.parametrize("configuration", [None, 1, 2])
+def test_each_row_is_predicted_by_the_model_of_its_group(shops: Lab, configuration: int | None) -> None:
+    more = {} if configuration is None else {"configuration": configuration}
+    found = predictions(shops, **more)
+    assert found == pytest.approx(expected(shops, "models", configuration), rel=1e-5, abs=1e-6)
+    assert len(found) == 164
+
+
+def test_several_columns_and_types(shops: Lab) -> None:
+    fit(shops, "by_both", "of_both", {})
+    by = "jsonb_build_array(shop, day)::text"
+    values = dict(shops("SELECT group_key, group_value FROM of_both_groups"))
+    assert {json.dumps(json.loads(key)) for key in values} == {json.dumps(json.loads(one)) for one in values.values()}
+    shops("UPDATE of_both_groups SET group_value = group_key")
+    found = predictions(shops, table="of_both")
+    assert found == pytest.approx(expected(shops, "of_both", None, by), rel=1e-5, abs=1e-6)
+    moments = predictions(shops, "SELECT id, facts, shop, day::timestamp AS day FROM shops", "of_both")
+    assert moments == found
+
+
+def test_rows_in_any_order_and_of_one_group(shops: Lab) -> None:
+    whole = predictions(shops)
+    assert predictions(shops, "SELECT * FROM shops ORDER BY id DESC") == whole
+    one = predictions(shops, "SELECT * FROM shops WHERE shop = 'large' AND id = 7")
+    assert one == {"7": whole["7"]}
+    assert predictions(shops, "SELECT * FROM shops WHERE false") == {}
+    numbered = predictions(shops, "SELECT facts, shop FROM shops WHERE shop = 'tiny'")
+    assert sorted(numbered.values()) == sorted(whole[str(row)] for row in range(161, 165))
+
+
+def test_a_group_that_training_has_not_seen(shops: Lab) -> None:
+    with pytest.raises(psycopg2.Error) as error:
+        predictions(shops, "SELECT * FROM with_new")
+    assert 'no model was trained on the group ["new"] of shop' in str(error.value)
+    fit(shops, "by_shop", "lenient", {"new_groups": "all rows"})
+    found = predictions(shops, "SELECT * FROM with_new", "lenient")
+    best = shops.value("SELECT configuration FROM lenient_info ORDER BY objective_value LIMIT 1")
+    weights = shops.weights("lenient")[best]
+    assert found["1000"] == pytest.approx(float(forward(best, weights, np.array([1, 2], "f4"))), rel=1e-5)
+
+
+def test_transactions_that_only_read_predict(shops: Lab) -> None:
+    whole = predictions(shops)
+    shops("BEGIN READ ONLY")
+    try:
+        assert predictions(shops) == whole
+    finally:
+        shops("ROLLBACK")
+
+
+def test_functions_that_judge_take_the_model_of_each_row(shops: Lab) -> None:
+    found = expected(shops, "models", None)
+    cost = dict(shops("SELECT id::text, cost FROM shops"))
+    loss = float(np.mean([(found[row] - cost[row]) ** 2 for row in found]))
+    figures = dict(shops("SELECT metric, value FROM evaluate('models', 'SELECT * FROM shops')"))
+    assert loss == pytest.approx(figures["mse"], rel=1e-4), figures
+
+
+# -- what happens to the tables ------------------------------------------------------------------------------------
+
+
+def test_materialize_makes_the_same_tables_and_drop_model_drops_all(shops: Lab) -> None:
+    run = shops.value("SELECT run FROM models_summary")
+    shops("SELECT materialize(%s, 'again')", run)
+    for ending in ("_groups", "_info"):
+        one, other = (shops(f"SELECT x::text FROM {name}{ending} x ORDER BY 1") for name in ("models", "again"))
+        assert one == other and one
+    assert predictions(shops, table="again") == predictions(shops)
+    shops("SELECT drop_model('again')")
+    assert not [name for name in shops.tables() if name.startswith("again")]
+
+
+def test_the_summary_says_how_groups_are_found(shops: Lab) -> None:
+    assert shops("SELECT group_by, group_types, new_groups FROM models_summary") == [("shop", ["text"], "error")]
+    assert "groups" not in shops.value("SELECT layout FROM models_summary")
+
+
+def test_a_state_that_was_changed_is_left_out(shops: Lab) -> None:
+    run = fit(shops, "by_shop", "damaged", {})
+    storage = shops.value("SELECT storage FROM run WHERE run = %s", run)
+    model = shops.value("SELECT model FROM damaged_groups WHERE group_value = 'large' AND configuration = 1")
+    for number in (0, 1):
+        shops(
+            f'UPDATE cerebro_state."{storage}_shared_{number}" SET payload = payload || payload WHERE model = %s', model
+        )
+    shops.told()
+    shops("SELECT materialize(%s, 'damaged_again')", run)
+    assert any("1 model of groups are left out" in line for line in shops.told())
+    (found,) = shops("SELECT weights, reason FROM damaged_again_groups WHERE model = %s", model)
+    assert found == (None, "its state is not the one that was committed")
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("predict_into('models', 'shops', 'predicted')", "does not know models of groups"),
+        ("create_predictor('models', 'predictor')", "does not know models of groups"),
+        ("predict('models', 'SELECT * FROM shops', coverage => 0.9)", "models of groups"),
+        ("predict('models', 'SELECT * FROM shops', calibrated => true)", "models of groups"),
+        ("predict('models', 'SELECT * FROM shops', thresholds => true)", "models of groups"),
+        ("calibrate('models')", "does not know models of groups"),
+        ("predict('models', 'SELECT id, facts FROM shops')", "the query has no column 'shop'"),
+        ("predict('models', 'SELECT NULL::int AS id, facts, shop FROM shops', 'id')", "NULL in the key"),
+        ("predict('models', 'SELECT id, NULL::real[] AS facts, shop FROM shops')", "NULL"),
+        ("predict('models', 'SELECT * FROM shops', configuration => 7)", "no configuration 7"),
+    ],
+)
+def test_refused(shops: Lab, call: str, text: str) -> None:
+    before = shops.tables()
+    with pytest.raises(psycopg2.Error) as error:
+        shops(f"SELECT * FROM {call}")
+    assert text in str(error.value) and error.value.diag.message_hint
+    assert shops.tables() == before
+
+
+def test_a_table_without_its_groups_is_refused(shops: Lab) -> None:
+    shops("ALTER TABLE models_groups RENAME TO hidden")
+    try:
+        with pytest.raises(psycopg2.Error) as error:
+            predictions(shops)
+        assert "does not have its table" in str(error.value)
+    finally:
+        shops("ALTER TABLE hidden RENAME TO models_groups")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("group_types = ARRAY['text); DROP TABLE shops; --']", "type"),
+        ("group_types = ARRAY['text', 'text']", "must have 1 types"),
+        ("group_types = NULL", "group_types"),
+        ("group_by = 'shop, day'", "must have 2 types"),
+        ("new_groups = 'perhaps'", "new_groups"),
+    ],
+)
+def test_a_summary_that_was_changed_is_refused(shops: Lab, change: str, text: str) -> None:
+    shops(f"BEGIN; UPDATE models_summary SET {change}")
+    try:
+        with pytest.raises(psycopg2.Error) as error:
+            predictions(shops)
+        assert text in str(error.value)
+    finally:
+        shops("ROLLBACK")
+    assert shops.value("SELECT count(*) FROM shops") == 164
