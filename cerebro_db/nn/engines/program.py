@@ -77,6 +77,7 @@ class KerasProgram(abc.ABC):
                 *(generator.state for generator in layer._seed_generators),
             )
         ]
+        self._fresh: tuple[tuple[Any, int], Sequence[np.ndarray]] | None = None  # the last initial state, and of what
         self._recipe: Recipe | None = None
         self._recipe_is_right = False
         self.weights = len(self.model.weights)
@@ -142,11 +143,19 @@ class KerasProgram(abc.ABC):
     def _initial_values(
         self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None
     ) -> Sequence[np.ndarray]:
-        recipe = None if weights is not None else self._recipe
+        start = (configuration["compile"]["optimizer"], seed)
+        if weights is not None:
+            return self._built_values(configuration, seed, weights)
+        if self._fresh is None or self._fresh[0] != start:  # the models of groups begin with the same values
+            self._fresh = (start, self._values_of_seed(configuration, seed))
+        return self._fresh[1]
+
+    def _values_of_seed(self, configuration: dict[str, Any], seed: int) -> Sequence[np.ndarray]:
+        recipe = self._recipe
         rate = self._learning_rate(configuration) if recipe is not None else None
         if recipe is not None and rate is not None and self._recipe_is_right:
             return recipe.values(seed, rate)
-        built = [np.asarray(one) for one in whole_state(build.build_model(configuration, self.layout, seed, weights))]
+        built = self._built_values(configuration, seed)
         if recipe is not None and rate is not None and not initial.same_seed(recipe.seed, seed):
             self._recipe_is_right = recipe.gives(built, seed, rate)
             if self._recipe_is_right:
@@ -154,6 +163,11 @@ class KerasProgram(abc.ABC):
             else:
                 self._recipe = None
         return built
+
+    def _built_values(
+        self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        return [np.asarray(one) for one in whole_state(build.build_model(configuration, self.layout, seed, weights))]
 
     def _learning_rate(self, configuration: dict[str, Any]) -> tuple[int, float] | None:
         """The place of the learning rate in the state, and its value, if the configuration has it as a number."""
@@ -184,8 +198,8 @@ class KerasProgram(abc.ABC):
     def touched(self) -> None:
         """The variables are about to lose the values with which the program was built."""
         if self._makers and self._untouched is not None and self.output_columns and not large(self._state):
-            _, seed = self._untouched
-            self._recipe = Recipe(self._state, self._makers, self.get_all(), seed)
+            self._fresh = (self._untouched, self.get_all())
+            self._recipe = Recipe(self._state, self._makers, self._fresh[1], self._untouched[1])
             self._recipe_is_right = self.recipe_was_right_before()
         self._untouched = self._makers = None
 
