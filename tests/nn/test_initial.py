@@ -102,3 +102,33 @@ def test_without_a_learning_rate_the_model_is_built() -> None:
     one.initialise(configured("dropout")[0], 3)
     assert same(one.get_all(), expected)
     assert np.isclose(float(one.model.optimizer.learning_rate), 0.001)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("rate", [0.01, c.cosine(0.01, 5)], ids=["a rate", "a schedule"])
+def test_models_that_begin_alike_are_built_once(rate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of the groups of a configuration do."""
+    from cerebro_db.nn.models import build
+
+    configuration, _ = configured("dropout", learning_rate=rate)
+    expected = {seed: program("dropout", seed, learning_rate=rate).get_all() for seed in (1, 2)}
+    one = program("dropout", 1, learning_rate=rate)
+    built = build.build_model
+    for seed in (1, 2):
+        for once in (True, False, False):
+            one.set_all([np.ones_like(value) for value in expected[1]])
+            monkeypatch.setattr(build, "build_model", built if once else None)
+            one.initialise(configuration, seed)
+            assert same(one.get_all(), expected[seed]), seed
+
+
+@pytest.mark.tensorflow
+def test_weights_that_are_given_are_not_taken_for_those_of_the_seed() -> None:
+    configuration, _ = configured("dropout", learning_rate=0.01)
+    expected = program("dropout", 1, learning_rate=0.01).get_all()
+    one = program("dropout", 1, learning_rate=0.01)
+    given = [np.full_like(value, 0.5) for value in one.get_all()[: one.weights]]
+    one.initialise(configuration, 1, given)
+    assert same(one.get_all()[: one.weights], given)
+    one.initialise(configuration, 1)
+    assert same(one.get_all(), expected)
