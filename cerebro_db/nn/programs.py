@@ -57,14 +57,19 @@ class Programs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
-        self._predicted: tuple[Json, Json, str] | None = None  # configuration, layout and key of the last prediction
+        # Configuration, layout and key of the last program that can train, and of the last prediction.
+        self._last: tuple[Json, Json | None, str] | None = None
+        self._predicted: tuple[Json, Json, str] | None = None
 
     def warm_up(self) -> None:
         self._engine.warm_up()
 
     def ready(self, configuration: Json, layout: Json | None, seed: int = 0) -> ReadyProgram:
         """The program of a configuration: that of an earlier configuration of the same shape, or a new one."""
-        ready = self._ready(program_key(configuration, layout), configuration, layout, seed)
+        last = self._last
+        if last is None or last[:2] != (configuration, layout):  # the models of groups have the same configuration
+            last = self._last = configuration, layout, program_key(configuration, layout)
+        ready = self._ready(last[2], configuration, layout, seed)
         ready.program.put_numbers(configuration)
         return ready
 
