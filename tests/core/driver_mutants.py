@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "the metrics of all parts come with every part", RUNS + "units.evaluation",
-        "if not parts.keys() >= set(units.run.parts(unit.dataset)):", "if False:",
+        "if not parts.keys() >= set(units.run.parts_of(model, unit.dataset)):", "if False:",
     ),
     Mutant(
         "results of evaluations are in the order of the trainer", RUNS + "units.evaluation",

@@ -346,7 +346,7 @@ class Server:
             own = ("seed", "initial", "initial_sha256", "visits", "parent")
             rows.append(
                 (row["model"], row["configuration"], *(of[name] for name in names), *(row[name] for name in own),
-                 of["chosen"], row["fold"], of["parameters"])
+                 of["chosen"], row.get("fold"), row.get("group_number"), of["parameters"])
             )  # fmt: skip
         return rows
 

@@ -326,8 +326,10 @@ def _fitting(
 
     if given.dry_run:
         found = read(custom_functions.known(db), options.get("objective"))
+        groups = rows.layout.groups
+        each = f", each for all rows and for {counted(len(groups.labels), 'group')}," if groups is not None else ""
         db.notice(
-            f"{counted(len(found.rows), 'configuration')} would train on"
+            f"{counted(len(found.rows), 'configuration')}{each} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         for row in found.rows[:MOST_SHOWN]:

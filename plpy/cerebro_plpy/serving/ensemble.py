@@ -7,6 +7,7 @@ import json
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
+from cerebro_db.core.model_columns import OF_GROUPS
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
@@ -124,10 +125,13 @@ def ensemble(
         keys[0], size / named.bytes_per_size, what, *figures.values(),
     )  # fmt: skip
     told = output.suffixed("_summary")
+    # The members are models of all rows, and so is the mean.
+    kept = [name for name in relations.columns(db, summary) if name not in OF_GROUPS]
     db.execute(
         sql(
-            "CREATE TABLE {told} AS SELECT * FROM {summary} {distributed_by}",
+            "CREATE TABLE {told} AS SELECT {kept} FROM {summary} {distributed_by}",
             told=told.sql,
+            kept=joined(", ", map(identifier, kept)),
             summary=summary.sql,
             distributed_by=here.distributed_by("source_table"),
         )

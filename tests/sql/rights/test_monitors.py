@@ -110,6 +110,17 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
             **{**FEW, "validation": None},
         )
         call(owner, "train", source_table="birds", model_table="weights", target="weight", **FEW)
+        call(
+            owner,
+            "fit",
+            source_table="birds",
+            model_table="regions",
+            configurations=[{"architecture": "mlp", "units": 4}],
+            target="colour",
+            group_by="region",
+            epochs=1,
+        )
+        owner("SELECT count(*) FROM cerebro.predict('regions', 'SELECT * FROM birds')")
         # A rule whose reasons are labels, and later fails with a value in its message. The cast that fails is outside
         # of the subquery, because Greenplum computes subqueries before the query, whether CASE needs them or not.
         owner("CREATE TABLE turn AS SELECT 1 AS number")
@@ -187,6 +198,7 @@ def test_the_owner_sees_the_canaries(aviary: tuple[Town, User, User, User]) -> N
     _, owner, *_ = aviary
     seen = {column for column, texts in shown(owner).items() if any("canary" in text for text in texts)}
     assert seen == {
+        *(f"{view}.group_value" for view in ("leaderboard", "learning_curve", "metrics", "groups")),
         "decisions.reason",
         "leaderboard.reason",
         "run_plan.layout",

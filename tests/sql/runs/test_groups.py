@@ -350,6 +350,15 @@ def test_fit_packs_by_group(sales: Lab) -> None:
     assert any("4 groups" in line for line in sales.told())
 
 
+def test_a_dry_run_says_how_many_groups_there_are(sales: Lab) -> None:
+    before = sales.tables()
+    sales("SELECT fit('by_shop', 'nothing', 'mst', epochs => 1, dry_run => true)")
+    told = sales.told()
+    assert any("2 configurations, each for all rows and for 4 groups, would train" in line for line in told)
+    assert any("is packed already, with 4 groups" in line for line in told)
+    assert sales.tables() == before
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------
 
 

@@ -168,6 +168,8 @@ def test_functions_that_judge_take_the_model_of_each_row(shops: Lab) -> None:
     loss = float(np.mean([(found[row] - cost[row]) ** 2 for row in found]))
     figures = dict(shops("SELECT metric, value FROM evaluate('models', 'SELECT * FROM shops')"))
     assert loss == pytest.approx(figures["mse"], rel=1e-4), figures
+    important = shops("SELECT * FROM importance('models', 'SELECT id, facts, cost, shop FROM shops')")
+    assert [row[0] for row in important] == ["facts"]
 
 
 # -- what happens to the tables ------------------------------------------------------------------------------------
@@ -182,6 +184,23 @@ def test_materialize_makes_the_same_tables_and_drop_model_drops_all(shops: Lab) 
     assert predictions(shops, table="again") == predictions(shops)
     shops("SELECT drop_model('again')")
     assert not [name for name in shops.tables() if name.startswith("again")]
+
+
+def test_a_registered_version_and_an_ensemble_are_of_all_rows(shops: Lab) -> None:
+    best = shops.value("SELECT configuration FROM models_info ORDER BY objective_value LIMIT 1")
+    weights, rows = shops.weights("models")[best], shops("SELECT id::text, facts FROM shops")
+    whole = {row: float(forward(best, weights, np.array(facts, "f4"))) for row, facts in rows}
+    shops("SELECT register('of_all_rows', 'models')")
+    try:
+        found = predictions(shops, "SELECT id, facts FROM shops", "of_all_rows@1")
+        assert found == pytest.approx(whole, rel=1e-5, abs=1e-6)
+    finally:
+        shops.remove_registered("of_all_rows")
+    configurations = json.dumps([{"architecture": "mlp", "units": units} for units in (4, 8)])
+    shops("SELECT fit('by_shop', 'functional', %s, epochs => 1)", configurations)
+    shops("SELECT ensemble('functional', 'together', members => 2, all_join => true)")
+    shops("SELECT 1 FROM predict('together', 'SELECT id, facts FROM shops')")
+    assert "group_by" not in dict(shops.columns("together_summary"))
 
 
 def test_the_summary_says_how_groups_are_found(shops: Lab) -> None:
