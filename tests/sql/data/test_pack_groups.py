@@ -204,3 +204,17 @@ def test_groups_that_change_while_they_are_packed_are_refused(sales: Lab) -> Non
 def test_long_values_are_refused(sales: Lab) -> None:
     sales("CREATE TABLE long AS SELECT id, x, price, repeat('x', 401) AS shop FROM sales")
     assert "more than 400 bytes" in str(refused(sales, target="price", source="long", inputs="x", group_by="shop"))
+
+
+def test_another_type_in_the_rows_for_validation_is_refused(sales: Lab) -> None:
+    sales("CREATE TABLE dated AS SELECT id, x, price, '2026-01-01'::date AS shop FROM sales")
+    error = refused(sales, target="price", source="sales", inputs="x", group_by="shop", validation_table="dated")
+    assert "column 'shop' of table dated has type date, and text in the rows for training" in str(error)
+
+
+def test_too_many_groups_are_refused(sales: Lab) -> None:
+    sales(
+        "CREATE TABLE crowd AS SELECT i AS id, i::real AS x, (i % 9)::real AS price FROM generate_series(1, 100001) i"
+    )
+    error = refused(sales, target="price", source="crowd", inputs="x", group_by="id", validation=0)
+    assert "group_by: table crowd has more than 100,000 groups" in str(error)

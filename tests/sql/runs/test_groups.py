@@ -387,3 +387,14 @@ def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, call: 
         sales(f"SELECT {call}")
     assert text in str(error.value) and error.value.diag.message_hint
     assert sales.tables() == before
+
+
+def test_too_many_models_are_refused(sales: Lab) -> None:
+    sales("CREATE TABLE crowd AS SELECT i AS id, i::real AS x, (i % 9)::real AS y FROM generate_series(1, 5000) i")
+    with pytest.raises(psycopg2.Error) as error:
+        sales(
+            """SELECT cerebro.fit('crowd', 'no', '[{"units": 2}, {"units": 3}]', target => 'y', inputs => 'x',
+                                  group_by => 'id', validation => 0, epochs => 1)"""
+        )
+    assert "10,002 models" in str(error.value) and error.value.diag.message_hint
+    assert "no" not in sales.tables()
