@@ -48,10 +48,9 @@ OF_MADLIB: Types = {
 # What is read of the summary of a run with groups, and of its table of the models of groups.
 OF_GROUPS: Types = {"group_by": TEXTS, "group_types": LISTS, "new_groups": TEXTS}
 GROUP_COLUMNS: Types = {
-    **dict.fromkeys(("configuration", "group_number"), INTEGERS),
+    **dict.fromkeys(("configuration", "group_number", "rank"), INTEGERS),
     "group_key": TEXTS,
     "weights": ("bytea",),
-    **dict.fromkeys(("objective_value", "validation_loss", "training_loss"), REALS),
 }
 
 # The columns of plain tables, with their types.

@@ -130,8 +130,10 @@ CREATE TABLE cerebro.model (
     CHECK ((parent IS NULL) = (parent_hop IS NULL)),
     CHECK ((fold IS NULL) = (fold_rows IS NULL)),
     CONSTRAINT group_is_known CHECK (
-        group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint AND fold IS NULL AND octet_length(group_value) <= 5000
-        AND group_rows IS NOT NULL OR num_nonnulls(group_number, group_value, group_rows, validation_rows) = 0),
+        (group_number IS NULL) = (group_rows IS NULL)
+        AND (group_number IS NOT NULL OR num_nonnulls(group_value, validation_rows) = 0)
+        AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
+        AND octet_length(group_value) <= 5000),
     CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint),
     PRIMARY KEY (run, owner, model)
 );

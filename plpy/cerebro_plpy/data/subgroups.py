@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core import layout
-from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
 from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
+from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.subgroups import LONGEST_LABEL, MOST_GROUPS, Piece, placed
 from cerebro_db.core.texts import counted
@@ -31,6 +31,7 @@ from .preparation import Alias, label_text
 from .splits import by_name
 
 Label = tuple  # of a group: the text of each column's value, or None
+TEXTS = ("text", "character varying", "bpchar")
 FAMILIES = ("date", "time", "text", "boolean", *deciding.LABELS)  # of columns beside those of integers
 
 
@@ -143,8 +144,33 @@ def _family(column: Column) -> str | None:
 
 def key_of(columns: Sequence[Column], alias: Alias) -> Sql:
     """A text that tells the groups apart: a JSON array of the columns' values."""
-    texts = joined(", ", (label_text(alias(column), SqlType(column.type)) for column in columns))
-    return sql("pg_catalog.jsonb_build_array({texts})::text", texts=texts)
+    return sql("pg_catalog.jsonb_build_array({texts})::text", texts=joined(", ", _labels(columns, alias)))
+
+
+def _labels(columns: Sequence[Column], alias: Alias) -> list[Sql]:
+    """The values of the columns as texts.  An integer that training has not had may need more bits than the others."""
+    types = [SqlType("bigint" if column.type in deciding.INTEGERS else column.type) for column in columns]
+    return [label_text(alias(column), type) for column, type in zip(columns, types)]
+
+
+def require_types(known: Sequence[Column], present: dict[str, Column], where: str) -> None:
+    """Refuse rows whose columns would be converted: a value could become that of another group."""
+    for column in known:
+        here = present.get(column.name)
+        if here is None:
+            raise UndefinedColumn(
+                f"{where} has no column '{column.name}', which tells the groups apart.",
+                hint=f"Add it. {relations.has_columns(present)}",
+            )
+        integers = here.type in deciding.INTEGERS and column.type in deciding.INTEGERS
+        texts = here.type in TEXTS and column.type in TEXTS
+        if here.element is None and (integers or texts or here.type == column.type):
+            continue
+        zone = deciding.need_a_zone(here.type, column.type)
+        raise BadData(
+            f"column '{here.name}' of {where} has type {here.shown}, and {column.shown} in the rows for training.",
+            hint=deciding.IN_A_ZONE if zone else "Convert it in a view or query: it tells the groups apart.",
+        )
 
 
 def found(db: Database, rows: Relation, columns: tuple[Column, ...], segments: int, order: Sql) -> Placed:
@@ -203,14 +229,6 @@ def counted_again(db: Database, rows: Relation, groups: Placed, order: Sql, *, t
 
 def of_validation(db: Database, rows: Relation, groups: Placed, order: Sql, present: dict[str, Column]) -> Relation:
     """The rows for validation that belong to groups of the training rows."""
-    for column in groups.columns:
-        (other,) = variables.pick(present, [column.name], "group_by", rows)
-        if _family(other) != _family(column):
-            raise BadData(
-                f"column '{other.name}' of {source_of(rows)} has type {other.shown}, and {column.shown} in the rows"
-                " for training.",
-                hint="Convert it in a view: it tells the groups apart.",
-            )
     relations.require_readable(db, rows, [present[column.name] for column in groups.columns])
     made = counted_again(db, rows, groups, order, training=False)
     (all_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=rows.rows))
@@ -231,10 +249,8 @@ def of_validation(db: Database, rows: Relation, groups: Placed, order: Sql, pres
 def tell(db: Database, groups: Placed) -> None:
     sizes = groups.rows_of_segments
     split = f"; {counted(len(groups.split), 'group')} on several segments" if groups.split else ""
-    db.notice(
-        f"{counted(len(groups.labels), 'group')} on {counted(groups.segments, 'segment')}, each with {min(sizes)} to"
-        f" {max(sizes)} rows{split}"
-    )
+    each = f", each with {min(sizes):,} to {max(sizes):,} rows" if len(sizes) > 1 else ""
+    db.notice(f"{counted(len(groups.labels), 'group')} on {counted(groups.segments, 'segment')}{each}{split}")
 
 
 def source_of(rows: Relation) -> str:
@@ -243,7 +259,7 @@ def source_of(rows: Relation) -> str:
 
 def _counted(db: Database, rows: Relation, columns: tuple[Column, ...]) -> dict[Label, tuple[str, int]]:
     """Values of a group's columns -> its key, and the number of its rows."""
-    texts = [label_text(identifier(column.name), SqlType(column.type)) for column in columns]
+    texts = _labels(columns, by_name)
     listed = joined(", ", (sql("{text} AS v{place}", text=text, place=place) for place, text in enumerate(texts)))
     rows_of = db.scan(
         sql(

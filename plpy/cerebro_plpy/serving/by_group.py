@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core.errors import UndefinedColumn, UndefinedObject, Unsupported
-from cerebro_db.core.metrics import MAX
+from cerebro_db.core.errors import UndefinedObject, Unsupported
 from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -19,9 +17,8 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from .. import platform
 from ..data import buffers, surprises
 from ..data.preparation import expression
-from ..data.subgroups import key_of
+from ..data.subgroups import key_of, require_types
 from ..data.weights import PIECE
-from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import natural, trainers
@@ -70,8 +67,6 @@ class ModelOfRow:
     def __init__(self, db: Database, whole: TrainedModel, grouped: Grouped, configuration: int | None) -> None:
         self.db, self.whole, self.grouped, self.configuration = db, whole, grouped, configuration
         self._of_key: dict[int, TrainedModel] = {whole.key: whole}
-        summary = whole.table.name.suffixed("_summary").sql
-        self._largest = db.value(sql("SELECT direction FROM {summary}", summary=summary)) == MAX
 
     def of(self, key: str) -> TrainedModel:
         """The best model of the group, or that of the configuration; else the one of all rows.
@@ -83,11 +78,9 @@ class ModelOfRow:
                 "SELECT configuration, group_number, weights IS NULL AS lacks FROM {groups}"
                 " WHERE group_key = $1 AND ($2 IS NULL OR configuration = $2)"
                 " AND configuration IN (SELECT configuration FROM {models})"
-                " ORDER BY weights IS NULL, objective_value {order} NULLS LAST, validation_loss NULLS LAST,"
-                " training_loss NULLS LAST, configuration LIMIT 1",
+                " ORDER BY weights IS NULL, rank, configuration LIMIT 1",
                 groups=self.grouped.table.sql,
                 models=self.whole.table.sql,
-                order=sql("DESC") if self._largest else sql("ASC"),
             ),
             ("text", "integer"),
             key,
@@ -152,13 +145,9 @@ def predicted(
 
 def _columns(grouped: Grouped, present: dict[str, Column]) -> list[Column]:
     """The columns of the query that tell the groups apart, with the types that they had in training."""
-    for column in grouped.columns:
-        if column.name not in present:
-            raise UndefinedColumn(
-                f"the query has no column '{column.name}', which tells the groups apart.",
-                hint=f"Add it. {relations.has_columns(present)}",
-            )
-    return [replace(present[column.name], type=column.type.name) for column in grouped.columns]
+    columns = [Column(one.name, one.type.name, str(one.type), "", None) for one in grouped.columns]
+    require_types(columns, present, "the query")
+    return columns
 
 
 def _reading(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import DependentObjects, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.model_columns import GROUP_COLUMNS
 from cerebro_db.core.sql import joined, sql
 
 from ..database import relations
@@ -13,8 +14,6 @@ from ..registry import references
 from .trained import require_trained
 
 CHUNKS = {"start", "payload"}  # columns of the table of weights that are too large for one value
-
-OF_GROUPS = {"group_number", "group_key", "weights"}  # of the table of the models of groups
 
 
 @entry
@@ -57,7 +56,7 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
     if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
         found.append(weights)
     groups = relations.find(db, table.name.suffixed("_groups"))
-    if groups is not None and set(relations.columns(db, groups)) >= OF_GROUPS:
+    if groups is not None and set(relations.columns(db, groups)) >= set(GROUP_COLUMNS):
         found.append(groups)
     return found
 

@@ -359,6 +359,24 @@ def test_a_dry_run_says_how_many_groups_there_are(sales: Lab) -> None:
     assert sales.tables() == before
 
 
+def test_a_table_of_the_users_that_has_the_name_of_the_table_of_groups_stays(sales: Lab) -> None:
+    packed(sales, "whole", "price", "sales", inputs="facts", segments=2, seed=1)
+    run = fit(sales, "whole", "beside", epochs=1)
+    sales("CREATE TABLE beside_groups AS SELECT 'precious' AS mine")
+    sales("SELECT resume(%s, epochs => 2)", run)
+    sales("SELECT fit('whole', 'beside', 'mst', epochs => 1, warm_start => true)")
+    assert sales("SELECT mine FROM beside_groups") == [("precious",)]
+
+
+def test_another_table_in_place_of_that_of_the_groups_is_not_replaced(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "lost", epochs=1, evaluate_every=1)
+    sales("DROP TABLE lost_groups; CREATE TABLE lost_groups AS SELECT 'precious' AS mine")
+    with pytest.raises(psycopg2.Error, match="lost_groups' is not what a fit leaves") as error:
+        sales("SELECT resume(%s, epochs => 2)", run)
+    assert error.value.diag.message_hint
+    assert sales("SELECT mine FROM lost_groups") == [("precious",)]
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------
 
 

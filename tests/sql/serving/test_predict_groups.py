@@ -128,8 +128,7 @@ def test_several_columns_and_types(shops: Lab) -> None:
     shops("UPDATE of_both_groups SET group_value = group_key")
     found = predictions(shops, table="of_both")
     assert found == pytest.approx(expected(shops, "of_both", None, by), rel=1e-5, abs=1e-6)
-    moments = predictions(shops, "SELECT id, facts, shop, day::timestamp AS day FROM shops", "of_both")
-    assert moments == found
+    assert predictions(shops, "SELECT id, facts, shop::varchar, day FROM shops", "of_both") == found
 
 
 def test_rows_in_any_order_and_of_one_group(shops: Lab) -> None:
@@ -221,6 +220,54 @@ def test_a_state_that_was_changed_is_left_out(shops: Lab) -> None:
     assert any("1 model of groups are left out" in line for line in shops.told())
     (found,) = shops("SELECT weights, reason FROM damaged_again_groups WHERE model = %s", model)
     assert found == (None, "its state is not the one that was committed")
+
+
+@pytest.fixture(scope="module")
+def numbered(shops: Lab) -> Lab:
+    shops(
+        "CREATE TABLE numbered AS SELECT id, facts, cost, (id % 3)::integer AS part,"
+        " date '2026-01-01' + id % 2 AS day FROM shops"
+    )
+    for column in ("part", "day"):
+        packed(shops, f"by_{column}", "cost", "numbered", inputs="facts", group_by=column, segments=1, validation=0)
+        fit(shops, f"by_{column}", f"of_{column}", {})
+    return shops
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "hint"),
+    [
+        ("of_part", "(part + 0.4)::float8 AS part", "tells the groups apart"),
+        ("of_part", "part = 1 AS part", "tells the groups apart"),
+        ("of_part", "part::text AS part", "tells the groups apart"),
+        ("of_part", "ARRAY[part] AS part", "tells the groups apart"),
+        ("of_day", "day + time '13:00' AS day", "tells the groups apart"),
+        ("of_day", "day::timestamptz AS day", "time zone"),
+    ],
+)
+def test_values_that_would_become_those_of_other_groups_are_refused(
+    numbered: Lab, table: str, column: str, hint: str
+) -> None:
+    with pytest.raises(psycopg2.Error) as error:
+        predictions(numbered, f"SELECT id, facts, {column} FROM numbered", table)
+    assert "in the rows for training" in str(error.value) and hint in str(error.value.diag.message_hint)
+
+
+def test_integers_of_all_sizes_are_alike(numbered: Lab) -> None:
+    wanted = predictions(numbered, "SELECT id, facts, part FROM numbered", "of_part")
+    assert wanted == predictions(numbered, "SELECT id, facts, part::bigint FROM numbered", "of_part")
+    with pytest.raises(psycopg2.Error, match="no model was trained on the group"):
+        predictions(numbered, "SELECT id, facts, 3000000000 AS part FROM numbered", "of_part")
+
+
+def test_the_best_model_is_that_of_the_view(shops: Lab) -> None:
+    run = shops.value("SELECT run FROM models_summary")
+    ranked = (
+        "SELECT DISTINCT ON (group_number) group_number, configuration FROM models_groups WHERE weights IS NOT NULL"
+    )
+    assert shops(f"{ranked} ORDER BY group_number, rank") == shops(
+        "SELECT group_number, configuration FROM cerebro.groups WHERE run = %s ORDER BY 1", run
+    )
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------

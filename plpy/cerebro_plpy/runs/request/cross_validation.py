@@ -13,6 +13,7 @@ from cerebro_db.core.errors import InvalidArgument, LimitExceeded, Unsupported
 from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
+from cerebro_db.core.texts import counted
 
 from ...data.packed import Packed
 from ..record.run import groups_with_models
@@ -78,8 +79,8 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
     models = configurations * (groups + 1)
     if models > MOST_MODELS:
         raise LimitExceeded(
-            f"{configurations} configurations for {groups:,} groups and all rows are {models:,} models; a run can have"
-            f" {MOST_MODELS:,}.",
+            f"{counted(configurations, 'configuration')} for {groups:,} groups and all rows: {models:,} models; a run"
+            f" can have {MOST_MODELS:,}.",
             hint="Give fewer configurations, raise the option least_group_rows, or group by columns with fewer values.",
         )
 

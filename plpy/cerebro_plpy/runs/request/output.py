@@ -50,6 +50,10 @@ def require_replaceable(db: Database, name: Name, *, several: bool = False) -> N
         _refuse(name.suffixed("_info"))
     elif named.model_table not in present["_summary"]:
         _refuse(name.suffixed("_summary"))
+    elif "group_by" in present["_summary"]:
+        groups = relations.find(db, name.suffixed("_groups"))
+        if groups is not None and not set(relations.columns(db, groups)) >= set(model_columns.GROUP_COLUMNS):
+            _refuse(name.suffixed("_groups"))
 
 
 def _refuse(name: Name) -> NoReturn:

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from cerebro_db.core.layout import Groups
+from cerebro_db.core.model_columns import GROUP_COLUMNS
 from cerebro_db.core.names import written_list
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -16,7 +17,9 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from ... import platform
+from ...database import relations
 from ...database.access import Database
+from ...database.relations import Relation
 from ..record import state_tables
 from ..record.groups import label_of
 from ..record.log import CHANGED, GROUP_INFO, RunLog, StateOnRecord
@@ -30,6 +33,7 @@ COLUMNS = {
     "group_key": "text",  # as the SQL of a row's group gives it (data/subgroups.py)
     "rows": "bigint",
     "model": "integer",
+    "rank": "integer",  # within the group; of the best model of the configuration
     "status": "text",
     "reason": "text",
     "which": "text",
@@ -42,6 +46,11 @@ COLUMNS = {
     "bytes": "bigint",
     "weights": "bytea",
 }
+
+
+def is_one(db: Database, table: Relation) -> bool:
+    """Whether it is such a table, and not one of the user's that has the name by chance."""
+    return table.kind in ("r", "p") and set(relations.columns(db, table)) >= set(GROUP_COLUMNS)
 
 
 def of_summary(groups: Groups, options: RunOptions) -> list[Values]:
@@ -144,16 +153,16 @@ def _tell(db: Database, made: MadeTables) -> None:
     name = made.name.suffixed(ENDING)
     found: dict[str, Any] = db.rows(
         sql(
-            "SELECT count(DISTINCT group_number)::integer AS groups,"
-            " count(*) FILTER (WHERE reason = {changed})::integer AS changed FROM {name} WHERE weights IS NULL",
+            "SELECT count(*) FILTER (WHERE models = 0)::integer AS groups, sum(changed)::integer AS changed"
+            " FROM (SELECT count(weights) AS models, count(*) FILTER (WHERE reason = {changed}) AS changed"
+            " FROM {name} GROUP BY group_number) g",
             name=name.sql,
             changed=CHANGED,
         )
     )[0]
     if found["groups"]:
         db.notice(
-            f"{counted(found['groups'], 'group')} without a model of each configuration: the model of all rows predicts"
-            " their rows",
+            f"{counted(found['groups'], 'group')} without a model: the model on all rows predicts their rows",
             f"SELECT group_value, configuration, reason FROM {name} WHERE weights IS NULL; says why.",
         )
     if found["changed"]:

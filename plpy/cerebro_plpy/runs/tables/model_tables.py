@@ -106,7 +106,7 @@ def materialize(
     if replace:
         for ending in ("", "_weights", "_groups", "_info", "_summary"):  # whoever reads them locks the first one first
             old = relations.find(db, name.suffixed(ending))
-            if old is not None:
+            if old is not None and (ending != "_groups" or group_tables.is_one(db, old)):
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
     where = f"packed_summary of run {run_id}"
     with as_written(run_id):

@@ -82,7 +82,7 @@ best AS MATERIALIZED (
       FROM told t JOIN state_row r ON r.model = t.model AND r.hop = t.hop AND r.__dist_key__ = t.dist_key
      GROUP BY t.model
 )
-SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_key, g.rows, b.model, b.status,
+SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_key, g.rows, b.model, b.rank, b.status,
        CASE WHEN w.sound IS NULL AND t.model IS NOT NULL OR NOT w.sound THEN {changed}
             WHEN b.model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
             WHEN b.model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
@@ -90,7 +90,7 @@ SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_ke
             ELSE b.reason
        END AS reason,
        t.which, t.epoch,
-       COALESCE(CASE WHEN t.which = 'best' THEN o.value END, b.objective_value) AS objective_value,
+       COALESCE(o.value, b.objective_value) AS objective_value,
        CASE WHEN t.which = 'best' THEN s.validation_loss ELSE b.validation_loss END AS validation_loss,
        CASE WHEN t.which = 'best' THEN s.validation_metric ELSE b.validation_metric END AS validation_metric,
        CASE WHEN t.which = 'best' THEN s.training_loss ELSE b.training_loss END AS training_loss,
