@@ -141,7 +141,7 @@ def size(request: RunRequest) -> str:
     folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
     if request.asked.source.dataset.has_groups:
         groups = len(groups_with_models(request.asked.source.dataset, request.options.least_group_rows))
-        folded = f" x {groups + 1} models ({counted(groups, 'group')} and all rows)"
+        folded = f" x {counted(groups + 1, 'model')} ({counted(groups, 'group')} and all rows)"
     space = request.options.space
     if space is None:
         return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"
