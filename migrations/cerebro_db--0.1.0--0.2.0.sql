@@ -44,7 +44,7 @@ ALTER TABLE cerebro.model
     ADD COLUMN group_value text,
     ADD COLUMN group_rows bigint,
     ADD COLUMN validation_rows bigint,
-    ADD CONSTRAINT group_is_known CHECK (
+    ADD CONSTRAINT group_has_rows CHECK (
         (group_number IS NULL) = (group_rows IS NULL)
         AND (group_number IS NOT NULL OR num_nonnulls(group_value, validation_rows) = 0)
         AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint

@@ -129,7 +129,7 @@ CREATE TABLE cerebro.model (
     CHECK (octet_length(initial_sha256) <= 100),
     CHECK ((parent IS NULL) = (parent_hop IS NULL)),
     CHECK ((fold IS NULL) = (fold_rows IS NULL)),
-    CONSTRAINT group_is_known CHECK (
+    CONSTRAINT group_has_rows CHECK (
         (group_number IS NULL) = (group_rows IS NULL)
         AND (group_number IS NOT NULL OR num_nonnulls(group_value, validation_rows) = 0)
         AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint

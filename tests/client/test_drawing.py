@@ -78,6 +78,7 @@ def entry(model: int, status: str, reason: str | None, objective: str | None = N
     for name, value in {
         "model": model, "rank": model, "status": status, "reason": reason, "validation_loss": None, "loss": 0.5,
         "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
+        "group_number": None, "group_value": None,
         "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
         "fold": None, "spread": None, "rung": None, "parent": None,
     }.items():  # fmt: skip
