@@ -56,9 +56,10 @@ class Looking(DatabaseClient):
             time.sleep(every)
 
     def leaderboard(self, run: AnyRun) -> RowList[LeaderboardEntry]:
-        """The models of a run, the best first."""
+        """The models of a run, the best first; with groups, those on all rows come before those of each group."""
         entry = LeaderboardEntry
-        return self._of_run(select(entry).order_by(entry.rank, entry.model), entry, run)
+        order = entry.group_number.nulls_first(), entry.rank, entry.model
+        return self._of_run(select(entry).order_by(*order), entry, run)
 
     def cross_validation(self, run: AnyRun) -> RowList[CrossValidation]:
         """The configurations of a run with folds, the best first; empty for other runs."""

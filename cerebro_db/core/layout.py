@@ -212,7 +212,7 @@ class Layout:
 
     @property
     def without_groups(self) -> Layout:
-        """The layout of the same rows for models of all rows, which need not know where the rows of groups lie."""
+        """The layout of the same rows for models on all rows, which need not know where the rows of groups lie."""
         return replace(self, groups=None, partitions=tuple(replace(one, groups=()) for one in self.partitions))
 
     @property

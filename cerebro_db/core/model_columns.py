@@ -53,6 +53,12 @@ GROUP_COLUMNS: Types = {
     "weights": ("bytea",),
 }
 
+
+def has_groups(columns: Collection[str]) -> bool:
+    """Whether a table with these columns is one of models of groups, and not one that has its name by chance."""
+    return set(columns) >= GROUP_COLUMNS.keys()
+
+
 # The columns of plain tables, with their types.
 MODEL_COLUMNS = {"configuration": "integer", "weights": "bytea", "architecture": "json", "__dist_key__": "integer"}
 WEIGHTS_COLUMNS = {"configuration": "integer", "start": "bigint", "payload": "bytea", "__dist_key__": "integer"}

@@ -267,7 +267,7 @@ _TABLE = (
         name="least_group_rows",
         type=int,
         what="""The least number of rows for training that a group needs for models of its own. Rows of smaller groups
-        are predicted by the model of all rows. The rows must be packed with group_by.""",
+        are predicted by the model on all rows. The rows must be packed with group_by.""",
         when="""If there are groups with so few rows that a model of their own would learn little.""",
         default=1,
         bounds=(1, 2**31 - 1),
@@ -276,7 +276,7 @@ _TABLE = (
         name="new_groups",
         type=str,
         what="""What cerebro.predict does with a row of a group that had no row for training: with error, it refuses the
-        query; with all rows, it predicts the row by the model of all rows. The rows must be packed with group_by.""",
+        query; with all rows, it predicts the row by the model on all rows. The rows must be packed with group_by.""",
         when="""If new groups are to be expected, such as shops that open.""",
         default="error",
         choices=NEW_GROUPS,

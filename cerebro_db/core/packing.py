@@ -106,7 +106,7 @@ class PlacedGeometry:
     @property
     def buffer_size(self) -> int:
         """Rows of the largest buffer."""
-        return max(math.ceil(rows / self._buffers_of(rows)) for rows in self.rows_of if rows)
+        return max((math.ceil(rows / self._buffers_of(rows)) for rows in self.rows_of if rows), default=0)
 
     def size(self, buffer: int) -> int:
         segment, place = self._place(buffer)

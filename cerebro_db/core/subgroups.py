@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 MOST_GROUPS = 100_000
+MOST_COLUMNS = 32
 LONGEST_LABEL = 400  # bytes of all values of a group's columns
 SLACK = 0.15  # of a segment's share: a group that is so much larger stays whole, because a hop costs more than waiting
 

@@ -39,9 +39,11 @@ BEGIN
              ORDER BY m.oid, f.number
         ), beside AS (
             SELECT m.oid AS model, c.oid, e.ending
-              FROM model m CROSS JOIN (VALUES ('_summary'), ('_info'), ('_weights')) AS e (ending)
+              FROM model m CROSS JOIN (VALUES ('_summary'), ('_info'), ('_weights'), ('_groups')) AS e (ending)
               JOIN pg_class c ON c.relname = (m.relname || e.ending)::name AND c.relnamespace = m.relnamespace
              WHERE c.relkind = 'r' AND octet_length(m.relname || e.ending) < 64
+               AND (e.ending <> '_groups'
+                    OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'group_key'))
         ), several AS (
             SELECT m.*, m.relowner AS owner, b.summary, b.info, b.tables || m.oid AS tables
               FROM model m

@@ -152,6 +152,16 @@ def test_the_error_of_an_evaluation_is_its_own(trainer: Trainer) -> None:
     failure("WrongState", trainer, Evaluate("digits", [first, gone]))
 
 
+def test_models_that_begin_alike_have_the_same_bits_whatever_was_trained_before(trainer: Trainer) -> None:
+    """As the models of groups do: the trainer keeps their first state."""
+    alike = c.configuration(c.mlp(units=12), CATEGORICAL, learning_rate=0.01)
+    members = [trainer.member(alike, seed=7, shuffle_seed=7, out=number) for number in range(4)]
+    assert len(set(sha256s(trainer.train_groups("digits", [[member] for member in members])))) == 1
+    other = trainer.member(alike, seed=8, shuffle_seed=7, out=4)
+    first, second, third = sha256s(trainer.train_groups("digits", [[members[0]], [other], [members[1]]]))
+    assert first == third != second
+
+
 def test_progress_counts_all_groups(trainer: Trainer) -> None:
     """Also if no single group takes long enough for a report."""
     short = c.configuration(c.mlp(units=64), CATEGORICAL, batch_size=2, epochs=2)

@@ -61,6 +61,11 @@ class History:
         """The numbers of all models of the run."""
         return tuple(sorted(self._configurations))
 
+    @property
+    def count(self) -> int:
+        """How many models the run has."""
+        return len(self._configurations)
+
     def configuration(self, model: int) -> Mapping[str, Any]:
         """What the driver has said about a model's configuration; empty if it has said nothing.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..records import dataclass
+from ..records import dataclass, field
 from .decision import NewModel
 from .history import History
 from .policy import Decision, Policy
@@ -27,6 +27,8 @@ class Varied(Policy):
 
     inner: Policy
     variants: tuple[Variant, ...]
+    # What had all models when it was looked at last, and how many.
+    _whole: tuple[History, int] | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -52,10 +54,17 @@ class Varied(Policy):
         return None if inner is None else inner * (len(self.variants) + 1)
 
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
-        configurations = active // (
-            len(self.variants) + 1
-        )  # what the search counts; the next begins before the last has ended
-        return missing_models(history, self.variants) or self.inner.propose(history, configurations)
+        # The search counts configurations; the next one begins before the last has ended.
+        configurations = active // (len(self.variants) + 1)
+        return self._missing(history) or self.inner.propose(history, configurations)
+
+    def _missing(self, history: History) -> list[NewModel]:
+        """Looks at all models only if there are others than when none was missing: there may be thousands."""
+        if self._whole is not None and self._whole[0] is history and self._whole[1] == history.count:
+            return []
+        missing = missing_models(history, self.variants)
+        self._whole = None if missing else (history, history.count)
+        return missing
 
     def released(self, history: History) -> Sequence[int]:
         return self.inner.released(history)

@@ -114,7 +114,7 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
     cursor = _open(db, job)
     for number in range(min(geometry.buffers, geometry.rows)):
         rows, segment = geometry.size(number), geometry.segment(number)
-        pieces += _fill(db, job, cursor, encoders, rows, step)
+        pieces.update(_fill(db, job, cursor, encoders, rows, step))
         payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
         shapes = [[rows, *variable.shape] for variable in job.variables]
         db.execute(insert, types, job.keys[segment], *payloads, *shapes, number)

@@ -121,7 +121,8 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending))
-        subgroups.require_types(wanted.group_by, relations.columns(db, others), f"table {others.text}")
+        if wanted.group_by:
+            subgroups.require_types(wanted.group_by, relations.columns(db, others), f"table {others.text}")
 
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     ins, outs, key = prepared(db, training, asked)

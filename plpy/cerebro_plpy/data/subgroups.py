@@ -18,7 +18,7 @@ from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.sql_types import SqlType
-from cerebro_db.core.subgroups import LONGEST_LABEL, MOST_GROUPS, Piece, placed
+from cerebro_db.core.subgroups import LONGEST_LABEL, MOST_COLUMNS, MOST_GROUPS, Piece, placed
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 
@@ -117,6 +117,11 @@ def asked_for(
                 f"group_by and {name} cannot be used together: {why}.", hint="Leave one of the two out."
             )
     columns = variables.pick(present, split_list(given.group_by, "group_by"), "group_by", source)
+    if len(columns) > MOST_COLUMNS:
+        raise InvalidArgument(
+            f"group_by has {len(columns)} columns; it can have {MOST_COLUMNS}.",
+            hint="Make one column of several in a view.",
+        )
     targets = split_list(given.target, "target")
     for column in columns:
         if column.name in targets:

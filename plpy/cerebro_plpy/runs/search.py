@@ -109,7 +109,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
         if chosen.replay is not None:
             require_same_architectures(db, chosen.replay, architectures)
-            require_same_work(db, chosen.replay, source, [], {})
+            require_same_work(db, chosen, source, [], {})
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials))
         configurations = Configurations("the space", [], architectures)
         return PlannedRun(configurations, replace(chosen, method=spec, space=space), frequency)

@@ -1,6 +1,7 @@
 """``cerebro.predict`` with a table of models of groups: each row is predicted by a model of its group.
 
-Rows are read in the order of their groups, so the weights of each model go to the trainer once.
+The query of the rows finds the model of each row.  Rows are read model by model, so the weights of each model go to the
+trainer once.
 """
 
 from __future__ import annotations
@@ -56,55 +57,55 @@ class GroupModel(TrainedModel):
 
 
 def require_whole(model: TrainedModel, function: str, hint: str) -> None:
-    """Refuse what would predict all rows with the model of all rows."""
+    """Refuse what would predict all rows with the model on all rows."""
     if model.grouped is not None:
         raise Unsupported(f"{function} does not know models of groups, which '{model.table.text}' has.", hint=hint)
 
 
-class ModelOfRow:
-    """Finds the model of a group, by the key of the group."""
+class Models:
+    """The models that predict, by configuration and group."""
 
-    def __init__(self, db: Database, whole: TrainedModel, grouped: Grouped, configuration: int | None) -> None:
-        self.db, self.whole, self.grouped, self.configuration = db, whole, grouped, configuration
+    def __init__(self, db: Database, whole: TrainedModel, grouped: Grouped) -> None:
+        self.db, self.whole, self.grouped = db, whole, grouped
         self._of_key: dict[int, TrainedModel] = {whole.key: whole}
 
-    def of(self, key: str) -> TrainedModel:
-        """The best model of the group, or that of the configuration; else the one of all rows.
+    def of(self, key: int | None, group_number: int | None) -> TrainedModel:
+        """The model of a group; that on all rows if there is none."""
+        if key is None or group_number is None:
+            return self.whole
+        if key not in self._of_key:
+            self._of_key[key] = read(self.db, self.whole.table.name.quoted, key)[0]
+        found = self._of_key[key]
+        return GroupModel(
+            found.table, found.key, found.definition, found.layout, None, found.named,
+            groups=self.grouped.table, group_number=group_number,
+        )  # fmt: skip
+
+    def best(self, configuration: int | None) -> Sql:
+        """For the key of each group its best model, or that of the configuration; NULLs if it has none.
 
         The architecture of a configuration is in the model table, which has those with a model on all rows.
         """
-        rows = self.db.rows(
-            sql(
-                "SELECT configuration, group_number, weights IS NULL AS lacks FROM {groups}"
-                " WHERE group_key = $1 AND ($2 IS NULL OR configuration = $2)"
-                " AND configuration IN (SELECT configuration FROM {models})"
-                " ORDER BY weights IS NULL, rank, configuration LIMIT 1",
-                groups=self.grouped.table.sql,
-                models=self.whole.table.sql,
-            ),
-            ("text", "integer"),
-            key,
-            self.configuration,
+        asked = sql("true") if configuration is None else sql("configuration = {key}", key=configuration)
+        return sql(
+            "SELECT DISTINCT ON (group_key) group_key, CASE WHEN weights IS NOT NULL THEN configuration END AS key,"
+            " CASE WHEN weights IS NOT NULL THEN group_number END AS group_number FROM {groups}"
+            " WHERE {asked} AND configuration IN (SELECT configuration FROM {models})"
+            " ORDER BY group_key, weights IS NULL, rank, configuration",
+            groups=self.grouped.table.sql,
+            asked=asked,
+            models=self.whole.table.sql,
         )
-        if not rows and self.grouped.new_groups == NEW_GROUPS[0]:
+
+    def require_known(self, group_key: str) -> None:
+        """Refuse a group that training has not seen, unless the model on all rows is to predict it."""
+        if self.grouped.new_groups == NEW_GROUPS[0]:
             columns = ", ".join(column.name for column in self.grouped.columns)
             raise UndefinedObject(
-                f"no model was trained on the group {key} of {columns}.",
+                f"no model was trained on the group {group_key} of {columns}.",
                 hint="Leave its rows out of the query. A fit with the option new_groups 'all rows' makes tables that"
-                " predict such rows by the model of all rows.",
+                " predict such rows by the model on all rows.",
             )
-        if not rows or rows[0]["lacks"]:
-            return self.whole
-        found = self._of_configuration(rows[0]["configuration"])
-        return GroupModel(
-            found.table, found.key, found.definition, found.layout, None, found.named,
-            groups=self.grouped.table, group_number=rows[0]["group_number"],
-        )  # fmt: skip
-
-    def _of_configuration(self, key: int) -> TrainedModel:
-        if key not in self._of_key:
-            self._of_key[key] = read(self.db, self.whole.table.name.quoted, key)[0]
-        return self._of_key[key]
 
 
 def predicted(
@@ -119,21 +120,23 @@ def predicted(
     grouped, (source, present) = model.grouped, rows
     assert grouped is not None
     columns = _columns(grouped, present)
-    reading = _reading(db, model, rows, key, columns, best)
-    models = ModelOfRow(db, model, grouped, configuration)
+    models = Models(db, model, grouped)
+    reading = _reading(db, model, rows, key, best, columns=columns, of_groups=models.best(configuration))
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
     with trainers.own_segment(db, chosen) as (mine, _), ExitStack() as stack:
-        group: str | None = None
+        ready: tuple[int | None, int | None] | None = None
         prediction: SegmentPrediction | None = None
         while batch := cursor.fetch(1):
             chunk = batch[0]
             found = {name: before + chunk[name] for name, before in found.items()}
             reading.require_sound(chunk, chunk["ids0"], source.text)
-            if chunk["g"] != group or prediction is None:
-                group = chunk["g"]
-                its = models.of(group)
+            if chunk["unknown"]:  # these come first
+                models.require_known(chunk["g"])
+            wanted = chunk["key"], chunk["group_number"]
+            if prediction is None or wanted != ready:
+                ready, its = wanted, models.of(*wanted)
                 stack.close()
                 order = trainers.prediction_order(its, reading.inputs, reading.best)
                 prediction = stack.enter_context(trainers.predicting(db, mine, its, order))
@@ -155,8 +158,10 @@ def _reading(
     model: TrainedModel,
     rows: tuple[Relation, dict[str, Column]],
     key: str | None,
-    columns: list[Column],
     best: BestClasses | None,
+    *,
+    columns: list[Column],
+    of_groups: Sql,
 ) -> Reading:
     source, present = rows
     inputs = natural.inputs_of(db, model.layout, present, "the query")
@@ -176,10 +181,13 @@ def _reading(
 
     def query(source: Relation) -> Sql:
         return sql(
-            "SELECT g, count(*) AS rows, {gathered}"
-            " FROM (SELECT k.*, (row_number() OVER (PARTITION BY g) - 1) / {chunk} AS turn"
-            " FROM (SELECT {id} AS id, {group} AS g{stored} FROM {rows} AS s) k ORDER BY g, turn) r"
-            " GROUP BY g, turn ORDER BY g, turn",
+            "SELECT unknown, group_number, key, min(g) AS g, count(*) AS rows, {gathered}"
+            " FROM (SELECT k.*, m.group_key IS NULL AS unknown, m.group_number, m.key, (row_number() OVER"
+            " (PARTITION BY m.group_key IS NULL, m.group_number, m.key) - 1) / {chunk} AS turn"
+            " FROM (SELECT {id} AS id, {group} AS g{stored} FROM {rows} AS s) k"
+            " LEFT JOIN ({of_groups}) m ON m.group_key = k.g) r"
+            " GROUP BY unknown, group_number, key, turn ORDER BY unknown DESC, group_number, key, turn",
+            of_groups=of_groups,
             gathered=gathered,
             chunk=chunk,
             id=natural.key_of(keys) if keys else NUMBER,

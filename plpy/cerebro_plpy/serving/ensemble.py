@@ -125,7 +125,7 @@ def ensemble(
         keys[0], size / named.bytes_per_size, what, *figures.values(),
     )  # fmt: skip
     told = output.suffixed("_summary")
-    # The members are models of all rows, and so is the mean.
+    # The members are models on all rows, and so is the mean.
     kept = [name for name in relations.columns(db, summary) if name not in OF_GROUPS]
     db.execute(
         sql(

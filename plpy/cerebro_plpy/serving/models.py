@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import DependentObjects, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.model_columns import GROUP_COLUMNS
+from cerebro_db.core.model_columns import has_groups
 from cerebro_db.core.sql import joined, sql
 
 from ..database import relations
@@ -56,7 +56,7 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
     if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
         found.append(weights)
     groups = relations.find(db, table.name.suffixed("_groups"))
-    if groups is not None and set(relations.columns(db, groups)) >= set(GROUP_COLUMNS):
+    if groups is not None and has_groups(relations.columns(db, groups)):
         found.append(groups)
     return found
 

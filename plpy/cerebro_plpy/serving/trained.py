@@ -12,7 +12,7 @@ from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedColumn, UndefinedObject, WrongState
 from cerebro_db.core.layout import GroupColumn, Layout, Variable
 from cerebro_db.core.metrics import MAX
-from cerebro_db.core.model_columns import COMPANIONS, GROUP_COLUMNS, MADLIB, OF_GROUPS, PLAIN, ModelColumns
+from cerebro_db.core.model_columns import COMPANIONS, GROUP_COLUMNS, MADLIB, OF_GROUPS, PLAIN, ModelColumns, has_groups
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.parameters import flat, params
@@ -35,7 +35,7 @@ LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
 
 @dataclass(frozen=True)
 class Grouped:
-    """The models of groups beside a model of all rows."""
+    """The models of groups beside a model on all rows."""
 
     table: Relation  # the table ``_groups``
     columns: tuple[GroupColumn, ...]  # that tell the groups apart
@@ -195,7 +195,7 @@ def _grouped(db: Database, table: Relation, summary: Relation, described: dict[s
         raise fields.wrong(f"must have {len(names)} types", "group_types")
     groups = relations.find(db, table.name.suffixed("_groups"))
     present = relations.columns(db, groups) if groups is not None else {}
-    if groups is None or not set(GROUP_COLUMNS) <= set(present):
+    if groups is None or not has_groups(present):
         raise UndefinedObject(
             f"model_table: '{table.text}' does not have its table {table.name.suffixed('_groups')}, which has the"
             " models of the groups, or that table lacks columns.",

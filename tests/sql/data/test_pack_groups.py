@@ -218,3 +218,11 @@ def test_too_many_groups_are_refused(sales: Lab) -> None:
     )
     error = refused(sales, target="price", source="crowd", inputs="x", group_by="id", validation=0)
     assert "group_by: table crowd has more than 100,000 groups" in str(error)
+
+
+def test_too_many_columns_are_refused(sales: Lab) -> None:
+    listed = ", ".join(f"{place} AS c{place}" for place in range(33))
+    sales(f"CREATE TABLE columns_33 AS SELECT id, x, price, {listed} FROM sales")
+    by = ", ".join(f"c{place}" for place in range(33))
+    error = refused(sales, target="price", source="columns_33", inputs="x", group_by=by)
+    assert "group_by has 33 columns; it can have 32" in str(error)

@@ -132,6 +132,18 @@ def cases(lab: Lab, done: Trained, table: str, configurations: dict[str, Any], f
             yield {**common, "name": name, "forgetful": forgetful, "out": str(out)}
 
 
+def trained_by_keras(asked: list[dict[str, Any]], folder: Path) -> list[list[np.ndarray]]:
+    """The variables of each case after plain Keras has trained it, in a process of its own."""
+    (folder / "cases.json").write_text(json.dumps(asked))
+    script = Path(__file__).with_name("oracle.py")
+    subprocess.run([sys.executable, str(script), str(folder / "cases.json")], check=True)
+    found = []
+    for case in asked:
+        with np.load(case["out"]) as arrays:
+            found.append([arrays[file] for file in arrays.files])
+    return found
+
+
 @pytest.fixture(scope="module")
 def plain(
     tables: Lab, digits: Trained, sentences: Trained, tmp_path_factory: pytest.TempPathFactory
@@ -142,14 +154,7 @@ def plain(
         *cases(tables, digits, "digits_packed", DIGITS, folder),
         *cases(tables, sentences, "sentences_packed", SENTENCES, folder),
     ]
-    (folder / "cases.json").write_text(json.dumps(asked))
-    script = Path(__file__).with_name("oracle.py")
-    subprocess.run([sys.executable, str(script), str(folder / "cases.json")], check=True)
-    found = {}
-    for case in asked:
-        with np.load(case["out"]) as arrays:
-            found[case["name"], case["forgetful"]] = [arrays[file] for file in arrays.files]
-    return found
+    return {(case["name"], case["forgetful"]): arrays for case, arrays in zip(asked, trained_by_keras(asked, folder))}
 
 
 def variables(state: bytes) -> list[np.ndarray]:

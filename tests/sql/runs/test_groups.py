@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from cerebro_db.nn.rows.data import row_order
 from tests.nn import configurations as c
 from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
-from tests.sql.runs.test_faithful import partitions, same, variables
+from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
 
 EPOCHS, SEGMENTS = 2, 3
 OPTIONS = {"deterministic": True, "seed": 3}
@@ -100,14 +98,7 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
             **one, "visits": str(folder / f"{model}.npz"), "count": len(visits), "seed": initial, "name": str(model),
             "batch_size": one["fit"]["batch_size"], "forgetful": False, "out": str(folder / f"{model}.out.npz"),
         })  # fmt: skip
-    (folder / "cases.json").write_text(json.dumps(asked))
-    script = Path(__file__).with_name("oracle.py")
-    subprocess.run([sys.executable, str(script), str(folder / "cases.json")], check=True)
-    found = {}
-    for case in asked:
-        with np.load(case["out"]) as arrays:
-            found[int(case["name"])] = [arrays[file] for file in arrays.files]
-    return found
+    return {int(case["name"]): arrays for case, arrays in zip(asked, trained_by_keras(asked, folder))}
 
 
 # -- bits --------------------------------------------------------------------------------------------------------
@@ -236,6 +227,13 @@ def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> N
         EPOCHS, json.dumps({"replay": run}),
     )  # fmt: skip
     assert digests(sales, again) == digests(sales, run)
+
+
+def test_a_replay_has_the_groups_of_the_earlier_run(sales: Lab, run: int) -> None:
+    options = json.dumps({"replay": run, "least_group_rows": 10})
+    with pytest.raises(psycopg2.Error, match="least_group_rows was 1, not 10") as error:
+        sales("SELECT fit('by_shop', 'no', 'mst', epochs => %s, evaluate_every => 1, options => %s)", EPOCHS, options)
+    assert error.value.diag.message_hint
 
 
 def test_a_group_whose_loss_is_not_finite_fails_alone(sales: Lab) -> None:

@@ -147,7 +147,7 @@ class Driver:
 
     def gave_up(self, model: int, reason: str) -> None:
         self.idle_log().events.note(Event.MODEL_FAILED, model, reason=reason)
-        self.db.warning(f"configuration {self.run.models[model].key} failed: {reason}")
+        self.db.warning(f"{self.run.models[model].named} failed: {reason}")
 
     def trying_again(self, unit: Unit, reason: str) -> None:
         self.idle_log().events.note(Event.UNIT_FAILED, unit.model, reason=reason, segment=unit.segment)

@@ -40,6 +40,7 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
         return methods.policy_of(spec, run.epochs, log.plan.planned_configurations())
     given = log.plan.given_architectures()
     labels = read_space.labels(search.space) or sorted(given)
+    models = len(_variants(run)) + 1  # of each configuration
     layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
     known = {
         label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")
@@ -48,9 +49,7 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
     proposals = Proposals(
         space=read_space.read(search.space, known),
         seed=run.seed,
-        at_once=-(
-            -search.at_once // (len(_variants(run)) + 1)
-        ),  # configurations, each of which has a model for each fold
+        at_once=-(-search.at_once // models),
         suggest=suggest,
         past=search.past,
     )

@@ -118,6 +118,12 @@ class Model:
     def key(self) -> int:
         return self.asked.key
 
+    @property
+    def named(self) -> str:
+        """For messages."""
+        group = self.asked.group_number
+        return f"configuration {self.key}" + (f" of group {group}" if group is not None else "")
+
     def after(self, hop: int) -> Model | Replica:
         """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
         return self.replicas.get(hop, self)

@@ -52,7 +52,7 @@ def require_replaceable(db: Database, name: Name, *, several: bool = False) -> N
         _refuse(name.suffixed("_summary"))
     elif "group_by" in present["_summary"]:
         groups = relations.find(db, name.suffixed("_groups"))
-        if groups is not None and not set(relations.columns(db, groups)) >= set(model_columns.GROUP_COLUMNS):
+        if groups is not None and not model_columns.has_groups(relations.columns(db, groups)):
             _refuse(name.suffixed("_groups"))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Callable
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.parameters import params
@@ -182,7 +183,7 @@ def of_configurations(
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
         cross_validation.require_possible_groups(source, chosen, len(rows), warm_start=bool(warm_start))
         if chosen.replay is not None:
-            require_same_work(db, chosen.replay, source, rows, architectures)
+            require_same_work(db, chosen, source, rows, architectures)
         most = chosen.budget.configurations if chosen.budget is not None else None
         if most is not None and most < len(rows):
             raise InvalidArgument(
@@ -301,20 +302,29 @@ def objective_of(
 
 def require_same_work(
     db: Database,
-    run_id: int,
+    chosen: RunOptions,
     source: Packed,
     rows: list[dict[str, Any]],
     architectures: dict[int, Architecture],
 ) -> None:
     """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
+    run_id = chosen.replay
+    assert run_id is not None
     log = RunLog.of_caller(db, run_id)
     hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
-    fingerprints = [partition["sha256"] for partition in source.layout["partitions"]]
-    if log.known.fingerprints() != fingerprints:
+    layout = Layout.from_json(source.layout, f"the layout of '{source.relation.text}'")
+    if log.known.rows() != ([partition.sha256 for partition in layout.partitions], layout.groups):
         raise WrongState(
             f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",
             hint=hint,
+        )
+    recorded = log.known.options()
+    if recorded is not None and recorded.least_group_rows != chosen.least_group_rows:
+        raise WrongState(
+            f"run {run_id} cannot be replayed: its option least_group_rows was {recorded.least_group_rows}, not"
+            f" {chosen.least_group_rows}, so other groups had models.",
+            hint="Leave the option out: a replay takes it over.",
         )
     earlier = log.known.configurations(added=False)
     now = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}

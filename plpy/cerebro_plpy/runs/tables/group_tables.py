@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from cerebro_db.core.layout import Groups
-from cerebro_db.core.model_columns import GROUP_COLUMNS
+from cerebro_db.core.model_columns import has_groups
 from cerebro_db.core.names import written_list
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -50,7 +50,7 @@ COLUMNS = {
 
 def is_one(db: Database, table: Relation) -> bool:
     """Whether it is such a table, and not one of the user's that has the name by chance."""
-    return table.kind in ("r", "p") and set(relations.columns(db, table)) >= set(GROUP_COLUMNS)
+    return table.kind in ("r", "p") and has_groups(relations.columns(db, table))
 
 
 def of_summary(groups: Groups, options: RunOptions) -> list[Values]:
@@ -149,7 +149,7 @@ def _insert(
 
 
 def _tell(db: Database, made: MadeTables) -> None:
-    """Say how many groups are predicted by the model of all rows, and warn of states that were changed."""
+    """Say how many groups are predicted by the model on all rows, and warn of states that were changed."""
     name = made.name.suffixed(ENDING)
     found: dict[str, Any] = db.rows(
         sql(

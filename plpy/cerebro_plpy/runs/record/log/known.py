@@ -6,7 +6,7 @@ from typing import Any
 
 from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.layout import Groups, Layout
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
@@ -63,10 +63,11 @@ class Known(Part):
         where = f"the options of run {self.run}"
         return None if found is None else run_options.read(decoded(found, where), where)
 
-    def fingerprints(self) -> list[str]:
-        """The checksums of the packed rows that a run of the caller's trains on, segment by segment."""
+    def rows(self) -> tuple[list[str], Groups | None]:
+        """The checksums of the packed rows of a run of the caller's, segment by segment, and their groups."""
         text = self._value(sql("SELECT layout::text FROM cerebro.run WHERE {own}", own=OWN))
-        return [partition.sha256 for partition in Layout.parse(text, f"the layout of run {self.run}").partitions]
+        found = Layout.parse(text, f"the layout of run {self.run}")
+        return [partition.sha256 for partition in found.partitions], found.groups
 
     def configurations(self, *, added: bool = True) -> dict[int, list[Any]]:
         """Number -> architecture, compile and fit of a run of the caller's.  ``added``: also what decisions added."""
