@@ -119,16 +119,17 @@ def test_as_many_configurations_train_at_once_as_the_search_wants() -> None:
 
 
 def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
-    history = History()
+    history, folds = History(), of_folds(2)
     for model, fold in enumerate((None, 1, 2), 1):
         history.begins(model, {"key": 1, "fold": fold})
-    assert missing_models(history, of_folds(2)) == []
+    assert missing_models(history, folds) == []
+    assert history.is_known_to_have(folds) and not history.is_known_to_have(of_folds(3))
     history.begins(4, {"key": 2, "fold": None})  # added by a person
     history.begins(5, {"key": 3, "fold": 1})  # a copy of model 2 with another learning rate
     history.decided(Decision(2, 1, Verdict.ADD, added=(NewModel(parent=2, key=3, model=5),)))
-    assert missing_models(history, of_folds(2)) == [NewModel(key=2, fold=1), NewModel(key=2, fold=2)]
+    assert missing_models(history, folds) == [NewModel(key=2, fold=1), NewModel(key=2, fold=2)]
     history.fails(4)
-    assert missing_models(history, of_folds(2)) == []
+    assert missing_models(history, folds) == []
 
 
 def test_a_model_of_a_fold_that_fails_is_not_made_again() -> None:

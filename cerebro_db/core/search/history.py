@@ -54,6 +54,9 @@ class History:
     # What has been computed already: policies compare each model with all others.
     _values: dict[tuple[int, int], dict[str, float | None]] = field(default_factory=dict, compare=False, repr=False)
 
+    # The variants that each configuration has a model of; None: that has to be looked at.
+    _whole: object = field(default=None, compare=False, repr=False)
+
     # -- questions of a policy ---------------------------------------------------------------------
 
     @property
@@ -61,10 +64,9 @@ class History:
         """The numbers of all models of the run."""
         return tuple(sorted(self._configurations))
 
-    @property
-    def count(self) -> int:
-        """How many models the run has."""
-        return len(self._configurations)
+    def is_known_to_have(self, variants: object) -> bool:
+        """Whether ``has`` was called with the same object since the last model was added."""
+        return self._whole is variants
 
     def configuration(self, model: int) -> Mapping[str, Any]:
         """What the driver has said about a model's configuration; empty if it has said nothing.
@@ -122,12 +124,17 @@ class History:
         """The model and the epoch that the decision was about which has added a model; None: neither."""
         return self._origins.get(model)
 
+    def has(self, variants: object) -> None:
+        """Each configuration has a model of all these variants: until another model is added, none is missing."""
+        self._whole = variants
+
     # -- what feeds it -----------------------------------------------------------------------------
 
     def begins(self, model: int, configuration: Mapping[str, Any] | None = None) -> None:
         """A model of the run, and what a policy may know of its configuration."""
         if configuration is not None or model not in self._configurations:
             self._configurations[model] = dict(configuration or {})
+            self._whole = None
 
     def trained(
         self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..records import dataclass, field
+from ..records import dataclass
 from .decision import NewModel
 from .history import History
 from .policy import Decision, Policy
@@ -27,8 +27,6 @@ class Varied(Policy):
 
     inner: Policy
     variants: tuple[Variant, ...]
-    # What had all models when it was looked at last, and how many.
-    _whole: tuple[History, int] | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -56,15 +54,7 @@ class Varied(Policy):
     def propose(self, history: History, active: int) -> Sequence[NewModel]:
         # The search counts configurations; the next one begins before the last has ended.
         configurations = active // (len(self.variants) + 1)
-        return self._missing(history) or self.inner.propose(history, configurations)
-
-    def _missing(self, history: History) -> list[NewModel]:
-        """Looks at all models only if there are others than when none was missing: there may be thousands."""
-        if self._whole is not None and self._whole[0] is history and self._whole[1] == history.count:
-            return []
-        missing = missing_models(history, self.variants)
-        self._whole = None if missing else (history, history.count)
-        return missing
+        return missing_models(history, self.variants) or self.inner.propose(history, configurations)
 
     def released(self, history: History) -> Sequence[int]:
         return self.inner.released(history)
@@ -73,12 +63,14 @@ class Varied(Policy):
         self.inner.extended(epochs)
 
 
-def missing_models(history: History, variants: Sequence[Variant]) -> list[NewModel]:
+def missing_models(history: History, variants: tuple[Variant, ...]) -> list[NewModel]:
     """The models that configurations have never had; one that has failed would fail again.
 
     A configuration whose model on all rows has failed gets none.  A copy of a model needs none, since it goes on from a
     state.
     """
+    if history.is_known_to_have(variants):  # there may be thousands of models, and this is asked after each
+        return []
     known: dict[int, set[Variant | None]] = {}
     for model in history.models:
         configuration = history.configuration(model)
@@ -86,13 +78,16 @@ def missing_models(history: History, variants: Sequence[Variant]) -> list[NewMod
         on_record = variant is not None or not history.failed(model)
         if history.parent(model) is None and "key" in configuration and on_record:
             known.setdefault(configuration["key"], set()).add(variant)
-    return [
+    missing = [
         NewModel(key=key, **dict([variant]))  # type: ignore[arg-type]
         for key, there in sorted(known.items())
         if None in there
         for variant in variants
         if variant not in there
     ]
+    if not missing:
+        history.has(variants)
+    return missing
 
 
 def variant_of(configuration: Mapping[str, Any]) -> Variant | None:
