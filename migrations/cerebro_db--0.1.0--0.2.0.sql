@@ -51,6 +51,10 @@ ALTER TABLE cerebro.model
         AND octet_length(group_value) <= 5000),
     ADD CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint);
 
+ALTER TABLE cerebro.hop ALTER COLUMN state_sha256 DROP NOT NULL;
+COMMENT ON TABLE cerebro.attempt IS
+'Every attempt at a visit, committed before the visit starts. Of several visits of a model in one order, the first.';
+
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 
 @schema/75_registry.sql@

@@ -12,11 +12,12 @@ class Clock:
         self.laps: dict[str, float] = {}
         self._last = time.monotonic()
 
-    def lap(self, name: str) -> None:
-        """The stage of that name ends now."""
+    def lap(self, name: str) -> float:
+        """The stage of that name ends now, perhaps not for the first time; returns the seconds of this time."""
         now = time.monotonic()
-        self.laps[name] = round(now - self._last, 6)
-        self._last = now
+        seconds, self._last = now - self._last, now
+        self.laps[name] = round(self.laps.get(name, 0.0) + seconds, 6)
+        return round(seconds, 6)
 
 
 class Pace:

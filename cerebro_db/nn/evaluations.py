@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from cerebro_db.core import metrics
-from cerebro_db.core.protocol import EvaluatedModel, MetricStates, ModelState
+from cerebro_db.core.protocol import EvaluatedModel, Json, MetricStates, ModelState
 from cerebro_db.nn import metric_states
 from cerebro_db.nn.clocks import Clock
 from cerebro_db.nn.fit import Fit
@@ -22,18 +22,16 @@ EVALUATION_BATCH = 256
 Listen = Callable[[], None]
 
 
-def evaluate(programs: Programs, model: ModelState, dataset: Dataset, listen: Listen) -> EvaluatedModel:
+def evaluate(
+    programs: Programs, model: ModelState, configuration: Json, dataset: Dataset, listen: Listen
+) -> EvaluatedModel:
     """The result of a model: with the rows as they are, and with each of its exchanges."""
     clock = Clock()
-    batch_size = max(EVALUATION_BATCH, Fit.of(model.configuration).batch_size)
     chosen = dataset.rows_of(model.fold, False, model.span)
-    rows = dataset.rows if chosen is None else len(chosen)
-    ready = programs.ready(model.configuration, dataset.layout)
-    ready.program.require_values(dataset)
-    with programs.configuration_errors():
-        ready.program.prepare("evaluate", dataset, batch_size, rows)
+    ready = programs.ready(configuration, dataset.layout)
+    batch_size = _prepared(programs, ready, configuration, dataset, chosen)
     clock.lap("build")
-    programs.load_to_read(ready, model.configuration, model.state)
+    programs.load_to_read(ready, configuration, model.state)
     clock.lap("load")
     with programs.configuration_errors(), programs.reading(ready):
         counted = _counted(ready, [dataset], batch_size, listen, chosen)
@@ -49,7 +47,41 @@ def evaluate(programs: Programs, model: ModelState, dataset: Dataset, listen: Li
             for exchange in model.exchanges
         ]
     clock.lap("evaluate")
+    rows = _rows(dataset, chosen)
     return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps, exchanged=others)
+
+
+def evaluate_loaded(
+    programs: Programs,
+    ready: ReadyProgram,
+    configuration: Json,
+    dataset: Dataset,
+    chosen: np.ndarray | None,
+    listen: Listen,
+) -> EvaluatedModel:
+    """The result of a model whose state is in the variables of its program, and stays there."""
+    clock = Clock()
+    batch_size = _prepared(programs, ready, configuration, dataset, chosen)
+    with programs.configuration_errors(), programs.reading(ready):
+        counted = _counted(ready, [dataset], batch_size, listen, chosen)
+        values = ready.program.metric_values(counted)
+    clock.lap("evaluate")
+    return EvaluatedModel(_rows(dataset, chosen), metrics.loss(counted.means), values, counted, clock.laps)
+
+
+def _prepared(
+    programs: Programs, ready: ReadyProgram, configuration: Json, dataset: Dataset, chosen: np.ndarray | None
+) -> int:
+    """Compile what the evaluation of these rows needs; returns the size of its batches."""
+    batch_size = max(EVALUATION_BATCH, Fit.of(configuration).batch_size)
+    ready.program.require_values(dataset)
+    with programs.configuration_errors():
+        ready.program.prepare("evaluate", dataset, batch_size, _rows(dataset, chosen))
+    return batch_size
+
+
+def _rows(dataset: Dataset, chosen: np.ndarray | None) -> int:
+    return dataset.rows if chosen is None else len(chosen)
 
 
 def _counted(
@@ -59,7 +91,7 @@ def _counted(
     program, speed = ready.program, ready.speed["evaluate", 1]
     program.start_metrics()
     for part in parts:
-        rows = part.rows if chosen is None else len(chosen)
+        rows = _rows(part, chosen)
         program.prepare("evaluate", part, batch_size, rows)  # a part may have fewer rows than those before it
         for slab in slabs(part, rows, batch_size, speed, chosen):
             started = time.monotonic()

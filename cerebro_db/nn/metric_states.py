@@ -10,7 +10,7 @@ import base64
 import binascii
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,8 @@ def is_mean(metric: Any) -> bool:
     return isinstance(metric, keras.metrics.Mean) and type(metric).result is keras.metrics.Mean.result
 
 
-def read(model: Any, values_of: Callable[[list[Any]], list[np.ndarray]]) -> MetricStates:
+def read(metrics_by_name: Mapping[str, Any], values_of: Callable[[list[Any]], list[np.ndarray]]) -> MetricStates:
     """What the metrics have counted since they were last reset.  ``values_of``: reads variables."""
-    metrics_by_name = by_name(model)
     means = {name: metric for name, metric in metrics_by_name.items() if is_mean(metric)}
     others = [
         variable for name, metric in metrics_by_name.items() if name not in means for variable in metric.variables
@@ -78,14 +77,14 @@ def merged(parts: Sequence[MetricStates]) -> MetricStates:
     )
 
 
-def values(model: Any, states: MetricStates) -> dict[str, Any]:
+def values(metrics_by_name: Mapping[str, Any], states: MetricStates) -> dict[str, Any]:
     """The metrics that follow from the states, without the loss: numbers, or lists with a number per class."""
     from keras import ops
 
     counted = np.zeros(0) if states.others is None else _unpacked(states.others)
     found: dict[str, Any] = {}
     start = 0
-    for name, metric in by_name(model).items():
+    for name, metric in metrics_by_name.items():
         if is_mean(metric):
             if len(states.means.get(name, ())) != 2:
                 raise _wrong()

@@ -197,23 +197,24 @@ class Trainer:
 
     def train(self, order: Train) -> Trained:
         """The groups one after the other; the error of a group is its own result."""
-        programs, dataset = self._programs, self._with_outputs(order.handle)
-        total, done, index = sum(training.planned_rows(group, dataset) for group in order.groups), 0, 0
-        results, pace = [], Pace(PROGRESS_SECONDS)
-        programs.require_resident(member.state for group in order.groups for member in group.members)
+        programs, dataset, configurations = self._programs, self._with_outputs(order.handle), order.configurations
+        total = sum(training.planned_rows(group, configurations, dataset) for group in order.groups)
+        programs.require_resident(member.state for member in order.members)
+
+        def report(rows: int, loss: float | None) -> None:
+            self._report(Progress(rows, total, loss))
+
+        shared = training.TrainingOrder(
+            programs, configurations, dataset, self._with_outputs, Pace(PROGRESS_SECONDS), report, self._listen
+        )
+        results, done, index = [], 0, 0
         for group in order.groups:
-
-            def report(rows: int, loss: float | None, before: int = done) -> None:
-                self._report(Progress(before + rows, total, loss))
-
             self._visits += 1
             token = f"{os.getpid()}.{self._visits}"
             try:
-                members, seconds = training.train(
-                    programs, group, index, dataset, token, pace=pace, report=report, listen=self._listen
-                )
+                members, seconds = training.train(shared, group, index, token, done)
                 results.append(TrainedGroup(members, seconds))
-                done += sum(member.rows for member in members)
+                done += sum(visit.rows for member in members for visit in member.visits)
             except Exception as error:
                 results.append(TrainedGroup(error=Failure.of(as_error(error))))
             index += len(group.members)
@@ -232,7 +233,8 @@ class Trainer:
         results = []
         for model in order.models:
             try:
-                results.append(evaluations.evaluate(programs, model, dataset, self._listen))
+                configuration = order.configurations[model.configuration]
+                results.append(evaluations.evaluate(programs, model, configuration, dataset, self._listen))
             except Exception as error:
                 results.append(EvaluatedModel(error=Failure.of(as_error(error))))
         return Evaluated(results, resident=sorted(programs.resident))

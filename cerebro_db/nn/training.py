@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
 
 from cerebro_db.core import metrics
 from cerebro_db.core.errors import CerebroError, InvalidArgument
-from cerebro_db.core.protocol import Average, Group, Member, TrainedMember
-from cerebro_db.nn import metric_states, state_file
+from cerebro_db.core.protocol import (
+    Average,
+    EvaluatedModel,
+    EvaluationRows,
+    Group,
+    Member,
+    MetricStates,
+    TrainedMember,
+    TrainedVisit,
+)
+from cerebro_db.nn import evaluations, metric_states, state_file
 from cerebro_db.nn.clocks import Clock, Pace
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.fit import Fit
@@ -22,75 +32,166 @@ from cerebro_db.nn.rows.data import Dataset, Slab, row_order, slabs
 Json = dict[str, Any]
 Report = Callable[[int, Optional[float]], None]  # of the rows trained on, over all members, and the running loss
 Listen = Callable[[], None]
+Datasets = Callable[[str], Dataset]  # by handle
+Visits = list[TrainedVisit]  # of one member
 
 
-def planned_rows(group: Group, dataset: Dataset) -> int:
+def planned_rows(group: Group, configurations: Sequence[Json], dataset: Dataset) -> int:
     """The rows that a group will train on, over all members; none if it cannot be trained."""
     try:
-        fit = Fit.of(group.members[0].configuration)
-        return (
-            fit.epochs * fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True, group.span))) * len(group.members)
-        )
+        fit = Fit.of(configurations[group.members[0].configuration])
+        rows = fit.rows_of(_size(dataset, dataset.rows_of(group.fold, True, group.span)))
+        return fit.epochs * rows * sum(len(member.visits) for member in group.members)
     except CerebroError:
         return 0
 
 
+@dataclass(frozen=True)
+class TrainingOrder:
+    """What the groups of an order share."""
+
+    programs: Programs
+    configurations: Sequence[Json]
+    dataset: Dataset
+    evaluated: Datasets
+    pace: Pace
+    report: Report
+    listen: Listen
+
+
 def train(
-    programs: Programs,
-    group: Group,
-    first_index: int,
-    dataset: Dataset,
-    token: str,
-    *,
-    pace: Pace,
-    report: Report,
-    listen: Listen,
+    order: TrainingOrder, group: Group, first_index: int, token: str, before: int
 ) -> tuple[list[TrainedMember], dict[str, float]]:
     """Train each member on the same rows, each in its own row order, and write the states; also the seconds by stage.
 
-    The last member's state stays in memory under the token.
+    The last member's state stays in memory under the token.  ``before``: the rows of the groups before this one.
     """
     members, clock = group.members, Clock()
     files = [member.out for member in members if member.out is not None]
     if len(files) < len(members):
         raise InvalidArgument("the order names no file for an outgoing state")
-    fit = Fit.of(members[0].configuration)
-    chosen = dataset.rows_of(group.fold, True, group.span)
-    size = _size(dataset, chosen)
-    rows = fit.rows_of(size)
-    ready = programs.ready_to_train([member.configuration for member in members], dataset, members[0].seed, rows)
-    program = ready.program
+    configurations = [order.configurations[member.configuration] for member in members]
+    chosen = order.dataset.rows_of(group.fold, True, group.span)
+    rows = Fit.of(configurations[0]).rows_of(_size(order.dataset, chosen))
+    ready = order.programs.ready_to_train(configurations, order.dataset, members[0].seed, rows)
     clock.lap("build")
-    stacked = load_members(programs, ready, members)
-    clock.lap("load")
-    speed, done = ready.speed["train", len(members)], 0
-    with programs.configuration_errors():
-        for epoch in range(fit.epochs):
-            order = row_orders(size, [member.shuffle_seed for member in members], epoch, fit.shuffle, chosen)
-            for slab in slabs(dataset, rows, fit.batch_size, speed, order):
-                started = time.monotonic()
-                stacked = advance(program, stacked, slab, fit.batch_size)
-                speed.measured(math.ceil(slab.rows / fit.batch_size), time.monotonic() - started)
-                done += slab.rows
-                listen()
-                if pace.due():
-                    report(done * len(members), None if stacked else program.running_loss())
-    clock.lap("train")
+    passes = _Passes(order, ready, configurations, chosen, before)
+    visits = _fused(passes, members, clock) if len(members) > 1 else [_chain(passes, members[0], clock)]
     trained = []
-    for place, file in enumerate(files):
-        if program.fusion and stacked:
-            program.fusion.put_back(stacked[place])
-        with programs.configuration_errors():
-            counted = program.metric_states()
-            loss, earlier = metrics.loss(counted.means), members[place].metric_states
-            so_far = counted if earlier is None else metric_states.merged([earlier, counted])
-            values = program.metric_values(so_far)
+    for place, (file, its) in enumerate(zip(files, visits)):
+        passes.put_back(place)
         last = place == len(members) - 1
-        state = state_file.write(program, file, first_index + place, token if last else None)
-        trained.append(TrainedMember(done, fit.steps_of(size), loss, values, so_far, math.isfinite(loss), state))
+        state = state_file.write(ready.program, file, first_index + place, token if last else None)
+        trained.append(TrainedMember(its, state))
     clock.lap("save")
     ready.token, ready.sha256 = token, trained[-1].state.sha256
     return trained, clock.laps
+
+
+class _Passes:
+    """The passes of a group over its rows, with the states of fused members, or the state in the variables."""
+
+    def __init__(
+        self,
+        order: TrainingOrder,
+        ready: ReadyProgram,
+        configurations: Sequence[Json],
+        chosen: np.ndarray | None,
+        before: int,
+    ) -> None:
+        self.order, self.ready, self.configurations, self._chosen = order, ready, configurations, chosen
+        self.fit, self.size = Fit.of(configurations[0]), _size(order.dataset, chosen)
+        self.stacked: list[Any] = []
+        self._done = before  # rows
+
+    def load(self, members: Sequence[Member]) -> None:
+        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations)
+
+    def visit(self, shuffle_seeds: Sequence[int]) -> int:
+        """Train one visit of each member; returns the rows of each."""
+        order, fit, program, members = self.order, self.fit, self.ready.program, len(shuffle_seeds)
+        speed, rows, done = self.ready.speed["train", members], fit.rows_of(self.size), 0
+        with order.programs.configuration_errors():
+            for epoch in range(fit.epochs):
+                places = row_orders(self.size, shuffle_seeds, epoch, fit.shuffle, self._chosen)
+                for slab in slabs(order.dataset, rows, fit.batch_size, speed, places):
+                    started = time.monotonic()
+                    self.stacked = advance(program, self.stacked, slab, fit.batch_size)
+                    speed.measured(math.ceil(slab.rows / fit.batch_size), time.monotonic() - started)
+                    done += slab.rows
+                    order.listen()
+                    if order.pace.due():
+                        order.report(self._done + done * members, None if self.stacked else program.running_loss())
+        self._done += done * members
+        return done
+
+    def put_back(self, place: int) -> None:
+        """Bring the state of a fused member into the variables."""
+        if self.stacked and self.ready.program.fusion:
+            self.ready.program.fusion.put_back(self.stacked[place])
+
+    def trained(self, rows: int, earlier: MetricStates | None, seconds: float = 0.0) -> TrainedVisit:
+        """The result of a visit whose metrics are in the variables."""
+        program = self.ready.program
+        with self.order.programs.configuration_errors():
+            counted = program.metric_states()
+            loss = metrics.loss(counted.means)
+            so_far = counted if earlier is None else metric_states.merged([earlier, counted])
+            values = program.metric_values(so_far)
+        steps = self.fit.steps_of(self.size)
+        return TrainedVisit(rows, steps, loss, values, so_far, math.isfinite(loss), seconds)
+
+    def evaluated(self, member: Member) -> list[EvaluatedModel]:
+        """The results of the evaluations of the state that is in the variables."""
+        return [self._evaluated(rows) for rows in member.evaluations]
+
+    def _evaluated(self, rows: EvaluationRows) -> EvaluatedModel:
+        order, dataset = self.order, self.order.evaluated(rows.handle)
+        if dataset.layout != order.dataset.layout:
+            raise InvalidArgument("a model is evaluated between its visits only on rows with the columns that train it")
+        chosen = dataset.rows_of(None, False, rows.span)
+        return evaluations.evaluate_loaded(
+            order.programs, self.ready, self.configurations[0], dataset, chosen, order.listen
+        )
+
+
+def _fused(passes: _Passes, members: Sequence[Member], clock: Clock) -> list[Visits]:
+    """Train the only visit of each member, all in one pass."""
+    passes.load(members)
+    clock.lap("load")
+    rows = passes.visit([member.visits[0].shuffle_seed for member in members])
+    clock.lap("train")
+    found: list[Visits] = []
+    for place, member in enumerate(members):
+        passes.put_back(place)
+        found.append([passes.trained(rows, member.metric_states)])
+    return found
+
+
+def _chain(passes: _Passes, member: Member, clock: Clock) -> Visits:
+    """Train the visits of a model one after the other, with its evaluations between them.
+
+    A visit with a loss that is not finite is not made, unless it is the first: its model may have to stop where it was.
+    """
+    visits = member.visits
+    while True:
+        passes.load([member])
+        clock.lap("load")
+        found: Visits = []
+        for visit in visits:
+            if found:
+                passes.ready.program.start_metrics()
+            rows = passes.visit([visit.shuffle_seed])
+            trained = passes.trained(rows, None if found else member.metric_states, clock.lap("train"))
+            if not trained.finite:
+                break
+            if visit.evaluated:
+                trained = replace(trained, evaluations=passes.evaluated(member))
+                clock.lap("evaluate")
+            found.append(trained)
+        if trained.finite or not found:
+            return found or [trained]
+        visits = visits[: len(found)]
 
 
 def average(programs: Programs, order: Average, dataset: Dataset, token: str) -> tuple[TrainedMember, dict[str, float]]:
@@ -112,16 +213,19 @@ def average(programs: Programs, order: Average, dataset: Dataset, token: str) ->
     clock.lap("save")
     ready.token, ready.sha256 = token, state.sha256
     loss = metrics.loss(counted.means)
-    return TrainedMember(0, 0, loss, values, counted, math.isfinite(loss), state), clock.laps
+    visit = TrainedVisit(0, 0, loss, values, counted, math.isfinite(loss))
+    return TrainedMember([visit], state), clock.laps
 
 
-def load_members(programs: Programs, ready: ReadyProgram, members: Sequence[Member]) -> list[Any]:
+def load_members(
+    programs: Programs, ready: ReadyProgram, members: Sequence[Member], configurations: Sequence[Json]
+) -> list[Any]:
     """Bring the state of a single member into the program's variables, or return the states of several."""
     stacked = []
-    for member in members:
+    for member, configuration in zip(members, configurations):
         if len(members) > 1:  # else they are those of the program that is ready
-            ready.program.put_numbers(member.configuration)
-        programs.load(ready, member.configuration, member.state, member.seed)
+            ready.program.put_numbers(configuration)
+        programs.load(ready, configuration, member.state, member.seed)
         ready.program.start_metrics()
         if ready.program.fusion and len(members) > 1:
             stacked.append(ready.program.fusion.taken())

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cerebro_db.core.protocol import FusionRehearsed, Member, StateRef
+from cerebro_db.core.protocol import FusionRehearsed, Member, MemberVisit, StateRef
 from cerebro_db.nn import training
 from cerebro_db.nn.clocks import Effort
 from cerebro_db.nn.fit import Fit
@@ -73,8 +73,8 @@ def rehearse_fusion(
         ready = programs.ready_to_train(cast, dataset)
         order = training.row_orders(dataset.rows, [0] * len(cast), 0, True)
         slab = Slab(dataset, order, 0, min(rows, batches * fit.batch_size))
-        members = [Member(configuration, 0, 0, StateRef.seed()) for configuration in cast]
-        stacked = training.load_members(programs, ready, members)
+        members = [Member(place, 0, [MemberVisit(0)], StateRef.seed()) for place in range(len(cast))]
+        stacked = training.load_members(programs, ready, members, cast)
         best = math.inf
         for _ in range(REHEARSALS):
             started = time.monotonic()

@@ -44,7 +44,7 @@ CREATE TABLE cerebro.attempt (
 );
 CREATE INDEX attempt_run ON cerebro.attempt (run, owner);
 COMMENT ON TABLE cerebro.attempt IS
-'Every attempt at a visit, committed before the visit starts.';
+'Every attempt at a visit, committed before the visit starts. Of several visits of a model in one order, the first.';
 
 CREATE TABLE cerebro.hop (
     run            bigint           NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE cerebro.hop (
     metrics        jsonb            NOT NULL, -- of the epoch's rows up to and with these
     metric_states  text,                      -- what the metrics have counted; the values follow from it
     state_bytes    bigint           NOT NULL,
-    state_sha256   text             NOT NULL,
+    state_sha256   text,                      -- NULL: it was not stored, for the next visit followed in the same order
     weights_offset bigint           NOT NULL,
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,

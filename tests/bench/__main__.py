@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from tests.bench import (
     gpu,
+    groups,
     growth,
     hops,
     many,
@@ -32,7 +33,7 @@ from tests.bench import (
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
-from tests.bench.works import WORKS, Work
+from tests.bench.works import WORKS, GroupedWork, Work
 
 TABLES = "tables"  # has data sets in place of a work
 REDUCING = ("rows", "configurations", "epochs")  # the options that make works smaller
@@ -48,6 +49,7 @@ CONTENDERS_OF = {
     "trainers": trainers.CONTENDERS,
     **{work.name: hops.CONTENDERS for work in WORKS["hops"]},
     **{work.name: many.CONTENDERS for work in WORKS["many"]},
+    **{work.name: groups.CONTENDERS for work in WORKS["groups"]},
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
@@ -85,6 +87,9 @@ def staged(work: Work, database: Database) -> Iterator[Stage]:
         if known in (mixed.PACKING, mixed.PREDICTION):
             mixed.make_table(database, work.rows)
             (Path(folder) / "work.json").write_text(json.dumps({"configurations": [], "epochs": 0, "processes": 1}))
+        elif isinstance(work, GroupedWork):
+            groups.make_tables(database, work)
+            groups.write_task(Path(folder), work, database.lab.dsn)
         elif known is not other_work.BOUNDED:  # Those contenders have a server of their own.
             database.work(work)
             write_task(Path(folder), work, database.lab.dsn)
@@ -114,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"\n## {work.name}: {work.about}\n")
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
             tables += [sessions.table(repeats)]
-            tables += [mixed.table(repeats), search.table(search.figures(repeats))]
+            tables += [groups.table(repeats), mixed.table(repeats), search.table(search.figures(repeats))]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))

@@ -54,6 +54,26 @@ class Work:
         return Rows(both.x[: self.rows], both.y[: self.rows]), Rows(both.x[self.rows :], both.y[self.rows :])
 
 
+@dataclass(frozen=True)
+class GroupedWork(Work):
+    """A work with a model of each configuration for each group of rows, beside one on all rows."""
+
+    groups: int = 1
+    exponent: float = 0.0  # of Zipf's law, which the sizes of the groups follow; 0: all groups have the same size
+    sampled: int = 1  # slow rivals train one group of so many, and their times are multiplied
+
+    def starts(self, rows: int) -> list[int]:
+        """The first row of each group.  Fewer rows have fewer groups."""
+        groups = max(2, min(self.groups, rows // LEAST_GROUP))
+        shares = 1 / np.arange(1, groups + 1) ** self.exponent
+        left = rows - groups * LEAST_GROUP
+        sizes = LEAST_GROUP + np.floor(left * shares / shares.sum()).astype(int)
+        return [0, *np.cumsum(sizes)[:-1].tolist()]
+
+
+LEAST_GROUP = 10  # rows
+
+
 # --- tables ----------------------------------------------------------------------------------------------
 
 
@@ -416,11 +436,42 @@ GPU = tuple(
     )
 )
 
+# A model for each group.  With Zipf's law a few groups have most rows, and most groups have few.
+GROUPED = GroupedWork(
+    name="groups_200",
+    about="200 groups by Zipf's law (80,000 rows x 16; the largest group has 13,000 rows, the smallest 76), MLP"
+    " 16-32-2, 4 configurations, 5 epochs: 804 models",
+    table=lambda rows: clicks(rows, features=16),
+    rows=80_000,
+    validation_rows=8_000,
+    classes=2,
+    architectures=(mlp(16, (32,), 2),),
+    configurations=grid(range(1), (1e-3, 3e-3), (32, 64)),
+    epochs=5,
+    groups=200,
+    exponent=1.0,
+    sampled=4,
+)
+GROUPS = (
+    GROUPED,
+    GROUPED.but(
+        name="groups_5000",
+        about="5,000 groups of 50 rows, the same MLP, 1 configuration, 5 epochs: 5,001 models",
+        rows=250_000,
+        validation_rows=50_000,
+        configurations=GROUPED.configurations[:1],
+        groups=5_000,
+        exponent=0.0,
+        sampled=50,
+    ),
+)
+
 ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, SESSIONS, TRAINERS)
 WORKS = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],
     "gpu": list(GPU),
+    "groups": list(GROUPS),
     "growth": list(GROWTH),
     "hops": list(HOPS),
     "many": list(MANY),

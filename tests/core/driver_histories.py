@@ -22,7 +22,7 @@ from segment_in_memory import Faults, added_up, averaged, checksum, counted, los
 from server_in_memory import Crash, MemorySession, MemoryTeam, Server
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.layout import Layout, Partition, Variable
+from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import AsIs, Real
 from cerebro_db.core.protocol import codec
@@ -30,6 +30,7 @@ from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.ring import derived_seed, visit_order
 from cerebro_db.core.search.policy import NewModel
 from cerebro_db.core.sql import shown
+from cerebro_db.core.sql_types import SqlType
 from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
 from cerebro_plpy.runs.drive import attention, driver, execution
@@ -57,12 +58,20 @@ class Expected:
     fails_within: set[int] = field(default_factory=set)  # hops of its last epoch that may be on record or not
 
 
-def layout_of(keys: list[int], name: str) -> Layout:
+def layout_of(keys: list[int], name: str, groups: dict[int, list[int]] | None = None) -> Layout:
+    """``groups``: number of each group -> the keys of the segments that have rows of it."""
+    pieces = {key: [group for group, its in (groups or {}).items() if key in its] for key in keys}
     return Layout(
         inputs=(Variable("x", "float32", (1,), ("x",), AsIs()),),
         outputs=(Variable(name, "float32", (1,), (name,), Real()),),
         rows=10 * len(keys),
-        partitions=tuple(Partition(key, 10, 1, 80, "ab" * 32) for key in keys),
+        partitions=tuple(
+            Partition(key, 10, 1, 80, "ab" * 32, groups=tuple((group, 10 // len(its)) for group in its))
+            for key, its in pieces.items()
+        ),
+        groups=None
+        if groups is None
+        else Groups((GroupColumn("g", SqlType("text")),), tuple((str(g),) for g in groups)),
     )
 
 
@@ -96,6 +105,12 @@ class DriverHistory:
             chance.choice((POSTGRESQL, GREENPLUM)), self.faults, places, chance.choice((1000, 1 << 20, 3 << 20))
         )
         self.server.merges = chance.random() < 0.3
+        # Group -> the segments with rows of it: each segment has a group of its own, and all share one.
+        self.groups: dict[int, list[int]] = {}
+        if not self.averages and random.Random(f"groups {seed}").random() < 0.5:
+            self.groups = {segment + 1: [segment] for segment in range(self.segments)}
+            self.groups[self.segments + 1] = list(range(self.segments))
+        self.group_of = {model: model % (len(self.groups) + 1) or None for model in self.models}
         self.seeds = {model: 1000 + model for model in self.models}
         self.counts: Counter[str] = Counter()
 
@@ -110,9 +125,10 @@ class DriverHistory:
     def record(self) -> None:
         log = self.server.log
         self.server.states = {shown(table): [] for table in state_tables.shared(STORAGE)}
-        layout = layout_of(self.keys, "y")
+        groups = {group: [self.keys[one] for one in its] for group, its in self.groups.items()} or None
+        layout = layout_of(self.keys, "y", groups)
         parts = self.parts["validation"]
-        validation = layout_of(self.keys[:parts] if parts > 1 else self.keys[-1:], "y") if parts else None
+        validation = layout_of(self.keys[:parts] if parts > 1 else self.keys[-1:], "y", groups) if parts else None
         plan = (
             "me", TABLE, json.dumps(layout.to_json()),
             VALIDATION_TABLE if validation else None, json.dumps(validation.to_json()) if validation else None,
@@ -133,15 +149,17 @@ class DriverHistory:
             )  # fmt: skip
             log["model"].append(
                 {"model": model, "configuration": model, "seed": seed, "initial": "random", "initial_sha256": None,
-                 "visits": self.visits(model) if self.averages else None, "parent": None, "fold": None}
+                 "visits": self.visits(model) if self.averages else self.groups.get(self.group_of[model] or 0),
+                 "parent": None, "fold": None, "group_number": self.group_of[model]}
             )  # fmt: skip
         for model in self.models:
-            fate, last = self.chance.random(), self.epochs * self.segments
+            fate, last = self.chance.random(), self.epochs * len(self.groups.get(self.group_of[model] or 0, self.keys))
             if self.averages:
                 continue  # what fails within an epoch of replicas leaves any of them
             if fate < 0.06:
                 self.faults.broken[self.seeds[model]] = self.chance.randint(1, last)
-            elif fate < 0.12 and not self.faults.killers:
+            elif fate < 0.12 and not self.faults.killers and (self.group_of[model] or not self.groups):
+                # The models of one configuration have one seed, and a segment that three models kill ends the run.
                 self.faults.killers[self.seeds[model]] = self.chance.randint(1, last)
             elif fate < 0.16:
                 self.faults.diverging[self.seeds[model]] = self.chance.randint(1, last)
@@ -153,7 +171,21 @@ class DriverHistory:
         if self.averages:
             return [*range(self.segments), 0]
         built = (row for row in self.server.log["event"] if (row["event"], row["model"]) == ("built", model))
-        return visit_order(self.options.seed, json.loads(next(built)["detail"])["position"], self.segments)
+        order = visit_order(self.options.seed, json.loads(next(built)["detail"])["position"], self.segments)
+        (mine,) = [row for row in self.server.log["model"] if row["model"] == model]
+        return [segment for segment in order if mine["visits"] is None or segment in mine["visits"]]
+
+    def evaluated_parts(self, model: int) -> dict[str, list[int]]:
+        """The parts of each data set that have rows for a model."""
+        (mine,) = [row for row in self.server.log["model"] if row["model"] == model]
+        found = {dataset: list(range(count)) for dataset, count in self.parts.items()}
+        if mine.get("group_number") is None:
+            return found
+        its = self.groups[mine["group_number"]]
+        found = {dataset: [part for part in parts if part in its] for dataset, parts in found.items()}
+        if self.parts["validation"] == 1:  # whose rows are those of the last segment
+            found["validation"] = [0] if self.segments - 1 in its else []
+        return found
 
     def last_epoch(self, model: int) -> int:
         """The epoch after which a model stops, by the decisions on record."""
@@ -272,16 +304,17 @@ class DriverHistory:
                 found.means[hop] = added_up(parts[-1:] if kind == "train replica" else parts)
             every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0
             if every or epoch == self.epochs:
-                if configured in self.faults.unevaluable and any(self.parts.values()):
+                evaluated = self.evaluated_parts(model)
+                if configured in self.faults.unevaluable and any(evaluated.values()):
                     found.failed = True
                     return found
-                for dataset, count in self.parts.items():
-                    handles = [self.handle(part, dataset) for part in range(count)]
+                for dataset, parts_of_model in evaluated.items():
+                    handles = {part: self.handle(part, dataset) for part in sorted(parts_of_model)}
                     found.evaluations.update(
-                        {(epoch, dataset, part): loss_of(state, handle) for part, handle in enumerate(handles)}
+                        {(epoch, dataset, part): loss_of(state, handle) for part, handle in handles.items()}
                     )
-                    if count:
-                        means = added_up([counted(state, handle) for handle in handles])
+                    if handles:
+                        means = added_up([counted(state, handle) for handle in handles.values()])
                         found.whole[epoch, dataset] = means["accuracy"][0] / means["accuracy"][1]
         return found
 
@@ -304,7 +337,12 @@ class DriverHistory:
                 f"model {model}: hops {sorted(mine)}, not {sorted(wanted.states)}"
             )
             for hop, row in mine.items():
-                assert row["state_sha256"] == checksum(wanted.states[hop]), f"model {model}, hop {hop}: another state"
+                # In the middle of an order the state was not stored; the next one came from it.
+                passing = row["state_sha256"] is None and hop + 1 in mine
+                assert passing or row["state_sha256"] == checksum(wanted.states[hop]), (
+                    f"model {model}, hop {hop}: another state"
+                )
+                self.counts["states that were not stored"] += passing
                 assert (row["kind"], row["epoch"], row["segment"]) == wanted.hops[hop]
                 assert codec.from_json(row["metric_states"])["means"] == wanted.means[hop], f"model {model}, hop {hop}"
             losses = {key: row["loss"] for key, row in evaluations[model].items()}

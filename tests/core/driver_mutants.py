@@ -34,8 +34,8 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "a visit whose session was lost is never looked for on record", RUNS + "drive.driver",
-        "found = [self.on_record(worker, unit, seconds) for unit in task.units]",
-        "found = [None for unit in task.units]",
+        "self.on_record(worker, unit, seconds) or lost or Outcome(unit, cut=True)",
+        "lost or Outcome(unit, cut=True)",
     ),
     Mutant(
         "a visit that is on record does not count for the model", RUNS + "drive.driver",
@@ -106,21 +106,39 @@ MUTANTS = (
     ),
     Mutant(
         "metrics go on over the end of an epoch", RUNS + "units.visit",
-        "goes_on = model.epoch == visit.epoch and not isinstance(visit, TrainReplica)", "goes_on = True",
+        "goes_on = model.epoch == first.epoch and not isinstance(first, TrainReplica)", "goes_on = True",
     ),
     Mutant(
         "a visit whose loss is no number is committed", RUNS + "units.visit",
-        "            if result.reason is None:\n", "            if True:\n",
+        "        if result.reason is not None:\n", "        if False:\n",
+    ),
+    Mutant(
+        "an order goes on with a model after its last epoch", "cerebro_db.core.scheduling.schedule",
+        "if self.decides or visit.hop >= mine.total or visit.model in self._asked:",
+        "if self.decides or visit.model in self._asked:",
+    ),
+    Mutant(
+        "all visits of an order have the checksum of its last state", RUNS + "units.visit",
+        "sha256 = state.sha256 if one.last else None", "sha256 = None",
+    ),
+    Mutant(
+        "what an order did not come to has succeeded", "cerebro_db.core.scheduling.orchestrator",
+        "        schedule.cut(unit)\n        return\n", "        pass\n",
+    ),
+    Mutant(
+        "what an order did not come to stays under way", RUNS + "drive.driver",
+        "        outcomes = [Outcome(unit, cut=True) for unit, result in zip(task.units, task.result) if result.cut]",
+        "        outcomes = []",
     ),
     Mutant(
         "a state is stored as that of the hop before", RUNS + "units.visit",
-        "LeftState(member.state.index, visit.model, visit.hop)",
-        "LeftState(member.state.index, visit.model, visit.start)",
+        "LeftState(one.member.state.index, one.unit.model, one.unit.hop)",
+        "LeftState(one.member.state.index, one.unit.model, one.unit.hop - 1)",
     ),
     Mutant(
         "a large state is stored as that of the hop before", RUNS + "units.visit",
-        "                hop=visit.hop,\n                made=",
-        "                hop=visit.start,\n                made=",
+        "                hop=hop,\n                made=",
+        "                hop=hop - 1,\n                made=",
     ),
     Mutant(
         "a shared table is emptied while another session appends to it", RUNS + "record.shared_tables",
@@ -141,8 +159,8 @@ MUTANTS = (
     ),
     Mutant(
         "large states are freed one hop too early", RUNS + "units.visit",
-        "for table in state_tables.superseded(units.run, units.model(visit), visit.hop)",
-        "for table in state_tables.superseded(units.run, units.model(visit), visit.hop + 1)",
+        "for table in state_tables.superseded(units.run, units.model(one.unit), one.unit.hop)",
+        "for table in state_tables.superseded(units.run, units.model(one.unit), one.unit.hop + 1)",
     ),
     Mutant(
         "an average is put where the trainer has another state", RUNS + "units.averaging",
@@ -163,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "the objective of a lost transaction is thought to be on record", RUNS + "units.objectives",
-        "        if self._under_way.pop(unit, None) is not None:\n            self._load_epochs(unit.model)",
+        "        if self._ended(unit) is not None:\n            self._load_epochs(unit.model)",
         "        self.committed(unit)", first=690,
     ),
     Mutant(

@@ -154,7 +154,7 @@ class Trainer:
         if isinstance(order, protocol.Describe):
             keys = [one["compile"]["group"] for one in (order.configuration, *order.others)]
             return protocol.Described(order.configuration["compile"]["seed"] % 3, self.host.state_bytes, [], [], keys)
-        if order.handle not in self.rows:
+        if not {*getattr(order, "handles", [order.handle])} <= self.rows:
             raise RowsLost("the rows are gone")
         if self.host.faults.strikes(0.02, weight=2):
             self._die(keeps_rows=self.host.faults.chance.random() < 0.5)
@@ -206,58 +206,98 @@ class Trainer:
     def _train(self, order: protocol.Train) -> Any:
         faults, members = self.host.faults, order.members
         states = iter(self._states([(member.state, member.seed) for member in members]))
-        groups, out = [], self._visit()
+        groups, out = [], self._new_visit()
         self.host.seen["orders of several groups"] += len(order.groups) > 1
         self.host.seen["fused visits"] += any(len(group.members) > 1 for group in order.groups)
         for group in order.groups:
             befores = [next(states) for _ in group.members]
-            visits = [(member, before, self._visit_of(before)) for member, before in zip(group.members, befores)]
-            if any(faults.killers.get(member.seed) == visit for member, _, visit in visits):
-                faults.happened += 1
-                self._die(keeps_rows=True)
-            failing = [member for member, _, visit in visits if faults.broken.get(member.seed) == visit]
+            self._require_life(order, group.members, befores)
+            failing = [
+                member
+                for member, before in zip(group.members, befores)
+                if any(faults.broken.get(member.seed) == visit for visit in self._visits_of(member, before))
+                or any(one.evaluated for one in member.visits)
+                and self._seed(order, member) in faults.unevaluable
+            ]
             if failing:
                 out += [""] * len(group.members)
                 groups.append(protocol.TrainedGroup(error=Failure.of(ConfigurationFailed("it cannot train"))))
                 continue
-            answers = []
-            for member, before, visit in visits:
-                after = trained(before, order.handle, member.shuffle_seed)
-                diverges = faults.diverging.get(member.seed) == visit
-                answers.append(self._member(order.handle, before, after, member.metric_states, len(out), diverges))
-                out.append(after)
+            answers = [self._chain(order, member, before) for member, before in zip(group.members, befores)]
             groups.append(protocol.TrainedGroup(answers, {"train": 0.5 * len(answers)}))
         return self._answer(groups, keeps=len(members) == 1 and bool(out[0]))
 
+    def _require_life(self, order: protocol.Train, members: Sequence[protocol.Member], befores: Sequence[str]) -> None:
+        for member, before in zip(members, befores):
+            if self.host.faults.killers.get(member.seed) in self._visits_of(member, before):
+                self.host.faults.happened += 1
+                self._die(keeps_rows=True)
+
+    def _visits_of(self, member: protocol.Member, before: str) -> range:
+        """The numbers of a member's visits in this order."""
+        first = self._visit_of(before)
+        return range(first, first + len(member.visits))
+
+    def _seed(self, order: Any, model: Any) -> int:
+        """What tells the configurations apart that cannot be evaluated."""
+        return int(order.configurations[model.configuration]["compile"]["seed"])
+
+    def _chain(self, order: protocol.Train, member: protocol.Member, before: str) -> protocol.TrainedMember:
+        """The visits of a member, one after the other, until one before that with a loss that is no number."""
+        visits: list[protocol.TrainedVisit] = []
+        self.host.seen["chains of several visits"] += len(member.visits) > 1
+        state, earlier = before, member.metric_states
+        for number, visit in zip(self._visits_of(member, before), member.visits):
+            diverges = self.host.faults.diverging.get(member.seed) == number
+            if diverges and visits:
+                break
+            after = trained(state, order.handle, visit.shuffle_seed)
+            judged = visit.evaluated and not diverges
+            evaluations = [self._evaluated(after, one.handle) for one in member.evaluations if judged]
+            self.host.seen["evaluations within chains"] += bool(evaluations)
+            visits.append(self._visit(order.handle, state, after, earlier, diverges, evaluations))
+            state, earlier = after, None
+            if diverges:
+                break
+        out = self.out[-1]
+        out.append(state)
+        left = protocol.OutgoingState(len(out) - 1, self.host.state_bytes, checksum(state), 0, 1, token=state)
+        return protocol.TrainedMember(visits, left)
+
     def _average(self, order: protocol.Average) -> Any:
         states = self._states([(replica.state, 0) for replica in order.replicas])
-        after, out = averaged([(state, one.rows) for state, one in zip(states, order.replicas)]), self._visit()
+        after, out = averaged([(state, one.rows) for state, one in zip(states, order.replicas)]), self._new_visit()
         out.append(after)
         self.host.hops[after] = self._visit_of(states[0])
         means = added_up([one.metric_states.means for one in order.replicas])
         state = protocol.OutgoingState(0, self.host.state_bytes, checksum(after), 0, 1)
         loss = means["loss"][0] / means["loss"][1]
-        member = protocol.TrainedMember(0, 0, loss, {}, MetricStates(means), True, state)
+        member = protocol.TrainedMember([protocol.TrainedVisit(0, 0, loss, {}, MetricStates(means), True)], state)
         return self._answer([protocol.TrainedGroup([member], {"train": 0.1})], keeps=False)
 
     def _visit_of(self, state: str) -> int:
         """The number of the visit that starts from a state."""
         return self.host.hops.get(state, 0) + 1
 
-    def _visit(self) -> list[str]:
+    def _new_visit(self) -> list[str]:
         self.out.append([])
         return self.out[-1]
 
-    def _member(
-        self, handle: str, before: str, after: str, earlier: MetricStates | None, index: int, diverges: bool
-    ) -> Any:
+    def _visit(
+        self,
+        handle: str,
+        before: str,
+        after: str,
+        earlier: MetricStates | None,
+        diverges: bool,
+        evaluations: list[protocol.EvaluatedModel],
+    ) -> protocol.TrainedVisit:
         self.host.hops[after] = self._visit_of(before)
         means = added_up([*([] if earlier is None else [earlier.means]), counted(after, handle)])
-        state = protocol.OutgoingState(index, self.host.state_bytes, checksum(after), 0, 1, token=after)
-        loss = math.nan if diverges else loss_of(after, handle)
-        return protocol.TrainedMember(
-            rows_of(handle), 1, loss, {"accuracy": means["accuracy"][0] / means["accuracy"][1]}, MetricStates(means),
-            not diverges, state,
+        return protocol.TrainedVisit(
+            rows_of(handle), 1, math.nan if diverges else loss_of(after, handle),
+            {"accuracy": means["accuracy"][0] / means["accuracy"][1]}, MetricStates(means), not diverges, 0.1,
+            evaluations,
         )  # fmt: skip
 
     def _answer(self, groups: list[Any], *, keeps: bool) -> Any:
@@ -276,22 +316,21 @@ class Trainer:
         models = []
         for model in order.models:
             # A trainer that meets a state which is gone has answered for nothing.
-            state = self._state(model.state, model.configuration["compile"]["seed"])
-            if model.configuration["compile"]["seed"] in self.host.faults.unevaluable:
+            state = self._state(model.state, self._seed(order, model))
+            if self._seed(order, model) in self.host.faults.unevaluable:
                 models.append(protocol.EvaluatedModel(error=Failure.of(ConfigurationFailed("it cannot be evaluated"))))
                 continue
-            means = added_up([counted(state, order.handle)])
-            figures = {name: total / count for name, (total, count) in means.items()}
-            loss = figures.pop("loss")
-            others = "others" if self.host.merges else None
-            models.append(
-                protocol.EvaluatedModel(
-                    rows_of(order.handle), loss, figures, MetricStates(means, others), {"evaluate": 0.2}
-                )
-            )
+            models.append(self._evaluated(state, order.handle))
             if model.state.origin is not Origin.RESIDENT and self.host.faults.chance.random() < 0.5:
                 self.resident.clear()
         return protocol.Evaluated(models, self.worker_pid, self.pid, list(self.resident))
+
+    def _evaluated(self, state: str, handle: str) -> protocol.EvaluatedModel:
+        means = added_up([counted(state, handle)])
+        figures = {name: total / count for name, (total, count) in means.items()}
+        loss = figures.pop("loss")
+        others = "others" if self.host.merges else None
+        return protocol.EvaluatedModel(rows_of(handle), loss, figures, MetricStates(means, others), {"evaluate": 0.2})
 
     def _merge(self, order: protocol.MergeMetrics) -> Any:
         means = added_up([one.means for one in order.states])

@@ -141,15 +141,24 @@ class Server:
             assert not same, f"a second row of {table}: {row}"
         if table == "hop":
             tried = [one for one in self.log["attempt"] if (one["model"], one["hop"]) == (row["model"], row["hop"])]
-            assert tried, f"a hop without an attempt: {row}"
+            before = [one for one in self.log["hop"] if (one["model"], one["hop"]) == (row["model"], row["hop"] - 1)]
+            follows = bool(before) and before[0]["state_sha256"] is None  # in the same order
+            assert tried or follows, f"a hop without an attempt: {row}"
 
     def insert(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         table, text = found[1], found[2]
         columns = [name.strip(' "') for name in text.split(",")]
         moment = datetime.now(timezone.utc)
-        if table in ("hop", "evaluation"):
-            count = 19 if table == "hop" else 13
-            self._insert(session, table, dict(zip(columns[:count], values[:count])))
+        if "jsonb_to_recordset" in found.string:
+            # The processes come first, and the rows last.
+            processes = dict(zip((name for name in columns if name.endswith("_pid")), values))
+            event = re.search(r"SELECT \d+, \W+([a-z ]+)'", found.string)
+            for row in json.loads(values[-1]):
+                if table == "event":
+                    assert event is not None, found.string
+                    row.update(event=event[1], detail=json.dumps(row["detail"]))
+                loss = {} if "loss" not in row else {"loss": float(row["loss"])}
+                self._insert(session, table, {**row, **processes, **loss})
             return []
         rows, width = [], len(columns)
         if table == "attempt" and "clock_timestamp" in found.string:
@@ -338,17 +347,18 @@ class Server:
         return [(row["model_id"], row["architecture"]) for row in self.log["architecture"]]
 
     def models(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        rows = []
-        by_key = {row["configuration"]: row for row in self.log["configuration"]}
-        for row in sorted(self.log["model"], key=lambda row: row["model"]):
-            of = by_key[row["configuration"]]
-            names = ("place", "model_id", "compile_params", "fit_params", "compile", "fit")
-            own = ("seed", "initial", "initial_sha256", "visits", "parent")
-            rows.append(
-                (row["model"], row["configuration"], *(of[name] for name in names), *(row[name] for name in own),
-                 of["chosen"], row.get("fold"), row.get("group_number"), of["parameters"])
-            )  # fmt: skip
-        return rows
+        names = ("model", "configuration", "seed", "initial", "initial_sha256", "visits", "parent")
+        return [
+            (*(row[name] for name in names), row.get("fold"), row.get("group_number"))
+            for row in sorted(self.log["model"], key=lambda row: row["model"])
+        ]
+
+    def configurations(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        names = (
+            "configuration", "place", "model_id", "compile_params", "fit_params", "compile", "fit", "chosen",
+            "parameters",
+        )  # fmt: skip
+        return [tuple(row[name] for name in names) for row in self.log["configuration"]]
 
     def built(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return [(row["model"], row["detail"]) for row in self._events("built", of_models=True)]
@@ -487,7 +497,8 @@ HANDLERS = (
     (r"SELECT relname::text FROM pg_catalog\.pg_class", "tables"),
     (r"SELECT owner::text, packed_table", "run_plan"),
     (r"SELECT model_id, architecture::text", "architectures"),
-    (r"SELECT m\.model, m\.configuration, c\.place", "models"),
+    (r"SELECT m\.model, m\.configuration, m\.seed", "models"),
+    (r"SELECT configuration, place, model_id", "configurations"),
     (r"SELECT model, detail::text AS detail FROM", "built"),
     (r"SELECT model, detail ->> 'group' FROM", "fused"),
     (r"SELECT DISTINCT ON \(m\.model\)", "last_states"),

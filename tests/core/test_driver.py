@@ -35,6 +35,7 @@ def test_every_model_is_trained_as_it_would_be_alone(share: int) -> None:
     assert min(counts["decisions to add"], counts["decisions to stop"]) > number / 10
     assert counts["decisions to refuse"] > number / 10 and counts["decisions to go on"] > number / 50
     assert min(counts["orders of several groups"], counts["commits that nobody heard of"]) > number / 25
+    assert min(counts["chains of several visits"], counts["evaluations within chains"]) > number / 10
 
 
 def test_a_history_is_made_of_its_number() -> None:

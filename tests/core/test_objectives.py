@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.protocol import OutgoingState, TrainedMember
+from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedVisit
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import Evaluate, Train
 from cerebro_db.core.sql import shown
 from cerebro_plpy.platform.postgresql import PostgreSQL
 from cerebro_plpy.runs.record import state_tables
+from cerebro_plpy.runs.record.log.unit_rows import OrderOnRecord, UnitRows
 from cerebro_plpy.runs.record.log.units import UnitLog
 from cerebro_plpy.runs.record.run import AskedModel, Model, Run
 from cerebro_plpy.runs.units.objectives import Objectives
@@ -43,10 +46,11 @@ class Log(UnitLog):
 
     def take(self, statements: list[Statement]) -> None:
         for statement in statements:
-            if 'INTO cerebro."objective"' in shown(statement.sql):
-                _, model, epoch, _, value, kept = statement.parameters
-                assert (model, epoch) not in self.epochs, "an epoch is recorded once"
-                self.epochs[model, epoch] = value, kept
+            if "INTO cerebro.objective" in shown(statement.sql):
+                for row in json.loads(statement.parameters[0]):
+                    epoch = row["model"], row["epoch"]
+                    assert epoch not in self.epochs, "an epoch is recorded once"
+                    self.epochs[epoch] = row["value"], row["kept"]
 
 
 SMALL, LARGE = 1 << 18, 1 << 21  # bytes of a state
@@ -67,9 +71,16 @@ def objectives(of: Run, log: Log) -> Objectives:
     return Objectives(of, log, PostgreSQL())
 
 
-def trained(loss: float, size: int, **metrics: Any) -> TrainedMember:
-    state = OutgoingState(0, size, "x", 0, 8)
-    return TrainedMember(loss=loss, metrics=metrics, rows=10, steps=1, finite=True, metric_states=None, state=state)
+def after_visit(one: Objectives, visit: Train, loss: float, size: int, **metrics: Any) -> list[Statement]:
+    """All that goes into the transaction of a visit."""
+    rows = UnitRows(1, OrderOnRecord(datetime.now(timezone.utc), 1))
+    trained = TrainedVisit(10, 1, loss, metrics, MetricStates({}), True)
+    return [*one.after_visit(visit, trained, size, 0, rows), *rows.statements()]
+
+
+def after_evaluation(one: Objectives, unit: Evaluate, rows: int, loss: float, metrics: Any) -> list[Statement]:
+    log = UnitRows(1, OrderOnRecord(datetime.now(timezone.utc), 1))
+    return [*one.after_evaluation(unit, EvaluatedModel(rows, loss), metrics, log), *log.statements()]
 
 
 def train(one: Objectives, log: Log, epoch: int, *losses: float, commit: bool = True) -> list[str]:
@@ -78,7 +89,7 @@ def train(one: Objectives, log: Log, epoch: int, *losses: float, commit: bool = 
     for place, loss in enumerate(losses, 1):
         visit = Train(1, (epoch - 1) * SEGMENTS + place, epoch, place - 1)
         size = one.run.models[1].state_bytes
-        statements = one.after_visit(visit, trained(loss, size, auc=[loss, loss]), 0)
+        statements = after_visit(one, visit, loss, size, auc=[loss, loss])
         said += [shown(statement.sql) for statement in statements]
         if commit:
             log.take(statements)
@@ -150,7 +161,7 @@ def test_a_visit_that_is_not_committed_changes_nothing() -> None:
     one = objectives(run(objective="loss"), log)
     train(one, log, 1, 4, 4)
     train(one, log, 2, 1, 1, commit=False)
-    assert train(one, log, 2, 2, 2)[-1].startswith('INSERT INTO cerebro."objective"')
+    assert train(one, log, 2, 2, 2)[-1].startswith("INSERT INTO cerebro.objective")
     assert log.epochs[1, 2] == (2.0, True)
 
 
@@ -162,7 +173,7 @@ def test_a_session_that_is_lost_while_it_commits(there: bool) -> None:
     train(one, log, 1, 4, 4)
     last = Train(1, 4, 2, 1)
     train(one, log, 2, 1, commit=False)
-    statements = one.after_visit(last, trained(1, LARGE), 0)
+    statements = after_visit(one, last, 1, LARGE)
     if there:
         log.take(statements)
     one.look_up(last)
@@ -178,15 +189,15 @@ def test_an_evaluation_is_complete_with_its_last_part() -> None:
     one = objectives(run(objective="val_auc", direction="max"), log)
     assert train(one, log, 1, 1, 1) == []
     first, last = evaluate(1, 0), evaluate(1, 1)
-    assert one.after_evaluation(first, 10, 1.0, {}) == []  # it fails, and is tried again
-    lost = one.after_evaluation(last, 10, 1.0, {"auc": 0.5})
+    assert after_evaluation(one, first, 10, 1.0, {}) == []  # it fails, and is tried again
+    lost = after_evaluation(one, last, 10, 1.0, {"auc": 0.5})
     assert lost
-    assert one.after_evaluation(first, 10, 1.0, {}) == [], "the other transaction records the epoch"
+    assert after_evaluation(one, first, 10, 1.0, {}) == [], "the other transaction records the epoch"
     one.committed(first)
     one.look_up(last)  # it was not committed, and is tried again
-    log.take(one.after_evaluation(last, 10, 1.0, {"auc": 0.5}))
+    log.take(after_evaluation(one, last, 10, 1.0, {"auc": 0.5}))
     one.committed(last)
-    assert one.after_evaluation(first, 10, 1.0, {}) == []
+    assert after_evaluation(one, first, 10, 1.0, {}) == []
     assert log.epochs == {(1, 1): (0.5, True)}
 
 
@@ -199,11 +210,11 @@ def test_a_resumed_run_goes_on_from_its_log() -> None:
     ]
     log.epochs[1, 1] = 0.5, True
     one = objectives(run(objective="val_loss"), log)
-    assert one.after_evaluation(evaluate(1, 1), 10, 0.1, {}) == [], "it is on record"
-    log.take(one.after_evaluation(evaluate(2, 1), 10, 0.375, {}))
+    assert after_evaluation(one, evaluate(1, 1), 10, 0.1, {}) == [], "it is on record"
+    log.take(after_evaluation(one, evaluate(2, 1), 10, 0.375, {}))
     one.committed(evaluate(2, 1))
     assert log.epochs[1, 2] == (0.25, True)
-    said = one.after_evaluation(evaluate(3, 0), 10, 0.5, {}) + one.after_evaluation(evaluate(3, 1), 10, 0.5, {})
+    said = after_evaluation(one, evaluate(3, 0), 10, 0.5, {}) + after_evaluation(one, evaluate(3, 1), 10, 0.5, {})
     assert len(said) == 1, "it is not better than what was kept before the run was interrupted"
 
 

@@ -157,8 +157,9 @@ class MixesSeries(Schedule):
 
 
 class LeavesAFollowUpBehind(Schedule):
-    def follow_ups(self, unit, most=None):
-        return super().follow_ups(unit)[:-1]
+    def order_with(self, unit, most=None):
+        first, *others = super().order_with(unit)
+        return [first, *others[:-1]]
 
 
 class VisitsAllSegments(Schedule):

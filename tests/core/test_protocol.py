@@ -61,6 +61,22 @@ WHOLE_STATES = st.builds(StateRef.full, st.text(), st.text())
 REPLICAS = st.builds(
     protocol.ModelReplica, WHOLE_STATES, COUNTS, st.builds(protocol.MetricStates, st.just({"loss": [1.0, 2.0]}))
 )
+PLACES = st.integers(0, 2)
+CONFIGURATIONS = st.lists(DOCUMENTS, min_size=3, max_size=3)
+VISITS = st.builds(protocol.MemberVisit, INTEGERS, st.booleans())
+EVALUATIONS = st.lists(st.builds(protocol.EvaluationRows, st.text(), st.none() | SPANS), max_size=2)
+CHAINS = st.builds(
+    protocol.Member, PLACES, INTEGERS, st.lists(VISITS, min_size=1, max_size=3), states(), evaluations=EVALUATIONS
+)
+MEMBERS = st.builds(
+    protocol.Member, PLACES, INTEGERS, st.just([protocol.MemberVisit(1)]), states(), INTEGERS, out=st.none() | st.text()
+)
+GROUPS = st.builds(protocol.Group, st.lists(MEMBERS, min_size=1, max_size=3) | st.lists(CHAINS, min_size=1, max_size=1))
+MODELS = (
+    st.builds(ModelState, PLACES, states(), INTEGERS, st.none() | INTEGERS)
+    | st.builds(ModelState, PLACES, states(), span=SPANS)
+    | st.builds(ModelState, PLACES, states(), exchanges=st.lists(EXCHANGES, max_size=3))
+)
 OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all values of their types
     StateRef: states(),
     TrainerSettings: st.builds(
@@ -82,9 +98,10 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
     protocol.InputElements: ELEMENTS,
     protocol.Exchange: EXCHANGES,
     protocol.Span: SPANS,
-    ModelState: st.builds(ModelState, DOCUMENTS, states(), INTEGERS, st.none() | INTEGERS)
-    | st.builds(ModelState, DOCUMENTS, states(), span=SPANS)
-    | st.builds(ModelState, DOCUMENTS, states(), exchanges=st.lists(EXCHANGES, max_size=3)),
+    protocol.Train: st.builds(protocol.Train, st.text(), CONFIGURATIONS, st.lists(GROUPS, max_size=3)),
+    protocol.Evaluate: st.builds(
+        protocol.Evaluate, st.text(), CONFIGURATIONS, st.lists(MODELS, min_size=1, max_size=3), st.none() | st.text()
+    ),
     protocol.ModelReplica: REPLICAS,
     protocol.Average: st.builds(
         protocol.Average,
@@ -168,7 +185,7 @@ def test_replies(data: Any, order: Order[Any]) -> None:
 
 
 def test_an_answer_that_was_collected() -> None:
-    order = protocol.Evaluate("h", [ModelState({}, StateRef.seed())])
+    order = protocol.Evaluate("h", [{}], [ModelState(0, StateRef.seed())])
     model = protocol.EvaluatedModel(3, math.inf, {"f1": [0.5, 1.0]}, protocol.MetricStates({"loss": [math.inf, 3]}), {})
     evaluated = protocol.Evaluated([model, protocol.EvaluatedModel(error=Failure("CorruptState", "x"))], 7, 8, ["t"])
     collected = protocol.Collected(protocol.encode_answer(evaluated))
@@ -176,12 +193,12 @@ def test_an_answer_that_was_collected() -> None:
     assert collected.answer_to(order) == evaluated
     assert protocol.Collected().answer_to(order) is None
     with pytest.raises(InvalidArgument, match="the answer to train"):
-        collected.answer_to(protocol.Train("h", []))
+        collected.answer_to(protocol.Train("h", [], []))
 
 
 def test_a_loss_that_is_no_number() -> None:
     evaluated = protocol.Evaluated([protocol.EvaluatedModel(3, math.nan)])
-    order = protocol.Evaluate("h", [ModelState({}, StateRef.seed())])
+    order = protocol.Evaluate("h", [{}], [ModelState(0, StateRef.seed())])
     reply = protocol.reply_of(order, protocol.reply_json(evaluated))
     assert isinstance(reply, protocol.Evaluated) and math.isnan(reply.models[0].loss)
 
@@ -255,11 +272,25 @@ def test_a_value_that_was_exchanged_is_refused_or_valid(order: Order[Any], data:
         assert protocol.decode(protocol.encode(decoded)) == decoded
 
 
+EMPTY = {"handle": "h", "configurations": [{}]}
+
+
+def member_of(*members: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An order to train with members that have these fields."""
+    sound = {"configuration": 0, "seed": 1, "visits": [{"shuffle_seed": 1}], "state": {"origin": "seed"}}
+    group = [{**sound, **fields, **one} for one in members or ({},)]
+    return {**EMPTY, "groups": [{"members": group}]}
+
+
 WRONG = [
-    ("train", {"handle": 1, "groups": []}, "train.handle has to be a text, not 1"),
-    ("train", {"handle": "h", "groups": {}}, "train.groups has to be a list, not a JSON object"),
-    ("train", {"handle": "h", "groups": [{"members": [{}]}]}, ".members[0] lacks the field configuration"),
-    ("train", {"handle": "h", "groups": [{"members": []}]}, "a group needs a member"),
+    ("train", {"handle": 1, "configurations": [], "groups": []}, "train.handle has to be a text, not 1"),
+    ("train", {**EMPTY, "groups": {}}, "train.groups has to be a list, not a JSON object"),
+    ("train", {**EMPTY, "groups": [{"members": [{}]}]}, ".members[0] lacks the field configuration"),
+    ("train", {**EMPTY, "groups": [{"members": []}]}, "a group needs a member"),
+    ("train", member_of(configuration=1), "the order has 1 configurations, and none at place [1]"),
+    ("train", member_of(configuration=-1), "the order has 1 configurations, and none at place [-1]"),
+    ("train", member_of(visits=[]), "a member needs a visit"),
+    ("train", member_of({"visits": [{"shuffle_seed": 1}] * 2}, {}), "fused members have one visit each"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": True}, "load_rows.rows has to be a whole number, not true"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": 1.0}, "load_rows.rows has to be a whole number, not 1.0"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": 1 << 63}, "load_rows.rows does not fit into 64 bits"),
@@ -296,7 +327,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "fields", "said"), WRONG, ids=[said for _, _, said in WRONG])
 def test_what_is_wrong_is_said(name: str, fields: dict[str, Any], said: str) -> None:
     if name == "evaluate":
-        fields = {"handle": "h", "models": [{"configuration": {}, **fields}]}
+        fields = {"handle": "h", "configurations": [{}], "models": [{"configuration": 0, **fields}]}
     elif name == "predict":
         fields = {"configuration": {}, **fields}
     with pytest.raises(InvalidArgument) as refused:
@@ -373,7 +404,7 @@ def test_whatever_comes_is_decoded_or_refused(document: Any) -> None:
         lambda it: protocol.order_from_driver(json.dumps(it)),
         lambda it: protocol.decode_settings(json.dumps(it)),
         protocol.decode_opened,
-        lambda it: protocol.decode_reply(protocol.Train("h", []), it),
+        lambda it: protocol.decode_reply(protocol.Train("h", [], []), it),
         lambda it: protocol.reply_of(protocol.Inspect(), json.dumps(it)),
         lambda it: protocol.reply_of(protocol.Describe({}), json.dumps({"ok": it})),
     ):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from experiments import Experiment
 from fakes import models
 
-from cerebro_db.core.scheduling.plan import Evaluate, Plan, Unit
+from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Unit
 from cerebro_db.core.scheduling.schedule import Schedule
 
 HALF_A_SECOND = 0.5
@@ -18,11 +19,18 @@ def one_segment(numbers: range, **more: object) -> Schedule:
     return Schedule(replace(plan, **more))  # type: ignore[arg-type]
 
 
+def follow_ups(schedule: Schedule, unit: Unit, most: int | None = None) -> list[Unit]:
+    """What an order has after a unit, if no model has several units in it."""
+    (first,), *others = schedule.order_with(unit, most)
+    assert first == unit and all(len(chain) == 1 for chain in others)
+    return [one for (one,) in others]
+
+
 def first_visits(schedule: Schedule, seconds: float) -> None:
     """One visit of each model, each in an order of its own: now the pace of all is known."""
     for _ in schedule.progress:
         unit = schedule.take(0)
-        assert unit is not None and schedule.follow_ups(unit) == []
+        assert unit is not None and follow_ups(schedule, unit) == []
         schedule.succeeded(unit, seconds)
 
 
@@ -36,13 +44,13 @@ def test_the_first_visit_of_a_model_is_expected_to_take_as_long_as_those_of_its_
     schedule = Schedule(replace(plan, models=sorts))
     for _ in range(2):
         unit = schedule.take(0)
-        assert unit is not None and schedule.follow_ups(unit) == [], "nothing is known of its sort"
+        assert unit is not None and follow_ups(schedule, unit) == [], "nothing is known of its sort"
         schedule.succeeded(unit, 2 * HALF_A_SECOND if unit.model % 2 else 0.1)
     sizes = {}
     for _ in range(4):
         unit = schedule.take(0)
         assert unit is not None
-        chosen = schedule.follow_ups(unit)
+        chosen = follow_ups(schedule, unit)
         assert all(other.model % 2 == 0 for other in chosen)
         sizes[unit.model % 2] = len(chosen)
     assert sizes[0] == 4 and sizes.get(1, 0) == 0
@@ -53,11 +61,11 @@ def test_an_order_takes_no_longer_than_the_plan_says() -> None:
     first_visits(schedule, 0.1)
     unit = schedule.take(0)
     assert unit is not None
-    assert len(schedule.follow_ups(unit)) == 4  # five visits of 0.1 s
+    assert len(follow_ups(schedule, unit)) == 4  # five visits of 0.1 s
     schedule = one_segment(range(1, 101))
     first_visits(schedule, 0.3)
     unit = schedule.take(0)
-    assert unit is not None and schedule.follow_ups(unit) == []
+    assert unit is not None and follow_ups(schedule, unit) == []
 
 
 def test_an_order_takes_at_most_half_of_the_segments_work() -> None:
@@ -65,7 +73,7 @@ def test_an_order_takes_at_most_half_of_the_segments_work() -> None:
     first_visits(schedule, 0.001)
     unit = schedule.take(0)
     assert unit is not None
-    chosen = schedule.follow_ups(unit)
+    chosen = follow_ups(schedule, unit)
     assert len(chosen) == 3 and schedule.busy[0] == {unit, *chosen}
 
 
@@ -76,7 +84,7 @@ def test_only_visits_of_one_series_share_an_order() -> None:
     first_visits(schedule, 0.001)
     unit = schedule.take(0)
     assert unit is not None
-    assert {visit.model for visit in schedule.follow_ups(unit)} <= {1, 2, 3, 4}
+    assert {visit.model for visit in follow_ups(schedule, unit)} <= {1, 2, 3, 4}
 
 
 def test_a_visit_that_failed_before_is_alone() -> None:
@@ -86,10 +94,10 @@ def test_a_visit_that_failed_before_is_alone() -> None:
     assert unit is not None
     schedule.failed(unit, "the trainer died", try_again=True)
     again = schedule.take(0)
-    assert again == unit and schedule.follow_ups(again) == []
+    assert again == unit and follow_ups(schedule, again) == []
     schedule.succeeded(again)
     other = schedule.take(0)
-    assert other is not None and all(visit != unit for visit in schedule.follow_ups(other))
+    assert other is not None and all(visit != unit for visit in follow_ups(schedule, other))
 
 
 def orders_of(schedule: Schedule, units: int, seconds: float) -> list[list[Unit]]:
@@ -98,7 +106,7 @@ def orders_of(schedule: Schedule, units: int, seconds: float) -> list[list[Unit]
     while sum(map(len, orders)) < units:
         unit = schedule.take(0)
         assert unit is not None
-        orders.append([unit, *schedule.follow_ups(unit)])
+        orders.append([unit, *follow_ups(schedule, unit)])
         for one in orders[-1]:
             schedule.succeeded(one, seconds)
     return orders
@@ -127,7 +135,131 @@ def test_an_evaluation_that_failed_before_is_alone() -> None:
         schedule.succeeded(unit, 0.001)
     schedule.failed(unit, "the trainer died", try_again=True)
     again = schedule.take(0)
-    assert again == unit and schedule.follow_ups(again) == []
+    assert again == unit and follow_ups(schedule, again) == []
+
+
+# -- chains: several units of one model in an order ---------------------------------------------------------------
+
+
+def chained(numbers: range, epochs: int = 4, **more: object) -> Schedule:
+    """Models of groups on the first of two segments, each evaluated after every epoch there."""
+    models = [
+        ModelPlan(n, n, (0,), series="jax", sort="x", parts={"validation": [0]}, most_chained=99) for n in numbers
+    ]
+    evaluations = {"validation": {0: 0, 1: 1}}
+    plan = Plan(1, tuple(models), 2, epochs, evaluations, 1, series_seconds=HALF_A_SECOND)
+    return Schedule(replace(plan, **more))  # type: ignore[arg-type]
+
+
+def chain_of(model: int, hops: range) -> list[Unit]:
+    return [unit for hop in hops for unit in (Train(model, hop, hop, 0), Evaluate(model, hop, hop, 0, "validation", 0))]
+
+
+def first_order(schedule: Schedule, seconds: float) -> Unit:
+    """Of a model whose pace nobody knows: one epoch, which is evaluated in the same order."""
+    unit = schedule.take(0)
+    assert unit is not None
+    ((first, *others),) = schedule.order_with(unit)
+    assert [first, *others] == chain_of(unit.model, range(1, 2))
+    for one in (first, *others):
+        schedule.succeeded(one, seconds)
+    return unit
+
+
+def test_an_order_has_all_epochs_of_models_whose_rows_are_on_one_segment() -> None:
+    schedule = chained(range(1, 2))
+    first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None
+    chains = schedule.order_with(unit)
+    assert chains == [chain_of(1, range(2, 5))]
+    for one in chains[0]:
+        schedule.succeeded(one, 0.01)
+    assert schedule.finished and schedule.progress[1].epochs == 4
+
+
+def test_models_of_one_sort_share_an_order_with_all_their_epochs() -> None:
+    schedule = chained(range(1, 7))
+    first = first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None and unit.model != first.model
+    chains = schedule.order_with(unit)
+    # Four epochs of two units: 0.08 s each; they are as many as 0.5 s allow.
+    whole = [chain_of(chain[0].model, range(1, 5)) for chain in chains if chain[0].model != first.model]
+    assert [chain for chain in chains if chain[0].model != first.model] == whole and len(chains) == 6
+
+
+def test_an_order_ends_after_its_seconds_within_the_epochs_of_a_model() -> None:
+    schedule = chained(range(1, 2), epochs=100)
+    first_order(schedule, 0.03)
+    unit = schedule.take(0)
+    assert unit is not None
+    assert schedule.order_with(unit) == [chain_of(1, range(2, 10))]  # eight epochs of 0.06 s
+
+
+@pytest.mark.parametrize(("most", "hops"), [(0, 1), (1, 2), (2, 3)])
+def test_an_order_has_as_many_visits_as_the_budget_allows(most: int, hops: int) -> None:
+    schedule = chained(range(1, 4))
+    first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None
+    assert sum(isinstance(one, Train) for chain in schedule.order_with(unit, most) for one in chain) == hops
+
+
+def test_nothing_goes_on_in_an_order_where_something_decides() -> None:
+    schedule = Schedule(chained(range(1, 4)).plan, decides=True)
+    for _ in range(2):
+        unit = schedule.take(0)
+        assert unit is not None
+        assert schedule.order_with(unit)[0] == chain_of(unit.model, range(1, 2))
+        for one in chain_of(unit.model, range(1, 2)):
+            schedule.succeeded(one, 0.01)
+        assert (unit.model, 1) in schedule.awaiting()
+
+
+def test_a_model_that_people_ask_about_ends_its_order_with_the_epoch() -> None:
+    schedule = chained(range(1, 2))
+    first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None
+    (chain,) = schedule.order_with(unit)
+    schedule.ask_about(1)  # too late for the units under way
+    for one in chain:
+        schedule.succeeded(one, 0.01)
+    assert schedule.awaiting() == [(1, 4)]
+
+
+def test_an_order_that_ends_early_leaves_the_rest_for_another_one() -> None:
+    schedule = chained(range(1, 2))
+    first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None
+    (chain,) = schedule.order_with(unit)
+    for one in chain[2:]:
+        schedule.cut(one)
+    for one in chain[:2]:
+        schedule.succeeded(one, 0.01)
+    assert schedule.hops == 2 and schedule.take(0) == Train(1, 3, 3, 0)
+
+
+def test_a_chain_that_fails_is_repeated_unit_by_unit() -> None:
+    schedule = chained(range(1, 2))
+    first_order(schedule, 0.01)
+    unit = schedule.take(0)
+    assert unit is not None
+    (chain,) = schedule.order_with(unit)
+    for one in chain[1:]:
+        schedule.cut(one)
+    assert schedule.failed(chain[0], "the trainer died", try_again=True)
+    again = schedule.take(0)
+    assert again == chain[0] and schedule.order_with(again) == [[again]] and schedule.hops == 2
+
+
+def test_a_model_with_rows_on_several_segments_cannot_be_chained() -> None:
+    plan = chained(range(1, 2)).plan
+    for wrong in (replace(plan.models[0], visits=(0, 1)), replace(plan.models[0], parts={"validation": [1]})):
+        with pytest.raises(ValueError, match="on several segments"):
+            Schedule(replace(plan, models=(wrong,)))
 
 
 def test_whatever_happens_the_models_are_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_of_many_models_few_are_looked_at_for_an_order(monkeypatch: pytest.Monke
     for segment in (0, 1, 2) * 10:
         unit = schedule.take(segment)
         assert isinstance(unit, Train)
-        for one in [unit, *schedule.follow_ups(unit)]:
+        for one in itertools.chain(*schedule.order_with(unit)):
             schedule.succeeded(one, 0.005)
     assert schedule.hops > 500
     assert len(looked) < 12 * schedule.hops

@@ -62,6 +62,7 @@ def average(trainer: Trainer, name: str, visits: list[Visit], out: str = "averag
     replicas = [ModelReplica(full(visit), visit.rows, visit.result.metric_states) for visit in visits]
     (group,) = trainer(Average(CASES[name][0], f"part.{PARTS[0]}", replicas, out=str(path))).groups
     (member,) = group.members
+    assert len(member.visits) == 1
     return member, path
 
 
@@ -90,9 +91,9 @@ def test_the_average_is_that_of_numpy(trainer: Trainer, name: str) -> None:
         moved = [tensor for tensor in found if any(not np.array_equal(found[tensor], one[tensor]) for one in states)]
         assert len(moved) > len(found) / 3, "there was nothing to average"
         losses = [visit.loss for visit in visits]
-        assert member.loss == pytest.approx(np.average(losses, weights=rows), rel=1e-6)
-        assert (member.rows, member.steps, member.finite) == (0, 0, True)
-        assert set(member.metrics) == set(visits[0].metrics)
+        assert member.visits[0].loss == pytest.approx(np.average(losses, weights=rows), rel=1e-6)
+        assert (member.visits[0].rows, member.visits[0].steps, member.visits[0].finite) == (0, 0, True)
+        assert set(member.visits[0].metrics) == set(visits[0].metrics)
         state = StateRef(full(visits[0]).origin, name=str(path), sha256=member.state.sha256, path=str(path))
     assert member.state.weights_bytes == visits[0].state.weights_bytes
 
@@ -102,10 +103,12 @@ def test_the_metrics_are_those_of_all_rows(trainer: Trainer) -> None:
     visits = replicas_of(trainer, name)
     member, _ = average(trainer, name, visits)
     rows = [visit.rows for visit in visits]
-    assert member.metrics["acc"] == pytest.approx(np.average([one.metrics["acc"] for one in visits], weights=rows))
+    assert member.visits[0].metrics["acc"] == pytest.approx(
+        np.average([one.metrics["acc"] for one in visits], weights=rows)
+    )
     aucs = [one.metrics["auc"] for one in visits]
-    assert min(aucs) < member.metrics["auc"] < max(aucs)
-    assert member.metrics["auc"] != pytest.approx(np.average(aucs, weights=rows), abs=1e-9)
+    assert min(aucs) < member.visits[0].metrics["auc"] < max(aucs)
+    assert member.visits[0].metrics["auc"] != pytest.approx(np.average(aucs, weights=rows), abs=1e-9)
 
 
 def test_the_average_stays_in_memory(trainer: Trainer) -> None:

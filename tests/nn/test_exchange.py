@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core.protocol import Evaluate, EvaluatedModel, Exchange, InputElements, ModelState, StateRef
+from cerebro_db.core.protocol import EvaluatedModel, Exchange, InputElements, StateRef
 from cerebro_db.nn.rows import data
 from cerebro_db.nn.rows.data import Dataset, row_order
 from cerebro_db.nn.rows.exchange import exchanged
@@ -32,7 +32,7 @@ def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def evaluated(trainer: Trainer, handle: str, state: StateRef, *exchanges: Exchange) -> EvaluatedModel:
-    (model,) = trainer(Evaluate(handle, [ModelState(TWO, state, exchanges=list(exchanges))])).models
+    (model,) = trainer(trainer.evaluation(handle, trainer.model(TWO, state, exchanges=list(exchanges)))).models
     return model
 
 
@@ -101,7 +101,7 @@ def test_many_rows_are_exchanged_part_by_part(trainer: Trainer) -> None:
         trainer.data(handle, layout, x=values, y=y)
     state = full(trainer.train(configuration, "plain"))
     exchanges = [Exchange([InputElements("x", 0, 700)], SEED), Exchange([InputElements("x")], SEED)]
-    (found,) = trainer(Evaluate("plain", [ModelState(configuration, state, exchanges=exchanges)])).models
+    (found,) = trainer(trainer.evaluation("plain", trainer.model(configuration, state, exchanges=exchanges))).models
     wanted = [trainer.evaluate(configuration, handle, state).metric_states.means for handle in ("mixed", "swapped")]
     for one, other in zip(found.exchanged, wanted):
         assert one.means["loss"] == pytest.approx(other["loss"], rel=1e-5)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core.protocol import Evaluate, ModelState, StateRef
+from cerebro_db.core.protocol import StateRef
 from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.training import row_orders
 
@@ -51,9 +51,9 @@ def test_an_evaluation_is_of_the_rows_of_the_fold(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
     visit = trainer.train(configuration, "plain")
     expected = trainer.evaluate(configuration, "fold", full(visit))
-    (found,) = trainer(Evaluate("all", [ModelState(configuration, full(visit), fold=2)])).models
+    (found,) = trainer(trainer.evaluation("all", trainer.model(configuration, full(visit), fold=2))).models
     assert (found.rows, found.loss, found.metrics) == (expected.rows, expected.loss, expected.metrics)
-    (none,) = trainer(Evaluate("empty", [ModelState(configuration, full(visit), fold=1)])).models
+    (none,) = trainer(trainer.evaluation("empty", trainer.model(configuration, full(visit), fold=1))).models
     assert (none.rows, none.loss) == (0, 0.0) and none.metric_states.means["loss"] == [0.0, 0.0]
 
 
@@ -88,7 +88,7 @@ def test_rows_without_folds_refuse_a_fold(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
     group = trainer.train_groups("plain", [[replace(trainer.member(configuration), fold=1)]])[0]
     assert group.error is not None and "these rows have no folds" in group.error.message
-    (one,) = trainer(Evaluate("plain", [ModelState(configuration, StateRef.seed(), fold=1)])).models
+    (one,) = trainer(trainer.evaluation("plain", trainer.model(configuration, StateRef.seed(), fold=1))).models
     assert one.error is not None and "these rows have no folds" in one.error.message
 
 

@@ -161,16 +161,14 @@ def test_a_gpu_gets_rows_that_it_has_no_room_for_slab_by_slab(tmp_path: Path) ->
     x, labels = chance.integers(0, 255, (rows, width), "uint8"), chance.integers(0, 2, rows)
     layout = {"inputs": [c.column("x", [width], "uint8", 255.0)], "outputs": [c.target("y", [2])]}
     model = c.sequential(c.input_layer([width]), c.layer("Dense", "out", units=2, activation="softmax"))
-    members = [
-        Member(c.configuration(model, CATEGORICAL, learning_rate=rate, batch_size=200), 1, place, StateRef.seed())
-        for place, rate in enumerate((0.001, 0.002))
-    ]
+    rates = [c.configuration(model, CATEGORICAL, learning_rate=rate, batch_size=200) for rate in (0.001, 0.002)]
     found = []
     for name, gpu in (("processor", None), ("gpu", 0)):
         trainer = Trainer(tmp_path / name, engine="jax", gpu=gpu, deterministic=False)
         trainer.data("wide", layout, x=x, y=c.one_hot(labels, 2))
+        members = [trainer.member(one, shuffle_seed=place) for place, one in enumerate(rates)]
         visits = copies(trainer, fused(trainer, members, "wide") + alone(trainer, members, "wide"), "kept")
-        evaluated = trainer.evaluate(members[0].configuration, "wide", full(visits[2]))
+        evaluated = trainer.evaluate(rates[0], "wide", full(visits[2]))
         trainer.close()
         found.append((visits, evaluated))
     (mine, my_loss), (its, its_loss) = found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.protocol import Evaluate, EvaluatedModel, Member, ModelState, StateRef, TrainedGroup
+from cerebro_db.core.protocol import EvaluatedModel, Member, MemberVisit, ModelState, StateRef, TrainedGroup
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
@@ -21,6 +21,10 @@ def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
     yield trainer
     trainer.close()
+
+
+def figures(group: TrainedGroup) -> list[Any]:
+    return [(visit.loss, visit.metrics, visit.metric_states) for visit in group.members[0].visits]
 
 
 def sha256s(groups: list[TrainedGroup]) -> list[str]:
@@ -49,7 +53,7 @@ def test_each_group_has_the_bits_that_it_has_alone(trainer: Trainer) -> None:
     assert files == [Path(str(member.out)).read_bytes() for member in members]
     assert [member.state.index for group in many for member in group.members] == [0, 1, 2]
     for one, other in zip(many, alone):
-        assert (one.members[0].loss, one.members[0].metrics) == (other.members[0].loss, other.members[0].metrics)
+        assert figures(one) == figures(other)
         assert set(one.seconds) == {"build", "load", "train", "save"}
 
 
@@ -58,7 +62,7 @@ def test_they_go_on_from_their_states(trainer: Trainer) -> None:
     groups = trainer.train_groups("digits", [[member] for member in members])
     visits = [visit for member, group in zip(members, groups) for visit in visits_of([member], group)]
     further = [
-        replace(member, state=full(visit), shuffle_seed=9, out=visit.path + ".2")
+        replace(member, state=full(visit), visits=[MemberVisit(9)], out=visit.path + ".2")
         for member, visit in zip(members, visits)
     ]
     many = trainer.train_groups("digits", [[member] for member in further])
@@ -70,8 +74,8 @@ def test_the_error_of_a_group_is_its_own(trainer: Trainer) -> None:
     expected = sha256s(trainer.train_groups("digits", [[first], [third]]))
     trainer.progress.clear()
     wrong = [
-        replace(second, configuration=c.configuration(c.mlp(classes=3), CATEGORICAL)),
-        replace(second, configuration=c.configuration(c.mlp(), CATEGORICAL, batch_size=0)),
+        replace(second, configuration=trainer.place(c.configuration(c.mlp(classes=3), CATEGORICAL))),
+        replace(second, configuration=trainer.place(c.configuration(c.mlp(), CATEGORICAL, batch_size=0))),
         replace(second, state=StateRef.full("never received", "0")),
         replace(second, out=str(trainer.folder / "no" / "such" / "folder")),
     ]
@@ -99,7 +103,7 @@ def test_an_answer_tells_which_states_are_still_in_memory(trainer: Trainer) -> N
     assert None not in tokens and trainer.resident == sorted(tokens[1:])
     for member, group in zip(members[1:], groups[1:]):
         (visit,) = visits_of([member], group)
-        trainer.evaluate(member.configuration, "digits", resident(visit))
+        trainer.evaluate(trainer.configurations[member.configuration], "digits", resident(visit))
 
 
 def test_fused_groups_beside_others(trainer: Trainer) -> None:
@@ -123,33 +127,34 @@ def states_left(trainer: Trainer) -> list[ModelState]:
     return [ModelState(member.configuration, state) for member, state in zip(members, refs)]
 
 
-def figures(results: list[EvaluatedModel]) -> list[Any]:
-    return [(one.rows, one.loss, one.metrics, one.metric_states) for one in results]
+def results(models: list[EvaluatedModel]) -> list[Any]:
+    return [(one.rows, one.loss, one.metrics, one.metric_states) for one in models]
 
 
 def test_several_evaluations_in_one_order_have_the_results_of_single_ones(trainer: Trainer) -> None:
     first, second, third = states_left(trainer)
-    together = trainer(Evaluate("digits", [third, second, first, first]))
+    together = trainer(trainer.evaluation("digits", third, second, first, first))
     assert together.resident == [second.state.token]  # the first model has taken the place of the third
     assert all(set(one.seconds) == {"build", "load", "evaluate"} for one in together.models)
     first, second, third = states_left(trainer)
-    alone = [trainer.evaluate(one.configuration, "digits", one.state) for one in (third, second, first, first)]
-    assert figures(together.models) == figures(alone) and len({one.loss for one in alone}) == 3
+    known = trainer.configurations
+    alone = [trainer.evaluate(known[one.configuration], "digits", one.state) for one in (third, second, first, first)]
+    assert results(together.models) == results(alone) and len({one.loss for one in alone}) == 3
 
 
 def test_the_error_of_an_evaluation_is_its_own(trainer: Trainer) -> None:
     first, second, third = states_left(trainer)
-    expected = figures(trainer(Evaluate("digits", [third, first])).models)
+    expected = results(trainer(trainer.evaluation("digits", third, first)).models)
     first, second, third = states_left(trainer)
     wrong = [
-        replace(second, configuration=c.configuration(c.mlp(classes=3), CATEGORICAL)),
+        replace(second, configuration=trainer.place(c.configuration(c.mlp(classes=3), CATEGORICAL))),
         replace(second, state=StateRef.full("never received", "0")),
     ]
-    results = trainer(Evaluate("digits", [third, *wrong, first])).models
-    assert [one.error and one.error.kind for one in results] == [None, "ConfigurationFailed", "CorruptState", None]
-    assert figures([results[0], results[-1]]) == expected
+    found = trainer(trainer.evaluation("digits", third, *wrong, first)).models
+    assert [one.error and one.error.kind for one in found] == [None, "ConfigurationFailed", "CorruptState", None]
+    assert results([found[0], found[-1]]) == expected
     gone = replace(second, state=StateRef.resident("nothing"))
-    failure("WrongState", trainer, Evaluate("digits", [first, gone]))
+    failure("WrongState", trainer, trainer.evaluation("digits", first, gone))
 
 
 def test_models_that_begin_alike_have_the_same_bits_whatever_was_trained_before(trainer: Trainer) -> None:
@@ -171,7 +176,7 @@ def test_progress_counts_all_groups(trainer: Trainer) -> None:
     groups = trainer.train_groups("digits", [[trainer.member(short, out=0)]] * count)
     rows = [progress.rows for progress in trainer.progress]
     assert rows and rows == sorted(rows) and rows[-1] > rows[0] > 0
-    assert {progress.of for progress in trainer.progress} == {sum(group.members[0].rows for group in groups)}
+    assert {progress.of for progress in trainer.progress} == {sum(group.members[0].visits[0].rows for group in groups)}
 
 
 def test_an_order_without_rows_fails_as_a_whole(trainer: Trainer) -> None:

@@ -98,7 +98,7 @@ def changed(model: keras.Model, shape: tuple[int, ...], programs: Programs, fold
     ready.token = "resident"
     before = [np.array(value) for value in ready.program.get_all()]
     state = StateRef(Origin.RESIDENT, token="resident")
-    evaluate(programs, ModelState(configuration, state), rows, lambda: None)
+    evaluate(programs, ModelState(0, state), configuration, rows, lambda: None)
     order = Predict(configuration, state, str(folder / "predictions"), handle="rows")
     predictions.predict(programs, order, rows, lambda: None)
     assert ready.token == "resident" or ready.program.volatile

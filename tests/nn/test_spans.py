@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.protocol import Evaluate, ModelState, Span
+from cerebro_db.core.protocol import Span
 from cerebro_db.nn.training import row_orders
 
 from . import configurations as c
@@ -49,9 +49,8 @@ def test_an_evaluation_is_of_the_rows_of_the_group(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
     visit = trainer.train(configuration, "all")
     expected = trainer.evaluate(configuration, "group", full(visit))
-    found, none = trainer(
-        Evaluate("all", [ModelState(configuration, full(visit), span=span) for span in (SPAN, Span(5, 0))])
-    ).models
+    models = [trainer.model(configuration, full(visit), span=span) for span in (SPAN, Span(5, 0))]
+    found, none = trainer(trainer.evaluation("all", *models)).models
     assert (found.rows, found.loss, found.metrics) == (expected.rows, expected.loss, expected.metrics)
     assert (none.rows, none.loss) == (0, 0.0)
 
@@ -71,8 +70,8 @@ def test_rows_that_are_not_there_are_refused(trainer: Trainer) -> None:
     member = replace(trainer.member(configuration), span=Span(1, len(LABELS)))
     (group,) = trainer.train_groups("all", [[member]])
     assert group.error is not None and "cannot be chosen" in group.error.message
-    state = ModelState(configuration, full(trainer.train(configuration, "all")), span=Span(len(LABELS), 1))
-    (found,) = trainer(Evaluate("all", [state])).models
+    state = trainer.model(configuration, full(trainer.train(configuration, "all")), span=Span(len(LABELS), 1))
+    (found,) = trainer(trainer.evaluation("all", state)).models
     assert found.error is not None and "cannot be chosen" in found.error.message
 
 

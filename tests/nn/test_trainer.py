@@ -565,7 +565,8 @@ def test_ends(tmp_path: Path) -> None:
 
     orphaned.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
     endless = c.configuration(c.mlp(), CATEGORICAL, epochs=1_000_000)
-    orphaned.send(Train("digits", [Group([orphaned.member(endless, out=str(tmp_path / "never"))])]))
+    member = orphaned.member(endless, out=str(tmp_path / "never"))
+    orphaned.send(Train("digits", [endless], [Group([member])]))
     assert "progress" in orphaned.frame()
     assert orphaned.process.stdin is not None
     orphaned.process.stdin.close()  # the session is gone in the middle of a unit

@@ -21,6 +21,7 @@ from cerebro_db.core.protocol import (
     Failure,
     Group,
     Member,
+    MemberVisit,
     ModelState,
     Order,
     Origin,
@@ -34,6 +35,7 @@ from cerebro_db.core.protocol import (
     Train,
     TrainedGroup,
     TrainedMember,
+    TrainedVisit,
     TrainerSettings,
 )
 
@@ -58,13 +60,18 @@ class Gone(Exception):
 class Visit:
     """What became of a member: its result, the file of its state, and the seconds of its group."""
 
-    result: TrainedMember
+    member: TrainedMember
     path: str
     seconds: dict[str, float]
 
     @property
+    def result(self) -> TrainedVisit:
+        (visit,) = self.member.visits
+        return visit
+
+    @property
     def state(self) -> OutgoingState:
-        return self.result.state
+        return self.member.state
 
     @property
     def rows(self) -> int:
@@ -104,6 +111,7 @@ class Trainer:
         self.decoder = frames.Decoder()
         self.waiting: list[Json] = []
         self.progress: list[Progress] = []
+        self.configurations: list[Json] = []  # of the members so far
         usual = {"engine": USUAL_ENGINE, "threads": 1, "deterministic": True}
         self._first = first or StartEngine(TrainerSettings(**{**usual, **settings}))
         self.send(self._first)  # the answer is read later, so that two trainers can start at once
@@ -183,7 +191,7 @@ class Trainer:
         return visits_of(members, result)
 
     def train_groups(self, handle: str, groups: list[list[Member]], functions: Any = None) -> list[TrainedGroup]:
-        order = Train(handle, [Group(members) for members in groups], functions=functions)
+        order = Train(handle, self.configurations, [Group(members) for members in groups], functions=functions)
         answer = self(order)
         self.resident = answer.resident
         return answer.groups
@@ -199,13 +207,27 @@ class Trainer:
     ) -> Member:
         """``out``: a path, or the number of a file in the trainer's folder."""
         path = out if isinstance(out, str) else str(self.folder / ("out" if out is None else f"out.{out}"))
-        return Member(configuration, seed, shuffle_seed, state or StateRef.seed(), out=path)
+        state = state or StateRef.seed()
+        return Member(self.place(configuration), seed, [MemberVisit(shuffle_seed)], state, out=path)
+
+    def place(self, configuration: Json) -> int:
+        """How members name a configuration."""
+        if configuration not in self.configurations:
+            self.configurations.append(configuration)
+        return self.configurations.index(configuration)
 
     def evaluate(self, configuration: Json, handle: str, state: StateRef) -> EvaluatedModel:
-        (result,) = self(Evaluate(handle, [ModelState(configuration, state)])).models
+        (result,) = self(Evaluate(handle, [configuration], [ModelState(0, state)])).models
         if result.error is not None:
             raise OrderFailed(result.error)
         return result
+
+    def model(self, configuration: Json, state: StateRef, **more: Any) -> ModelState:
+        """A model in an order to evaluate."""
+        return ModelState(self.place(configuration), state, **more)
+
+    def evaluation(self, handle: str, *models: ModelState) -> Evaluate:
+        return Evaluate(handle, self.configurations, list(models))
 
     def predict(self, configuration: Json, handle: str, state: StateRef, out: str) -> Predicted:
         return self(Predict(configuration, state, out, handle=handle))

@@ -35,6 +35,7 @@ from .answers import (
     Trained,
     TrainedGroup,
     TrainedMember,
+    TrainedVisit,
     WorkerOpened,
 )
 from .messages import (
@@ -94,10 +95,12 @@ from .parts import (
     BestClasses,
     Calibrated,
     CustomFunction,
+    EvaluationRows,
     Exchange,
     Group,
     InputElements,
     Member,
+    MemberVisit,
     ModelReplica,
     ModelState,
     Origin,

@@ -133,8 +133,21 @@ class MetricStates:
 
 
 @dataclass(frozen=True)
-class TrainedMember:
-    """The result of one model."""
+class EvaluatedModel:
+    """The loss and the metrics of a model over the rows of a handle, or the error for which it was not evaluated."""
+
+    rows: int = 0  # number of rows
+    loss: float = 0.0  # mean loss of the rows
+    metrics: Json = field(default_factory=dict)  # of these rows; by name a number, or a list of numbers (one per class)
+    metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, evaluate
+    error: Optional[Failure] = None  # why the model was not evaluated
+    exchanged: list[MetricStates] = field(default_factory=list)  # of each exchange, over its repeats
+
+
+@dataclass(frozen=True)
+class TrainedVisit:
+    """The result of one visit."""
 
     rows: int  # rows trained on, over all epochs of the visit
     steps: int  # batches trained on
@@ -142,7 +155,19 @@ class TrainedMember:
     metrics: Json  # over the epoch's visits so far; by name a number, or a list of numbers (one per class)
     metric_states: MetricStates  # over the epoch's visits so far; for the epoch's next visit
     finite: bool  # whether the loss is finite
-    state: OutgoingState  # the state after the visit
+    seconds: float = 0.0  # seconds that training took
+    evaluations: list[EvaluatedModel] = field(default_factory=list)  # after the visit, of the member's evaluations
+
+
+@dataclass(frozen=True)
+class TrainedMember:
+    """The result of one model.
+
+    Its visits end before the first one whose loss is not finite, unless that is the first of all.
+    """
+
+    visits: list[TrainedVisit]  # the visits that were made, in their order
+    state: OutgoingState  # the state after the last of them
 
 
 @dataclass(frozen=True)
@@ -164,19 +189,6 @@ class Trained:
     trainer_pid: int = 0  # process id of the trainer
     resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
     left: list[Optional[str]] = field(default_factory=list)  # by index: where the segment keeps the state's file
-
-
-@dataclass(frozen=True)
-class EvaluatedModel:
-    """The loss and the metrics of a model over the rows of a handle, or the error for which it was not evaluated."""
-
-    rows: int = 0  # number of rows
-    loss: float = 0.0  # mean loss of the rows
-    metrics: Json = field(default_factory=dict)  # of these rows; by name a number, or a list of numbers (one per class)
-    metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
-    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, evaluate
-    error: Optional[Failure] = None  # why the model was not evaluated
-    exchanged: list[MetricStates] = field(default_factory=list)  # of each exchange, over its repeats
 
 
 @dataclass(frozen=True)

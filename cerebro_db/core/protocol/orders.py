@@ -103,6 +103,11 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
+def _require_places(configurations: list[Json], places: list[int]) -> None:
+    wrong = [place for place in places if not 0 <= place < len(configurations)]
+    require(not wrong, f"the order has {len(configurations)} configurations, and none at place {wrong[:1]}")
+
+
 def decode_answer(order: Order[A], document: Any) -> A:
     answer: A = codec.decode(order.answer_type, document, f"the answer to {order.name}")
     return answer
@@ -187,14 +192,24 @@ class Train(Computation[Trained], route=Route.THROUGH):
     """Train each group in one pass over the rows, one group after the other, and leave the states in files."""
 
     handle: str  # names the rows
+    configurations: list[Json]  # architecture, compile and fit parameters: each once, however many members have it
     groups: list[Group]  # the groups, in the order in which they are trained
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        _require_places(self.configurations, [member.configuration for member in self.members])
 
     @property
     def members(self) -> list[Member]:
         """Of all groups; the index of a member here is the index of its outgoing state."""
         return [member for group in self.groups for member in group.members]
+
+    @property
+    def handles(self) -> list[str]:
+        """Names the rows that train, and those on which members are evaluated."""
+        evaluated = (one.handle for member in self.members for one in member.evaluations)
+        return list(dict.fromkeys([self.handle, *evaluated]))
 
 
 @dataclass(frozen=True)
@@ -223,12 +238,14 @@ class Evaluate(Computation[Evaluated], route=Route.THROUGH):
     """Compute the loss and the metrics of models over the rows, one model after the other."""
 
     handle: str  # names the rows
+    configurations: list[Json]  # architecture, compile and fit parameters: each once, however many models have it
     models: list[ModelState]  # the models, in the order in which they are evaluated
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
 
     def __post_init__(self) -> None:
         require(bool(self.models), "there is no model to evaluate")
+        _require_places(self.configurations, [model.configuration for model in self.models])
 
 
 @dataclass(frozen=True)

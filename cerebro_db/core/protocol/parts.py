@@ -10,7 +10,7 @@ from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
-from .answers import Json, MetricStates
+from .answers import MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
 MOST_REPEATS = 1000  # of an exchange
@@ -130,18 +130,38 @@ class Span:
 
 
 @dataclass(frozen=True)
+class EvaluationRows:
+    """Rows on which a model is evaluated between two of its visits."""
+
+    handle: str  # names the rows
+    span: Optional[Span] = None  # those of them on which it is evaluated; None: all
+
+
+@dataclass(frozen=True)
+class MemberVisit:
+    """One visit of a member."""
+
+    shuffle_seed: int  # seed of the order of the rows
+    evaluated: bool = False  # whether the member is evaluated after it
+
+
+@dataclass(frozen=True)
 class Member:
     """A model that is to be trained."""
 
-    configuration: Json  # architecture, compile and fit parameters
+    configuration: int  # place in the order's configurations, counted from 0
     seed: int  # seed of the initial state
-    shuffle_seed: int  # seed of the order of the rows in this visit
-    state: StateRef  # the state before the visit
+    visits: list[MemberVisit]  # its visits, one after the other; all but the first begin an epoch
+    state: StateRef  # the state before the first visit
     state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
-    metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: this is the first
+    metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: the first visit begins an epoch
     fold: Optional[int] = None  # the fold whose rows it does not train on; None: it trains on all rows
     span: Optional[Span] = None  # the rows that it trains on; None: it trains on all rows
+    evaluations: list[EvaluationRows] = field(default_factory=list)  # what it is evaluated on after some of its visits
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
+
+    def __post_init__(self) -> None:
+        require(bool(self.visits), "a member needs a visit")
 
 
 @dataclass(frozen=True)
@@ -154,6 +174,8 @@ class Group:
         require(bool(self.members), "a group needs a member")
         rows = {(member.fold, member.span) for member in self.members}
         require(len(rows) == 1, "the members of a group need the same rows")
+        single = all(len(member.visits) == 1 and not member.visits[0].evaluated for member in self.members)
+        require(len(self.members) == 1 or single, "fused members have one visit each, and are evaluated later")
 
     @property
     def fold(self) -> Optional[int]:
@@ -194,7 +216,7 @@ class Exchange:
 class ModelState:
     """A model that is to be evaluated, in one of its states."""
 
-    configuration: Json  # architecture, compile and fit parameters
+    configuration: int  # place in the order's configurations, counted from 0
     state: StateRef  # the model's state
     state_bytes: int = 0  # expected size of the state
     fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on all rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..records import dataclass
 from .plan import Train, Unit
 from .ring import power_of_two
 
@@ -38,20 +39,42 @@ def fused(candidates: Iterable[Train], work: Seconds, room: float, most: int) ->
     return chosen[: power_of_two(len(chosen) + 1) - 1]
 
 
-def in_series(candidates: Iterable[Unit], work: Seconds, room: float, pace: Seconds, seconds: float) -> list[Unit]:
-    """The units that come after another one in the same order, which costs milliseconds however short its units are.
+@dataclass(frozen=True)
+class Chain:
+    """Units of one model that an order has one after the other: most often a single one."""
 
-    Each of them has a known pace, and in all they are expected to take no more than ``seconds``.
+    units: list[Unit]
+    seconds: float  # that they are expected to take; 0: nothing is known
+    stays: bool  # whether the model trains on this segment alone, so it cannot crowd another one
+
+    @property
+    def visits(self) -> int:
+        return sum(isinstance(unit, Train) for unit in self.units)
+
+
+def in_series(
+    candidates: Iterable[Unit],
+    chain: Callable[[Unit, float, int | None], Chain],
+    work: Seconds,
+    room: float,
+    seconds: float,
+    most: int | None = None,
+) -> list[Chain]:
+    """The chains that come after another one in the same order, which costs milliseconds however short its units are.
+
+    Each of them has a known pace, and in all they are expected to take no more than ``seconds``.  ``chain``: what an
+    order may have of the model of a unit, if it has so many seconds and visits left.  ``most``: visits.
     """
-    chosen: list[Unit] = []
+    chosen: list[Chain] = []
     passed_over = 0
     for unit in candidates:
-        if passed_over > MOST_PASSED_OVER:
+        if passed_over > MOST_PASSED_OVER or most is not None and most <= 0:
             break
-        took = pace(unit.model)
-        if took and took <= seconds and work(unit.model) <= room * ROUNDING:
-            seconds, room = seconds - took, room - work(unit.model)
-            chosen.append(unit)
+        one = chain(unit, seconds, most)
+        if 0 < one.seconds <= seconds and (one.stays or work(unit.model) <= room * ROUNDING):
+            seconds, room = seconds - one.seconds, room - (0.0 if one.stays else work(unit.model))
+            most = None if most is None else most - one.visits
+            chosen.append(one)
         else:
             passed_over += 1
     return chosen

@@ -11,7 +11,7 @@ from ..search.history import Figures
 from ..search.never_stop import NeverStop
 from ..search.policy import History, Policy
 from .deciding import NO_LIMIT, Deciding
-from .plan import Train, Unit
+from .plan import Train
 from .ports import Outcome, Ports
 from .progress import Status
 from .schedule import Schedule
@@ -40,7 +40,7 @@ def run(
         begin_units(schedule, ports, deciding)
         if schedule.busy or deciding.unruled:
             for outcome in ports.wait():
-                settle(schedule, ports, outcome, told)
+                settle(schedule, ports, outcome, told, figures=policy.reads_figures)
         elif not deciding.spent():
             raise RuntimeError("no unit is runnable and none is under way: the schedule is stuck")
 
@@ -57,15 +57,20 @@ def begin_units(schedule: Schedule, ports: Ports, deciding: Deciding) -> None:
         unit = schedule.take(segment, only)
         if unit is not None:
             most = deciding.hops_left() if only is None else 0  # visits of others beside it
-            group: list[Unit] = [unit, *schedule.fuse(unit, most)]
-            after = schedule.follow_ups(unit, most) if len(group) == 1 else []
-            ports.start([group, *([other] for other in after)])
+            fused = schedule.fuse(unit, most)
+            ports.start([[unit, *fused]] if fused else schedule.order_with(unit, most))
 
 
-def settle(schedule: Schedule, ports: Ports, outcome: Outcome, history: History | None) -> None:
+def settle(
+    schedule: Schedule, ports: Ports, outcome: Outcome, history: History | None, *, figures: bool = True
+) -> None:
+    """An outcome takes effect.  ``figures``: whether the history gets losses and metrics, too."""
     unit, model = outcome.unit, outcome.unit.model
+    if outcome.cut:
+        schedule.cut(unit)
+        return
     if outcome.error is None:
-        if history is not None:
+        if history is not None and figures:
             record(history, outcome)
         schedule.succeeded(unit, outcome.seconds)
         return

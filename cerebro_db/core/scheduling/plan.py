@@ -33,6 +33,9 @@ class ModelPlan:
     group_number: int | None = None  # the group on whose rows it trains
     # Data set -> the parts of it that have rows for this model; None: all parts.
     parts: Mapping[str, Collection[int]] | None = None
+    # How many epochs, with their evaluations, one order may have of it: all its rows are on one segment, where they
+    # train and evaluate alike.  0: an order has one unit of it.
+    most_chained: int = 0
 
     @property
     def on_all_rows(self) -> bool:
@@ -140,6 +143,10 @@ class Plan:
             )
         if not set(one.visits) <= set(range(self.segments)):
             raise ValueError(f"model {one.model} visits a segment outside 0..{self.segments - 1}: {one.visits}")
+        if one.most_chained:
+            segments = {*one.visits, *(segment for _, _, segment in self.evaluations_of(one))}
+            if len(segments) > 1:
+                raise ValueError(f"the units of model {one.model} are on several segments: no order can have them all")
 
     def order_of(self, one: ModelPlan) -> list[int]:
         """The segments of a model in the order in which it visits them, every epoch."""
@@ -154,6 +161,18 @@ class Plan:
             for part, segment in parts.items():
                 if one.evaluated and (one.parts is None or part in one.parts[dataset]):
                     yield dataset, part, segment
+
+    def epoch_of(self, one: ModelPlan, visit: Train) -> list[Unit]:
+        """The last visit of an epoch, and the evaluations after it."""
+        if not self.evaluates_after(visit.epoch):
+            return [visit]
+        return [
+            visit,
+            *(
+                Evaluate(visit.model, visit.hop, visit.epoch, segment, dataset, part)
+                for dataset, part, segment in self.evaluations_of(one)
+            ),
+        ]
 
     def evaluates_after(self, epoch: int) -> bool:
         every = self.evaluate_every > 0 and epoch % self.evaluate_every == 0

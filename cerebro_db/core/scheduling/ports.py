@@ -16,7 +16,7 @@ from .schedule import MOST_TRIES
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a unit ended. ``error`` is None if the unit is committed."""
+    """How a unit ended. ``error`` is None if the unit is committed, or was cut."""
 
     unit: Unit
     seconds: float = 0.0  # its share, if it trained fused with others
@@ -28,6 +28,8 @@ class Outcome:
     loss: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     most_tries: int = MOST_TRIES  # of a unit that failed like this
+    # It did not begin: the order has ended at a unit before it of the same model.  The outcome of that one comes later.
+    cut: bool = False
 
 
 class NotYet(Exception):
@@ -66,8 +68,9 @@ class Ports(DecisionPorts, Protocol):
     def start(self, groups: Sequence[Sequence[Unit]]) -> None:
         """Begin units on their segment and return at once.
 
-        A group is one unit, or several visits that train fused. Several groups train one after the other. Each unit has
-        an outcome of its own. A segment that reads ahead begins them after its current units.
+        A group is one unit, several visits that train fused, or units of one model that follow each other. Several
+        groups are done one after the other. Each unit has an outcome of its own. A segment that reads ahead begins them
+        after its current units.
         """
 
     def reads_ahead(self, segment: int) -> bool:

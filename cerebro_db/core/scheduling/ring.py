@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import random
@@ -29,9 +30,16 @@ def visit_order(seed: int, position: int, segments: int) -> list[int]:
     idle (docs/scheduling.md has the numbers). The rows of each visit are shuffled again, so the order
     of the rows still differs between epochs.
     """
+    ring = _ring(seed, segments)
+    return [ring[(position + step) % segments] for step in range(segments)]
+
+
+@functools.lru_cache(maxsize=8)
+def _ring(seed: int, segments: int) -> list[int]:
+    """The ring of a run, which has one for all its models."""
     ring = list(range(segments))
     random.Random(derived_seed(seed, "ring")).shuffle(ring)
-    return [ring[(position + step) % segments] for step in range(segments)]
+    return ring
 
 
 def ring_positions(costs: Mapping[int, Any], taken: Container[int] = ()) -> dict[int, int]:

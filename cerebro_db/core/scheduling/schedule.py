@@ -24,6 +24,7 @@ from typing import TypeVar
 from ..events import Decider, Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
+from .companions import Chain
 from .plan import Evaluate, ModelPlan, Plan, Train, Unit
 from .progress import ModelProgress, Recent, Spent, Status
 from .replay import Replay, copies, keys, point
@@ -62,6 +63,7 @@ class Schedule:
         self._visits, self._evaluations = Spent(), Spent()  # of all models
         self._recent, self._recent_evaluations = Recent(), Recent()
         self._visits_of: dict[str, Spent] = {}  # of the models of a sort
+        self._evaluations_of: dict[str, Spent] = {}
         for one in plan.models:
             self._add(one)
 
@@ -225,21 +227,25 @@ class Schedule:
         members = self.plan.most_fused if most is None else min(self.plan.most_fused, most + 1)
         return self._begin_all(companions.fused(beside, self.remaining, room, members))
 
-    def follow_ups(self, unit: Unit, most: int | None = None) -> list[Unit]:
-        """Begin, with a unit that was just taken, those that a trainer does after it in the same order.
+    def order_with(self, unit: Unit, most: int | None = None) -> list[list[Unit]]:
+        """Begin, with a unit that was just taken, what a trainer does after it in the same order: chain by chain.
 
-        After a visit these are visits, at most so many, and after an evaluation those of other models on the same rows.
+        First come further units of its model, if all of them are on this segment; then units of other models: after a
+        visit other visits, and after an evaluation evaluations on the same rows.  ``most``: further visits.
         """
-        visits = isinstance(unit, Train)
-        pace = self._visit_pace if visits else self._evaluation_pace
-        left = self.plan.series_seconds - pace(unit.model)
-        if not 0 < left < self.plan.series_seconds:
-            return []
-        beside = self._beside(unit, "series")
-        room = self._share_of_work() / 2 - self.remaining(unit.model)
-        return self._begin_all(
-            companions.in_series(beside, self.remaining, room, pace, left)[: most if visits else None]
-        )
+        visits = None if most is None or isinstance(unit, Evaluate) else most + 1
+        first = self._chain(unit, self.plan.series_seconds, visits)
+        chains, left = [first], self.plan.series_seconds - first.seconds
+        if first.seconds > 0 and left > 0:
+            room = self._share_of_work() / 2 - self.remaining(unit.model)
+            beside = self._beside(unit, "series")
+            further = None if visits is None else visits - first.visits
+            chains += companions.in_series(beside, self._chain, self.remaining, room, left, further)
+        for chain in chains:
+            for one in chain.units:
+                if one != unit:
+                    self._begin(one)
+        return [chain.units for chain in chains]
 
     def succeeded(self, unit: Unit, seconds: float = 0.0) -> None:
         mine = self._release(unit)
@@ -258,8 +264,15 @@ class Schedule:
         mine.evaluations.add(seconds)
         self._evaluations.add(seconds)
         self._recent_evaluations.add(seconds)
+        if mine.plan.sort is not None:
+            self._evaluations_of.setdefault(mine.plan.sort, Spent()).add(seconds)
         if not mine.waiting and not mine.under_way:
             self._epoch_ended(unit.model)
+
+    def cut(self, unit: Unit) -> None:
+        """An order has ended before this unit began, at one before it of the same model."""
+        self._release(unit)
+        self.hops -= isinstance(unit, Train)
 
     def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES) -> bool:
         """A unit did not succeed. Returns whether it will be tried again."""
@@ -357,6 +370,8 @@ class Schedule:
         mine = self.progress[model]
         epoch, step = divmod(mine.hops, len(mine.order))
         mine.epochs = epoch if step else max(0, epoch - 1)
+        if mine.under_way and not mine.plan.averages:
+            return  # the same order goes on with this model
         ended = mine.status is Status.ACTIVE and step == 0 and epoch > 0
         if ended and self.plan.evaluates_after(epoch):
             for dataset, part, segment in self.plan.evaluations_of(mine.plan):
@@ -493,8 +508,9 @@ class Schedule:
 
     def _begin(self, unit: Unit) -> None:
         mine = self.progress[unit.model]
-        self._waiting[unit.segment].remove(unit)
-        mine.waiting.remove(unit)
+        if unit in mine.waiting:  # else a unit before it in the same order is under way
+            self._waiting[unit.segment].remove(unit)
+            mine.waiting.remove(unit)
         mine.under_way.add(unit)
         self.hops += isinstance(unit, Train)
         self.busy.setdefault(unit.segment, set()).add(unit)
@@ -507,6 +523,43 @@ class Schedule:
         same = getattr(self.progress[unit.model].plan, word)
         if same is not None and self._is_untried(unit):
             yield from filter(self._is_untried, self._waiting[unit.segment].like(unit, word, same, self._pace))
+
+    def _chain(self, unit: Unit, seconds: float, visits: int | None) -> Chain:
+        """A unit, and what else its model can do in an order with so many seconds and visits left.
+
+        A decision about the model comes between two orders.  A unit that has failed before is alone.
+        """
+        mine = self.progress[unit.model]
+        pace = self._visit_pace(unit.model) if isinstance(unit, Train) else self._evaluation_pace(unit.model)
+        stays = mine.plan.most_chained > 0
+        if not isinstance(unit, Train) or not stays or not self._is_untried(unit):
+            return Chain([unit], pace, stays)
+        units = self.plan.epoch_of(mine.plan, unit)
+        if not pace:
+            return Chain(units, 0.0, stays)
+        took, visit, epochs = self._epoch_pace(units), unit, 1
+        most = mine.plan.most_chained if visits is None else min(visits, mine.plan.most_chained)
+        while epochs < most and self._goes_on_after(visit):
+            visit = Train(visit.model, visit.hop + 1, visit.epoch + 1, visit.segment)
+            epoch = self.plan.epoch_of(mine.plan, visit)
+            took += self._epoch_pace(epoch)
+            if took > seconds:
+                return Chain(units, took - self._epoch_pace(epoch), stays)
+            units, epochs = units + epoch, epochs + 1
+        return Chain(units, took, stays)
+
+    def _epoch_pace(self, units: Sequence[Unit]) -> float:
+        """The seconds of a visit and the evaluations after it."""
+        model = units[0].model
+        return self._visit_pace(model) + (len(units) - 1) * self._evaluation_pace(model)
+
+    def _goes_on_after(self, visit: Train) -> bool:
+        """Whether nothing decides about a model, nor copies its state, between this visit and its next one."""
+        mine = self.progress[visit.model]
+        if self.decides or visit.hop >= mine.total or visit.model in self._asked:
+            return False
+        due = self._replay.due(visit.model, visit.hop, len(mine.order))
+        return due is None and not self._replay.holds(visit.model, visit.hop)
 
     def _share_of_work(self) -> float:
         """The seconds of work that are left, for each segment."""
@@ -529,8 +582,10 @@ class Schedule:
         return mine.visits.each or (of_sort and of_sort.each) or 0.0
 
     def _evaluation_pace(self, model: int) -> float:
-        """The mean seconds of a model's evaluations so far; if there is none, of all; 0 if there is none either."""
-        return self.progress[model].evaluations.each or self._evaluations.each or 0.0
+        """The mean seconds of a model's evaluations so far; if there is none, of its sort's, or of all; else 0."""
+        mine = self.progress[model]
+        of_sort = self._evaluations_of.get(mine.plan.sort or "")
+        return mine.evaluations.each or (of_sort and of_sort.each) or self._evaluations.each or 0.0
 
     def _begin_all(self, units: list[U]) -> list[U]:
         for unit in units:

@@ -10,3 +10,4 @@ from .policy import Policy
 class NeverStop(Policy):
     name = "never stop"
     asks = False
+    reads_figures = False

@@ -35,6 +35,7 @@ class Policy:
     # Whether the policy wants to be asked after each epoch of each model. If not, the run has no such decisions and
     # they cost nothing.
     asks: bool = True
+    reads_figures: bool = True  # whether it decides by the losses and metrics of models
     timed: bool = False  # whether it decides by the history's clock, too
     epochs: int  # of the run; only policies that need it have it
 

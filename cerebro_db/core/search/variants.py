@@ -37,6 +37,10 @@ class Varied(Policy):
         return self.inner.asks
 
     @property
+    def reads_figures(self) -> bool:  # type: ignore[override]
+        return self.inner.reads_figures
+
+    @property
     def searches(self) -> bool:
         return self.inner.searches
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import gc
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -256,10 +257,15 @@ class KerasProgram(abc.ABC):
         self.model.reset_metrics()
 
     def metric_states(self) -> MetricStates:
-        return metric_states.read(self.model, self.values_of)
+        return metric_states.read(self._metrics_by_name, self.values_of)
 
     def metric_values(self, states: MetricStates) -> dict[str, Any]:
-        return metric_states.values(self.model, states)
+        return metric_states.values(self._metrics_by_name, states)
+
+    @functools.cached_property
+    def _metrics_by_name(self) -> dict[str, Any]:
+        """Keras takes longer to name them than to count a small batch."""
+        return metric_states.by_name(self.model)
 
     def running_loss(self) -> float:
         return float(self.model._loss_tracker.result())

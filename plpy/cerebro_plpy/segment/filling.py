@@ -77,13 +77,19 @@ def functions_of(db: Database, order: Computation[Any] | BeginPrediction) -> lis
 
 def configurations_of(order: Order[Any]) -> list[Json]:
     """One configuration for all that are built alike or fused: they name the same custom functions."""
-    if isinstance(order, Train):
-        return [group.members[0].configuration for group in order.groups]
-    if isinstance(order, Evaluate):
-        return [model.configuration for model in order.models]
+    if isinstance(order, (Train, Evaluate)):
+        return order.configurations
     if isinstance(order, RehearseFusion):
         return order.configurations[:1]
     return [order.configuration]  # type: ignore[attr-defined]
+
+
+def handles_of(order: Computation[Any]) -> list[str]:
+    """The names of the rows that an order needs."""
+    if isinstance(order, Train):
+        return order.handles
+    handle = getattr(order, "handle", None)
+    return [] if handle is None else [handle]
 
 
 def states_of(order: Computation[Any]) -> list[StateRef]:

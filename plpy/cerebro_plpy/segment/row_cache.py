@@ -130,9 +130,9 @@ class RowCache:
         rows = self._rows.get(handle)
         return rows is not None and rows.order is not None
 
-    def require(self, handle: str | None) -> None:
+    def require(self, handle: str) -> None:
         """Refuse an order for rows that are gone."""
-        if handle is not None and handle not in self:
+        if handle not in self:
             raise RowsLost(f"this segment has no rows of {handle}", hint=READ_AGAIN)
 
     @contextlib.contextmanager

@@ -174,19 +174,21 @@ class OutgoingStates:
         """Let files of the last visit stay after they are stored, where there is room: how other segments name them."""
         left: list[str | None] = [None] * len(self._paths[self.visit])
         for state in states:
-            left[state.index] = self._keep(self._paths[self.visit][state.index], state.bytes)
+            path, size = self._paths[self.visit][state.index], state.bytes
+            if path is not None and size <= (KEPT_BYTES if size <= SMALL else min(KEPT_BYTES, _spare_memory())):
+                self._kept[path] = size
+                left[state.index] = f"{self._folder.name}/{path.suffix[1:]}"
+        self._drop_oldest()
         return left
 
-    def _keep(self, path: Path | None, size: int) -> str | None:
-        if path is None or size > (KEPT_BYTES if size <= SMALL else min(KEPT_BYTES, _spare_memory())):
-            return None
-        self._kept[path] = size
-        while sum(self._kept.values()) > KEPT_BYTES or len(self._kept) > MOST_KEPT:
+    def _drop_oldest(self) -> None:
+        """Let only the newest files stay."""
+        size, unstored = sum(self._kept.values()), {path for paths in self._paths.values() for path in paths}
+        while size > KEPT_BYTES or len(self._kept) > MOST_KEPT:
             oldest = next(iter(self._kept))
-            del self._kept[oldest]
-            if not any(oldest in paths for paths in self._paths.values()):  # else it goes when it is stored
+            size -= self._kept.pop(oldest)
+            if oldest not in unstored:  # else it goes when it is stored
                 oldest.unlink(missing_ok=True)
-        return f"{self._folder.name}/{path.suffix[1:]}"
 
     def rows(self, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
         """A state in pieces, each with its start."""

@@ -293,7 +293,8 @@ class Segment:
         states = filling.received_by(computation)
         with self._dropped_if_it_fails(states):
             trainer = self.running(computation.engine)
-            self.rows.require(getattr(computation, "handle", None))
+            for handle in filling.handles_of(computation):
+                self.rows.require(handle)
             filled = filling.filled(Database(self.plpy), computation, self.received, self.outgoing)
             self._require_room(trainer, computation)
             trainer.begin(filled)

@@ -122,8 +122,9 @@ def _evaluated(
     async def steps(worker: Worker) -> EvaluatedModel:
         handles[worker.segment], _ = await team.read(worker, data, parts[worker.segment])
         await send_weights(db, team, worker, model, name)
-        state = ModelState(configuration, StateRef.weights(name), exchanges=list(exchanges))
-        (result,) = (await team.order(worker, protocol.Evaluate(handles[worker.segment], [state]))).models
+        state = ModelState(0, StateRef.weights(name), exchanges=list(exchanges))
+        order = protocol.Evaluate(handles[worker.segment], [configuration], [state])
+        (result,) = (await team.order(worker, order)).models
         if result.error is not None:
             raise Refused(result.error.error())
         return result

@@ -7,15 +7,16 @@ trainer.  The others use the session whenever the task with the trainer leaves i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.schedule import Unit
 
 from .session import Rows, Statement
 
+T = TypeVar("T")
 TaskWork = Coroutine[Optional[Statement], Any, Any]
 
 
@@ -28,7 +29,10 @@ class AnotherTask:
 
 @dataclass(eq=False)
 class Task:
-    """One unit, or several visits in one order: in groups that are fused, one group after the other."""
+    """The units of one order: groups of them one after the other.
+
+    A group has units of one model that follow each other, or visits of several models that are fused.
+    """
 
     groups: list[list[Unit]]
     started: float
@@ -42,6 +46,20 @@ class Task:
     @property
     def units(self) -> list[Unit]:
         return [unit for group in self.groups for unit in group]
+
+
+def is_chain(group: Sequence[Unit]) -> bool:
+    """Whether a group has units of one model that follow each other; else it has visits that are fused."""
+    return all(unit.model == group[0].model for unit in group)
+
+
+def of_each(groups: Sequence[Sequence[Unit]], failed: Callable[[Unit], T]) -> list[T | None]:
+    """For each unit of groups that have failed as a whole what that means.  None: it comes after one that failed."""
+    return [
+        failed(unit) if place == 0 or not is_chain(group) else None
+        for group in groups
+        for place, unit in enumerate(group)
+    ]
 
 
 @dataclass

@@ -289,21 +289,20 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
         **model,
         "architecture": {"class_name": "Sequential", "config": {"layers": [{"class_name": "Lambda", "config": {}}]}},
     }
-    member = {"configuration": model, "seed": 1, "shuffle_seed": 1, "state": {"origin": "seed"}}
+    member = {"configuration": 0, "seed": 1, "visits": [{"shuffle_seed": 1}], "state": {"origin": "seed"}}
+    evaluate = {"order": "evaluate", "handle": "none", "configurations": [model]}
+    train = {"order": "train", "handle": "none", "configurations": [model]}
     state = {"origin": "weights", "name": "none", "path": "/etc/passwd"}
     columns = [{"name": "x", "dtype": "uint8", "shape": [2]}]
     answers = []
     for work in (
-        {"order": "train", "handle": "none", "groups": [{"members": [{**member, "out": "/tmp/stolen"}]}]},
-        {"order": "train", "handle": "none", "groups": [{"members": [{**member, "state": state}]}]},
-        {"order": "train", "handle": "none", "groups": [{"members": [member]}]},
-        {"order": "evaluate", "configuration": model, "handle": "none", "state": {**state, "name": None}},
-        {
-            "order": "evaluate",
-            "configuration": model,
-            "handle": "none",
-            "state": {"origin": "resident", "token": "1.1"},
-        },
+        {**train, "groups": [{"members": [{**member, "out": "/tmp/stolen"}]}]},
+        {**train, "groups": [{"members": [{**member, "state": state}]}]},
+        {**train, "groups": [{"members": [member]}]},
+        {**train, "groups": [{"members": [{**member, "configuration": 1}]}]},
+        {**train, "groups": [{"members": [{**member, "evaluations": [{"handle": "another"}]}]}]},
+        {**evaluate, "models": [{"configuration": 0, "state": {**state, "name": None}}]},
+        {**evaluate, "models": [{"configuration": 0, "state": {"origin": "resident", "token": "1.1"}}]},
         {"order": "describe", "configuration": evil, "layout": {"inputs": columns, "outputs": []}},
         {"order": "load_rows", "handle": "none", "layout": {}, "rows": 1, "files": {"x": "/etc/passwd"}},
         {"order": "predict", "configuration": model, "state": state, "out": "/tmp/stolen", "handle": "none"},

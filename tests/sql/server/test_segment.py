@@ -46,6 +46,7 @@ from cerebro_db.core.protocol import (
     KeepEngines,
     LoadRows,
     Member,
+    MemberVisit,
     ModelState,
     Order,
     PredictionInput,
@@ -238,8 +239,18 @@ def linear(rate: float = 0.01, units: int = 1, **more: Any) -> c.Json:
     return c.configuration(architecture, "mse", "SGD", learning_rate=rate, metrics=["mae"], **more)
 
 
+CONFIGURATIONS: list[c.Json] = []  # of the members so far
+
+
 def member(configuration: c.Json, state: StateRef | None = None, number: int = 0) -> Member:
-    return Member(configuration, number, number, state or StateRef.seed())
+    if configuration not in CONFIGURATIONS:
+        CONFIGURATIONS.append(configuration)
+    place = CONFIGURATIONS.index(configuration)
+    return Member(place, number, [MemberVisit(number)], state or StateRef.seed())
+
+
+def training(groups: list[Group]) -> Train:
+    return Train("r", list(CONFIGURATIONS), groups)
 
 
 def test_an_order_of_many_groups(segment: Worker) -> None:
@@ -251,9 +262,9 @@ def test_an_order_of_many_groups(segment: Worker) -> None:
     groups[1:1] = [Group([member(linear(units=7))])]
     # An order with a state that is not there is refused whole, since the driver can repeat it.
     with pytest.raises(CorruptState, match="the model's state is not there"):
-        segment(Train("r", [*groups, Group([member(linear(), StateRef.full("never came", "0"))])]))
+        segment(training([*groups, Group([member(linear(), StateRef.full("never came", "0"))])]))
     groups[2:2] = [Group([member(linear(units=8))])]
-    trained = segment(Train("r", groups))
+    trained = segment(training(groups))
     assert (trained.worker_pid, trained.trainer_pid) == (opened.worker_pid, opened.trainer_pid)
     errors = [group.error and type(group.error.error()) for group in trained.groups]
     assert errors == [None, ConfigurationFailed, ConfigurationFailed, None, None]
@@ -269,8 +280,8 @@ def test_an_order_of_many_groups(segment: Worker) -> None:
         for number, state in enumerate(payloads):
             segment.state(f"{visit}/{number}", state)
     references = [[StateRef.full(f"{v}/{n}", r.state.sha256) for n, r in enumerate(results)] for v in range(2)]
-    many = segment(Train("r", [Group([member(linear(rate), state)]) for rate, state in zip(rates, references[0])]))
-    alone = [segment(Train("r", [Group([member(linear(rate), state)])])) for rate, state in zip(rates, references[1])]
+    many = segment(training([Group([member(linear(rate), state)]) for rate, state in zip(rates, references[0])]))
+    alone = [segment(training([Group([member(linear(rate), state)])])) for rate, state in zip(rates, references[1])]
     assert [group.members[0].state.sha256 for group in many.groups] == [
         one.groups[0].members[0].state.sha256 for one in alone
     ]
@@ -282,7 +293,7 @@ def test_states_wait_until_the_visit_after_the_next(segment: Worker) -> None:
     """A segment that reads ahead stores a state while the trainer works on the next order."""
     segment.open()
     segment.rows("r")
-    order = Train("r", [Group([member(linear())])])
+    order = training([Group([member(linear())])])
     visits = [segment(order).visit for _ in range(3)]
     with pytest.raises(Plpy.Error, match="has left no state"):
         segment.outgoing(visits[0], 0)
@@ -297,34 +308,34 @@ def left_by(trained: protocol.Trained) -> tuple[StateRef, str]:
 
 
 def evaluation(state: StateRef) -> Evaluate:
-    return Evaluate("r", [ModelState(linear(), state)])
+    return Evaluate("r", [linear()], [ModelState(0, state)])
 
 
 def test_a_file_goes_from_visit_to_visit(segment: Worker) -> None:
     """An evaluation leaves it where it is, and the next visit takes it; then the state has to come as rows."""
     segment.open()
     segment.rows("r")
-    first = segment(Train("r", [Group([member(linear())])]))
+    first = segment(training([Group([member(linear())])]))
     state = segment.outgoing(first.visit, 0)
     reference, sha256 = left_by(first)
     for _ in range(2):
         assert segment(evaluation(reference)).models[0].rows == ROWS
-    second = segment(Train("r", [Group([member(linear(), reference)])]))
+    second = segment(training([Group([member(linear(), reference)])]))
     segment.state("rows", state)
-    by_rows = segment(Train("r", [Group([member(linear(), StateRef.full("rows", sha256))])]))
+    by_rows = segment(training([Group([member(linear(), StateRef.full("rows", sha256))])]))
     assert left_by(second)[1] == left_by(by_rows)[1] != sha256
     assert segment.outgoing(second.visit, 0) == segment.outgoing(by_rows.visit, 0)
-    for order in (Train("r", [Group([member(linear(), reference)])]), evaluation(reference)):
+    for order in (training([Group([member(linear(), reference)])]), evaluation(reference)):
         with pytest.raises(WrongState, match="is gone"):
             segment(order)
     # What was refused was no visit, so the state of the last one can still be stored.
-    third = segment(Train("r", [Group([member(linear(), left_by(second)[0])])]))
+    third = segment(training([Group([member(linear(), left_by(second)[0])])]))
     for _ in range(3):
         with pytest.raises(WrongState, match="is gone"):
-            segment(Train("r", [Group([member(linear(), reference)])]))
+            segment(training([Group([member(linear(), reference)])]))
     assert hashlib.sha256(segment.outgoing(third.visit, 0)).hexdigest() == left_by(third)[1]
     assert current._segment is not None
-    assert segment(Train("r", [Group([member(linear())])])).visit == third.visit + 1
+    assert segment(training([Group([member(linear())])])).visit == third.visit + 1
     segment(protocol.Rest(60))
     assert not list(current._segment.folder.glob("state.*"))
 
@@ -332,7 +343,7 @@ def test_a_file_goes_from_visit_to_visit(segment: Worker) -> None:
 def test_a_file_is_for_the_user_that_left_it(segment: Worker, monkeypatch: Any) -> None:
     segment.open()
     segment.rows("r")
-    reference, _ = left_by(segment(Train("r", [Group([member(linear())])])))
+    reference, _ = left_by(segment(training([Group([member(linear())])])))
     assert current._segment is not None
     for another in ("../../etc/passwd", f"{reference.left}/..", "1-1/" + "0" * 31, "1-1/" + "0" * 32 + "\n"):
         with pytest.raises(InvalidArgument, match="no segment leaves"):
@@ -348,7 +359,7 @@ def test_files_stay_as_long_as_there_is_room(segment: Worker, monkeypatch: Any) 
     segment.open()
     segment.rows("r")
     monkeypatch.setattr(states, "MOST_KEPT", 2)
-    order = Train("r", [Group([member(linear())])])
+    order = training([Group([member(linear())])])
     trained = []
     for _ in range(3):
         trained.append(segment(order))
@@ -370,14 +381,14 @@ def test_begin_and_collect(segment: Worker) -> None:
     segment.rows("r")
     with pytest.raises(WrongState, match="no order"):
         segment(CollectResult(0.0))
-    order = Train("r", [Group([member(linear(epochs=300))])])
+    order = training([Group([member(linear(epochs=300))])])
     assert segment(Begin(order)) == Done()
     with pytest.raises(WrongState, match="another order"):
         segment(Begin(order))
     collected, polls = segment(CollectResult(0.0)), 0
     while (trained := collected.answer_to(order)) is None:
         collected, polls = segment(CollectResult(0.05)), polls + 1
-    assert polls > 0 and trained.groups[0].members[0].rows == 300 * ROWS
+    assert polls > 0 and trained.groups[0].members[0].visits[0].rows == 300 * ROWS
     reports = [protocol.progress_in(notice) for notice in segment.plpy.notices]
     assert all(report is not None and report.of == 300 * ROWS for report in reports)
     resident = trained.groups[0].members[0].state.token
@@ -396,7 +407,7 @@ def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine:
     segment.rows("r")
     layers = [c.layer("Dense", name, units=units) for name, units in (("hidden", 8), ("out", 1))]
     mixed = computed_in(c.sequential(c.input_layer([4]), *layers), "mixed_bfloat16")
-    order = Train("r", [Group([member(linear())]), Group([member({**linear(), "architecture": mixed})])])
+    order = training([Group([member(linear())]), Group([member({**linear(), "architecture": mixed})])])
     expected = [group.members[0] for group in segment(order).groups]
     monkeypatch.setattr(machine, "gpus", lambda: 2)
     with pytest.raises(Plpy.Error, match="there is no GPU 2 here"):
@@ -419,8 +430,8 @@ def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine:
     assert evaluated.models[0].error is None and evaluated.models[0].rows == ROWS
     if engine == "jax":
         assert segment(RehearseFusion([linear(0.01), linear(0.02)], "r")).alone > 0
-        fused = segment(Train("r", [Group([member(linear(0.01)), member(linear(0.02), number=1)])]))
-        assert len(fused.groups[0].members) == 2 and all(one.finite for one in fused.groups[0].members)
+        fused = segment(training([Group([member(linear(0.01)), member(linear(0.02), number=1)])]))
+        assert len(fused.groups[0].members) == 2 and all(one.visits[0].finite for one in fused.groups[0].members)
 
 
 def test_predictions_end_with_their_files(segment: Worker) -> None:
@@ -468,10 +479,10 @@ def test_engines_come_and_go(segment: Worker) -> None:
     assert current._segment is not None and list(current._segment.trainers) == ["jax"]
     assert segment(KeepEngines(["tensorflow"])) == Done() and not current._segment.trainers
     # A new trainer is told of the rows.
-    assert segment(Train("r", [Group([member(linear())])])).groups[0].members[0].rows == ROWS
+    assert segment(training([Group([member(linear())])])).groups[0].members[0].visits[0].rows == ROWS
     assert segment(DropRows("r")) == segment(DropRows("r")) == Done()
     with pytest.raises(CerebroError, match="no rows"):
-        segment(Train("r", [Group([member(linear())])]))
+        segment(training([Group([member(linear())])]))
     another = segment.open(threads=2)
     assert another.trainer_pid != first.trainer_pid
 
@@ -481,12 +492,12 @@ def test_rest_and_wake(segment: Worker) -> None:
     segment.rows("r")
     assert segment(Rest(600)) == Done()
     assert segment.open() == opened
-    assert segment(Train("r", [Group([member(linear())])])).groups[0].error is None
+    assert segment(training([Group([member(linear())])])).groups[0].error is None
     assert segment(Rest(1)) == Done()
     time.sleep(2)
     assert segment.open().trainer_pid != opened.trainer_pid
     with pytest.raises(CerebroError, match="no rows"):
-        segment(Train("r", [Group([member(linear())])]))
+        segment(training([Group([member(linear())])]))
 
 
 def test_inspect(segment: Worker) -> None:
@@ -501,7 +512,7 @@ def test_a_trainer_that_dies_is_replaced(segment: Worker) -> None:
     segment.rows("r")
     assert current._segment is not None
     current._segment.trainers["jax"].kill()
-    trained = segment(Train("r", [Group([member(linear())])]))
+    trained = segment(training([Group([member(linear())])]))
     assert trained.groups[0].error is None and trained.trainer_pid != opened.trainer_pid
 
 

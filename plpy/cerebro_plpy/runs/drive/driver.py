@@ -36,7 +36,7 @@ from ...database.polling import LISTEN_EVERY
 from ...platform.machine import cores
 from ...sessions import limits
 from ...sessions.failures import Refused, failure_of, first_line, session_was_lost
-from ...sessions.overlap import Task
+from ...sessions.overlap import Task, of_each
 from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
 from ..preflight import engine_choice
@@ -44,6 +44,7 @@ from ..record.log import RunLog
 from ..record.run import MOST_FUSED, Run
 from ..units import evaluation, visit
 from ..units.unit import Result, Units
+from .amounts import Estimate, RowsInAll
 from .decisions import Decisions
 
 HEARTBEAT_EVERY = 1.0  # seconds
@@ -84,6 +85,8 @@ class Driver:
         self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
+        self._rows_in_all = RowsInAll(run, schedule)
+        self._left = Estimate()
         self.pace, self.begins = RunPace(), policy.begins
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
@@ -178,10 +181,10 @@ class Driver:
             if isinstance(first, Evaluate):
                 todo = [unit for unit in task.units if isinstance(unit, Evaluate)]
                 return await evaluation.evaluate(self.units, worker, task, todo, self.ahead)
-            groups = [[visit for visit in group if isinstance(visit, Train)] for group in task.groups]
-            return await visit.train(self.units, worker, task, groups, self.ahead)
+            return await visit.train(self.units, worker, task, self.ahead)
         except Refused as refused:
-            return [Result(error=refused)] * len(task.units)
+            failed, cut = Result(error=refused), Result(cut=True)
+            return [one or cut for one in of_each(task.groups, lambda unit: failed)]
 
     def _look(self, worker: Worker) -> list[Outcome]:
         """The outcomes of a segment's units that have ended."""
@@ -195,8 +198,8 @@ class Driver:
         return outcomes if lost is None else outcomes + self._after_loss(worker, lost)
 
     def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
-        seconds = (time.monotonic() - task.started) / len(task.units)
-        self.decisions.unit_seconds += seconds * len(task.units)
+        took = time.monotonic() - task.started
+        self.decisions.unit_seconds += took
         refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
         if len(refused) < len(task.units):
             worker.failing.clear()
@@ -208,8 +211,12 @@ class Driver:
             worker.resident.clear()
             unit, refusal = lost[0]  # one death is one suspicion, however many units the order had
             self._suspect(worker, unit, refusal.error.message)
-        outcomes = []
+        # What did not begin comes first, so that the last unit of its model that did says what follows.
+        outcomes = [Outcome(unit, cut=True) for unit, result in zip(task.units, task.result) if result.cut]
         for unit, result in zip(task.units, task.result):
+            seconds = took * (1 / len(task.units) if result.part is None else result.part)
+            if result.cut:
+                continue
             if result.error is None:
                 self.pace.add(unit, seconds, result.building)
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
@@ -248,18 +255,26 @@ class Driver:
         outcomes = []
         for task in abandoned:
             if task is asked:
-                seconds = (time.monotonic() - task.started) / len(task.units)
-                found = [self.on_record(worker, unit, seconds) for unit in task.units]
-                if not any(found) and not lost_segment:
+                found = self._lost(worker, task, reason, most)
+                if all(one.error is not None or one.cut for one in found) and not lost_segment:
                     self._suspect(worker, task.units[0], reason)
-                outcomes += [
-                    one or Outcome(unit, seconds, error=reason, try_again=True, most_tries=most)
-                    for unit, one in zip(task.units, found)
-                ]
+                outcomes += found
             else:  # the session was lost while it ran another task's statement
                 task.started, task.may_compute, task.rows = time.monotonic(), True, 0
                 self._begin(worker, task)
         return outcomes
+
+    def _lost(self, worker: Worker, task: Task, reason: str, most: int) -> list[Outcome]:
+        """The outcomes of the units whose session was lost; those that the log has are committed."""
+        seconds = (time.monotonic() - task.started) / len(task.units)
+        failed = of_each(
+            task.groups, lambda unit: Outcome(unit, seconds, error=reason, try_again=True, most_tries=most)
+        )
+        found = [
+            self.on_record(worker, unit, seconds) or lost or Outcome(unit, cut=True)
+            for unit, lost in zip(task.units, failed)
+        ]
+        return sorted(found, key=lambda outcome: not outcome.cut)
 
     def _require_lost(self, worker: Worker, error: psycopg2.Error) -> None:
         """Raise an error that is not the end of a session: it concerns the whole run.
@@ -297,22 +312,13 @@ class Driver:
 
     # -- progress -----------------------------------------------------------------------------------
 
-    def rows_in_all(self) -> int:
-        """The rows of the whole run.  Models that failed or were stopped count as far as they came."""
-        rows = 0
-        for number, mine in self.schedule.progress.items():
-            once = self.run.rows_of(self.run.models[number])
-            ended = mine.status in (Status.FAILED, Status.STOPPED)
-            rows += once * mine.hops // len(mine.order) if ended else once * self.run.epochs
-        return rows
-
     def rows_expected(self, done: int) -> int:
         """The rows of the whole run.  Under a method that fills its budget, as many as the pace so far comes to."""
         seconds = self.budget().seconds if self.policy.timed else None
         if seconds is None:
-            return self.rows_in_all()
+            return self._rows_in_all.now()
         share = self.decisions.used().seconds / seconds
-        return round(done / share) if 0 < share < 1 and done else max(done, self.rows_in_all())
+        return round(done / share) if 0 < share < 1 and done else max(done, self._rows_in_all.now())
 
     def rows_under_way(self) -> int:
         rows = 0
@@ -339,7 +345,7 @@ class Driver:
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
         done = self.units.rows_done + self.rows_under_way()
-        total = self.rows_in_all() if last else self.rows_expected(done)
+        total = self._rows_in_all.now() if last else self.rows_expected(done)
         done = min(done, total)
         if last:
             self.recorder.finish()
@@ -360,6 +366,9 @@ class Driver:
 
     def seconds_left(self, now: float) -> float | None:
         """How long the run still takes, as far as that can be told."""
+        return self._left.at(now, lambda: self._seconds_left(now))
+
+    def _seconds_left(self, now: float) -> float | None:
         budget = self.budget()
         used = self.decisions.used() if budget.limits else Used()
         under_way = [

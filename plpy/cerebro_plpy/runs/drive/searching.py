@@ -8,7 +8,7 @@ from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.history import Figures
-from cerebro_db.core.search.policy import History
+from cerebro_db.core.search.policy import Decision, History
 
 from ... import platform
 from ...database.access import Database
@@ -85,14 +85,16 @@ class Search:
         replayed = RunLog(self.log.ask, self.replays).events.decisions() if self.replays is not None else []
         highest_key = max((model.key for model in self.run.models.values()), default=0)
         schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
-        evaluated, decisions = self.log.units.evaluated(), self.log.events.decisions()
-        for decision in decisions:
-            if decision.model is None:
-                schedule.recall(decision)
+        evaluated = self.log.units.evaluated()
+        decided: dict[int | None, list[Decision]] = {}
+        for decision in self.log.events.decisions():
+            decided.setdefault(decision.model, []).append(decision)
+        for decision in decided.get(None, ()):
+            schedule.recall(decision)
         for number, model in self.run.models.items():
-            mine = [decision for decision in decisions if decision.model == number]
-            hops = model.hops + len(model.replicas)
-            schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
+            hops, mine = model.hops + len(model.replicas), decided.get(number, ())
+            if hops or mine:  # else it stands where it was when the schedule was made
+                schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
         for number, reason in self.log.events.failed().items():
             schedule.give_up(number, reason)
         return schedule
@@ -105,6 +107,8 @@ class Search:
         with as_written(self.run.id):
             for model in self.run.models.values():
                 history.begins(model.number, self.run.configuration_of(model))
+            if not self.policy.reads_figures:
+                return history
             for model_number, epoch, hop, *figures in self.log.units.hops():
                 history.trained(model_number, epoch, hop, *figures)
             for model_number, epoch, dataset, part, *figures in self.log.units.evaluations():

@@ -102,9 +102,7 @@ def instead(run: Run, model: Model) -> str | None:
 
 def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
     """Choose by what trials of the same user's earlier runs found."""
-    forms: dict[str, list[Model]] = {}
-    for model in fresh:
-        forms.setdefault(form_of(run, model), []).append(model)
+    forms = by_form(run, fresh)
     earlier = log.events.earlier_trials(list(forms))
     by_program: dict[str, list[Model]] = {}  # a program is compiled once for all of its models
     for form, program, *_ in earlier:
@@ -123,6 +121,17 @@ def recall(run: Run, log: RunLog, fresh: Sequence[Model]) -> None:
                     model.build.trial.update({"refused": refusals} if refusals else {})
                 elif figures:
                     model.build.earlier = EarlierTrial(run_id, figures, program)
+
+
+def by_form(run: Run, models: Sequence[Model]) -> dict[str, list[Model]]:
+    """The models of each form.  Those of one configuration, which may be thousands, have one form."""
+    forms: dict[str, list[Model]] = {}
+    of_key: dict[int, str] = {}
+    for model in models:
+        if model.key not in of_key:
+            of_key[model.key] = form_of(run, model)
+        forms.setdefault(of_key[model.key], []).append(model)
+    return forms
 
 
 def form_of(run: Run, model: Model) -> str:

@@ -198,9 +198,7 @@ def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[in
 
 def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built | CerebroError]:
     """For each model what a trainer says of it, or the error why it cannot be built."""
-    forms: dict[str, list[Model]] = {}
-    for model in models:
-        forms.setdefault(engine_choice.form_of(run, model), []).append(model)
+    forms = engine_choice.by_form(run, models)
     # An engine trial takes the first model of a form.  Forms may share a program, and trainers that try it at the same
     # time should not all compile it for the same batch size: what one compiles, the others load.
     forms = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.options import BEST
 from cerebro_db.core.protocol import MetricStates, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
@@ -192,25 +194,30 @@ class Run:
             return None
         return Span(*self.data(dataset).spans[part, model.asked.group_number])
 
-    def plan(self) -> Plan:
-        evaluations = {}
+    @property
+    def evaluations(self) -> dict[str, dict[int, int]]:
+        """Data set -> for each part of it that has rows, the segment that evaluates it."""
+        found: dict[str, dict[int, int]] = {}
         segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
         if self.options.evaluate_training:
-            evaluations[DataSetName.TRAINING.value] = {
+            found[DataSetName.TRAINING.value] = {
                 number: segment_of[self.source.partitions[number]["key"]] for number in self.parts(DataSetName.TRAINING)
             }
         if self.validation is not None:
             # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
-            evaluations[DataSetName.VALIDATION.value] = {
+            found[DataSetName.VALIDATION.value] = {
                 number: segment_of.get(self.validation.partitions[number]["key"], number % self.segments)
                 for number in self.parts(DataSetName.VALIDATION)
             }
+        return found
+
+    def plan(self) -> Plan:
         return Plan(
             seed=self.seed,
-            models=tuple(self.plan_of(self.models[number]) for number in sorted(self.models)),
+            models=tuple(self._plans(self.models[number] for number in sorted(self.models))),
             segments=self.segments,
             epochs=self.epochs,
-            evaluations=evaluations,
+            evaluations=self.evaluations,
             evaluate_every=self.evaluate_every,
             evaluate_after=frozenset(self.options.evaluate_after),
             most_fused=MOST_FUSED,
@@ -218,21 +225,49 @@ class Run:
         )
 
     def plan_of(self, model: Model) -> ModelPlan:
-        return ModelPlan(
-            model.number,
-            model.asked.place if model.build.position is None else model.build.position,
-            model.asked.visits,
-            None if self.averages else model.build.group,
-            model.build.engine if 0 < model.state_bytes <= SMALL_STATE and not self.averages else None,
-            f"{model.asked.model_id} {sorted(model.asked.definition['fit'].items())}",
-            model.asked.refused,
-            self.averages,
-            model.asked.fold,
-            # The rows for validation of a model on all rows would be rows that it was trained on.
-            not self.folds or model.asked.fold is not None,
-            model.asked.group_number,
-            None if model.asked.group_number is None else self._parts(model),
-        )
+        (plan,) = self._plans([model])
+        return plan
+
+    def _plans(self, models: Iterable[Model]) -> Iterator[ModelPlan]:
+        evaluations = self.evaluations
+        alike = all(self.data(dataset).for_trainer == self.source.for_trainer for dataset in evaluations)
+        for model in models:
+            short = 0 < model.state_bytes <= SMALL_STATE and not self.averages
+            yield ModelPlan(
+                model.number,
+                model.asked.place if model.build.position is None else model.build.position,
+                model.asked.visits,
+                None if self.averages else model.build.group,
+                model.build.engine if short else None,
+                self._sort(model),
+                model.asked.refused,
+                self.averages,
+                model.asked.fold,
+                # The rows for validation of a model on all rows would be rows that it was trained on.
+                not self.folds or model.asked.fold is not None,
+                model.asked.group_number,
+                None if model.asked.group_number is None else self._parts(model),
+                self._most_chained(model, evaluations) if short and alike else 0,
+            )
+
+    def _sort(self, model: Model) -> str:
+        """Equal for models whose visits take about as long; groups have very different numbers of rows."""
+        rows = "" if model.asked.group_number is None else f" {self.rows_of(model).bit_length()}"
+        return f"{model.asked.model_id} {sorted(model.asked.definition['fit'].items())}{rows}"
+
+    def _most_chained(self, model: Model, evaluations: Mapping[str, Mapping[int, int]]) -> int:
+        """How many epochs of a model one order may have: those of a group that lies on one segment.
+
+        The best state is looked for after each epoch, and only the last state of an order is stored.
+        """
+        visits = model.asked.visits or ()
+        if model.asked.group_number is None or len(visits) != 1:
+            return 0
+        for dataset, segments in evaluations.items():
+            parts = self.parts_of(model, dataset)
+            if len(parts) > 1 or any(segments[part] != visits[0] for part in parts):
+                return 0
+        return 1 if self.options.keep == BEST else MOST_HOPS
 
     def _parts(self, model: Model) -> dict[str, list[int]]:
         there = (DataSetName.TRAINING, *([DataSetName.VALIDATION] if self.validation is not None else []))

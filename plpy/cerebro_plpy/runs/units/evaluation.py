@@ -19,7 +19,8 @@ from ...sessions.failures import Refused
 from ...sessions.overlap import Task
 from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Worker
-from .unit import Fetched, Result, Units
+from ..record.log.unit_rows import OrderOnRecord, UnitRows
+from .unit import Configurations, Fetched, Result, Units
 
 
 async def evaluate(units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], share: bool) -> list[Result]:
@@ -42,9 +43,10 @@ async def _evaluated(
     handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
+        configurations = Configurations()
         models = [
             ModelState(
-                model.asked.definition,
+                configurations.place(model),
                 state,
                 state_bytes=model.state_bytes,
                 fold=model.asked.fold,
@@ -52,33 +54,24 @@ async def _evaluated(
             )
             for (model, _), state in zip(wanted, refs)
         ]
-        return protocol.Evaluate(handle, models, engine=wanted[0][0].build.engine)
+        return protocol.Evaluate(handle, configurations.all, models, engine=wanted[0][0].build.engine)
 
     # The program that trains is not the one that evaluates rows whose columns have other names or types.
     alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
     answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=alike)
     worker.still_resident(answer.resident, answer.trainer_pid)
     results: dict[Evaluate, Result] = {}
-    records: list[Statement] = []
+    rows, copies = UnitRows(units.run.id, OrderOnRecord(began, answer.worker_pid)), []
     for unit, mine, slice_of_time, seconds in zip(todo, answer.models, *_times(answer, reading, took)):
         if mine.error is not None:
             results[unit] = Result(error=Refused(mine.error.error()))
             continue
         units.count(task, seconds, "evaluate")
         metrics = await metrics_of_all(units, worker, task, unit, handle, mine)
-        results[unit] = Result(None, mine.rows, mine.loss, metrics)
-        records.append(
-            units.log.units.evaluation(
-                unit,
-                mine,
-                metrics,
-                began=began,
-                slice_of_time=slice_of_time,
-                worker_pid=answer.worker_pid,
-                seconds=seconds,
-            )
-        )
-        records += units.objectives.after_evaluation(unit, mine.rows, mine.loss, metrics)
+        results[unit] = Result(None, mine.rows, mine.loss, metrics, part=slice_of_time[1] - slice_of_time[0])
+        rows.evaluation(unit, mine, metrics, slice_of_time=slice_of_time, seconds=seconds)
+        copies += units.objectives.after_evaluation(unit, mine, metrics, rows)
+    records = [*rows.statements(), *copies]
     if records:
         await Statement.joined(records if len(records) == 1 else [BEGIN, *records, COMMIT])
     for unit, result in results.items():

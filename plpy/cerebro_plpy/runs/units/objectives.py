@@ -7,12 +7,12 @@ has neither, and does that unit again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.options import BEST
-from cerebro_db.core.protocol import TrainedMember
+from cerebro_db.core.protocol import EvaluatedModel, TrainedVisit
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
 from cerebro_db.core.search.history import Figures, last_metrics, mean_loss
@@ -21,6 +21,7 @@ from cerebro_db.core.sql import sql
 from ...platform.base import Platform
 from ...sessions.session import Statement
 from ..record import state_tables
+from ..record.log.unit_rows import UnitRows
 from ..record.log.units import UnitLog
 from ..record.run import Run
 
@@ -48,44 +49,57 @@ class Objectives:
         self._recorded: set[tuple[int, int]] = set()  # model, epoch
         self._best: dict[int, float] = {}  # the score of the state that is kept
         self.best: dict[int, int] = {}  # model -> the hop whose state is kept
-        self._under_way: dict[Unit, Epoch] = {}  # in transactions of these units
+        # Model, epoch -> in the transaction of this unit, what will be on record.
+        self._under_way: dict[tuple[int, int], tuple[Unit, Epoch]] = {}
         if self.wanted:
             self._load()
 
-    def after_visit(self, visit: Train, trained: TrainedMember, dist_key: int) -> list[Statement]:
-        """What belongs into the transaction of a visit, after the statement that stores its state there."""
+    def after_visit(
+        self, visit: Train, trained: TrainedVisit, state_bytes: int, dist_key: int, rows: UnitRows
+    ) -> list[Statement]:
+        """What belongs into the transaction of a visit: a row, and statements after the one that stores its state."""
         if not self.wanted or self.objective.dataset:
             return []
         self._add(visit.model, visit.epoch, visit.hop, trained.rows, trained.loss, trained.metrics)
         if visit.hop % self.run.hops_per_epoch(self.run.models[visit.model]):
             return []
-        return self._completed(visit, dist_key, trained.state.bytes)
+        return self._completed(visit, dist_key, state_bytes, rows)
 
-    def after_evaluation(self, unit: Evaluate, rows: int, loss: float, metrics: Mapping[str, Any]) -> list[Statement]:
+    def after_evaluation(
+        self, unit: Evaluate, evaluated: EvaluatedModel, metrics: Mapping[str, Any], rows: UnitRows
+    ) -> list[Statement]:
         """What belongs into the transaction of an evaluation."""
         if not self.wanted or self.objective.dataset != unit.dataset:
             return []
-        parts = self._add(unit.model, unit.epoch, unit.part, rows, loss, metrics)
+        parts = self._add(unit.model, unit.epoch, unit.part, evaluated.rows, evaluated.loss, metrics)
         model = self.run.models[unit.model]
         if not parts.keys() >= set(self.run.parts_of(model, unit.dataset)):
             return []
-        return self._completed(unit, model.dist_key, model.state_bytes)
+        return self._completed(unit, model.dist_key, model.state_bytes, rows)
 
     def committed(self, unit: Unit) -> None:
         """The transaction of a unit is committed."""
-        epoch = self._under_way.pop(unit, None)
+        epoch = self._ended(unit)
         if epoch is not None:
             self._on_record(unit.model, epoch)
 
     def look_up(self, unit: Unit) -> None:
         """The session was lost: the log knows whether the transaction of a unit is committed."""
-        if self._under_way.pop(unit, None) is not None:
+        if self._ended(unit) is not None:
             self._load_epochs(unit.model)
 
-    def _completed(self, unit: Unit, dist_key: int, state_bytes: int) -> list[Statement]:
+    def _ended(self, unit: Unit) -> Epoch | None:
+        """The epoch in the transaction of a unit, which has ended."""
+        found = self._under_way.get((unit.model, unit.epoch))
+        if found is None or found[0] != unit:
+            return None
+        del self._under_way[unit.model, unit.epoch]
+        return found[1]
+
+    def _completed(self, unit: Unit, dist_key: int, state_bytes: int, rows: UnitRows) -> list[Statement]:
         epoch = (unit.model, unit.epoch)
         # Once all parts are known, a part whose own record was lost is evaluated again.
-        elsewhere = any((other.model, other.epoch) == epoch for other in self._under_way if other != unit)
+        elsewhere = epoch in self._under_way and self._under_way[epoch][0] != unit
         if epoch in self._recorded or elsewhere:
             return []
         value = self.objective.recordable(self._value(self._figures[epoch]))
@@ -93,13 +107,11 @@ class Objectives:
         if value is None or score is None:
             return []
         kept = self.keeps and score < self._best.get(unit.model, math.inf)
-        self._under_way[unit] = Epoch(unit.epoch, unit.hop, score, kept)
-        return [
-            *(self._keep(unit, dist_key, state_bytes) if kept else ()),
-            self.log.objective(unit.model, unit.epoch, unit.hop, value, kept),
-        ]
+        self._under_way[epoch] = unit, Epoch(unit.epoch, unit.hop, score, kept)
+        rows.objective(unit.model, unit.epoch, unit.hop, value, kept)
+        return self._keep(unit, dist_key, state_bytes) if kept else []
 
-    def _keep(self, unit: Unit, dist_key: int, state_bytes: int) -> Sequence[Statement]:
+    def _keep(self, unit: Unit, dist_key: int, state_bytes: int) -> list[Statement]:
         """Copy a large state after a hop into the model's table of best states.  A small one stays where it is."""
         model = self.run.models[unit.model]
         if state_tables.is_small(state_bytes):

@@ -38,6 +38,22 @@ class Result:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: Refused | None = None  # the unit was refused; perhaps it will be tried again
     building: float = 0.0  # seconds in which the trainer built or compiled the model
+    part: float | None = None  # its share of the time of its order; None: all units have equal shares
+    cut: bool = False  # it did not begin, because a unit before it of the same model was the last one
+
+
+class Configurations:
+    """The configurations of an order's models, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}  # by key
+
+    def place(self, model: Model) -> int:
+        place = self._places.setdefault(model.key, len(self.all))
+        if place == len(self.all):
+            self.all.append(model.asked.definition)
+        return place
 
 
 @dataclass
@@ -87,9 +103,18 @@ class Units:
         return self.run.models[unit.model]
 
     def committed(
-        self, worker: Worker, visit: Train, rows: int, state_bytes: int, sha256: str, counted: MetricStates | None
+        self,
+        worker: Worker,
+        visit: Train,
+        rows: int,
+        state_bytes: int,
+        sha256: str | None,
+        counted: MetricStates | None,
     ) -> None:
-        """A hop is on record: the state of the model, or of a replica, is the one that this worker stored."""
+        """A hop is on record: the state of the model, or of a replica, is the one that this worker stored.
+
+        ``sha256``: None if the state was not stored, because the model's next visit is on record, too.
+        """
         model = self.model(visit)
         model.state_bytes = state_bytes
         if isinstance(visit, TrainReplica):

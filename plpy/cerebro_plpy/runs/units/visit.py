@@ -1,43 +1,57 @@
 """A training visit in three steps: fetch the states, compute, commit.
 
-One order may train several models: fused in one pass, or one after the other.  Each has a record of its own.
+One order may train several models: fused in one pass, or one after the other.  Of a model whose rows are all on one
+segment, an order may have several visits, and the evaluations between them.  Each unit has a record of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.protocol import Group, Member, StateRef, Trained, TrainedMember
-from cerebro_db.core.records import dataclass
-from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica
+from cerebro_db.core.protocol import (
+    EvaluatedModel,
+    EvaluationRows,
+    Group,
+    Member,
+    MemberVisit,
+    StateRef,
+    Trained,
+    TrainedGroup,
+    TrainedMember,
+    TrainedVisit,
+)
+from cerebro_db.core.records import dataclass, field
+from cerebro_db.core.scheduling.plan import Average, Evaluate, Train, TrainReplica, Unit
 from cerebro_db.core.sql import sql
 
 from ...platform.base import LeftState
 from ...sessions.failures import Refused
-from ...sessions.overlap import AnotherTask, Task
+from ...sessions.overlap import AnotherTask, Task, is_chain, of_each
 from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Resident, Worker
 from ..record import state_tables
+from ..record.log.unit_rows import OrderOnRecord, UnitRows
 from ..record.run import Left, Model
 from . import averaging
-from .unit import Fetched, Result, Units
+from .unit import Configurations, Fetched, Result, Units
+
+Handles = Mapping[tuple[str, int], str]  # data set, part -> the name of the rows
 
 
-async def train(
-    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], share: bool
-) -> list[Result]:
-    """Train the groups one after the other: a result for each visit, in order."""
-    fetched = await units.fetch_ahead(worker, task, wanted(units, groups))
+async def train(units: Units, worker: Worker, task: Task, share: bool) -> list[Result]:
+    """Carry out the groups of a task one after the other: a result for each unit, in order."""
+    fetched = await units.fetch_ahead(worker, task, wanted(units, task.groups))
     with worker.tasks.computes(task):
         worker.session.progress = None
-        computed = await compute(units, worker, task, groups, fetched, share)
-        task.rows = sum(member.rows for group in computed.trained.groups for member in group.members)
-    return await commit(units, worker, task, groups, computed)
+        computed = await compute(units, worker, task, fetched, share)
+        members = (member for group in computed.trained.groups for member in group.members)
+        task.rows = sum(visit.rows for member in members for visit in member.visits)
+    return await commit(units, worker, task, computed)
 
 
 @dataclass(frozen=True)
@@ -49,30 +63,35 @@ class Computed:
     seconds: dict[str, float]  # by stage, before the trainer computed
 
 
-def wanted(units: Units, groups: Sequence[Sequence[Train]]) -> list[tuple[Model, int]]:
+def first_visits(groups: Sequence[Sequence[Unit]]) -> list[Train]:
+    """The first visit of each model of an order."""
+    firsts = (unit for group in groups for unit in (group[:1] if is_chain(group) else group))
+    return [unit for unit in firsts if isinstance(unit, Train)]
+
+
+def wanted(units: Units, groups: Sequence[Sequence[Unit]]) -> list[tuple[Model, int]]:
     """The states that the visits start from: the model, and the hop that left its state."""
-    visits = [visit for group in groups for visit in group]
+    visits = first_visits(groups)
     if isinstance(visits[0], Average):
         return averaging.replicas_of(units, visits[0])
     return [(units.model(visit), visit.start) for visit in visits]
 
 
-async def compute(
-    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], fetched: Fetched | None, share: bool
-) -> Computed:
+async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | None, share: bool) -> Computed:
     """Have the trainer train the groups."""
 
     def order(handle: str, refs: Sequence[StateRef]) -> protocol.Computation[Trained]:
         if isinstance(visits[0], Average):
             return averaging.order(units, visits[0], handle, refs)
-        states = iter(refs)
-        return protocol.Train(
-            handle=handle,
-            engine=units.model(groups[0][0]).build.engine,
-            groups=[Group([_member(units, visit, next(states)) for visit in group]) for group in groups],
-        )
+        states, configurations = iter(refs), Configurations()
+        made = [
+            Group([_member(units, its, next(states), configurations, handles) for its in _by_model(group)])
+            for group in task.groups
+        ]
+        engine = units.model(visits[0]).build.engine
+        return protocol.Train(handle, configurations.all, made, engine=engine)
 
-    visits = [visit for group in groups for visit in group]
+    visits = first_visits(task.groups)
     task.shares_session = share or fetched is not None
     if task.shares_session:
         # The session may be busy with another task, so the database says when this one began.
@@ -87,7 +106,11 @@ async def compute(
         before = [attempts] if worker.session.own or later is None else [BEGIN, Statement(later), attempts, COMMIT]
     worker.tasks.computing_since = began
     handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
-    states = wanted(units, groups)
+    handles: dict[tuple[str, int], str] = {}
+    for dataset, part in {(unit.dataset, unit.part) for unit in task.units if isinstance(unit, Evaluate)}:
+        handles[dataset, part], took = await units.read(worker, units.run.data(dataset), part, fetched)
+        reading += took
+    states = wanted(units, task.groups)
     trained, took = await units.compute(
         worker,
         task,
@@ -106,108 +129,212 @@ async def compute(
     return Computed(trained, began, seconds)
 
 
-async def commit(
-    units: Units, worker: Worker, task: Task, groups: Sequence[Sequence[Train]], computed: Computed
-) -> list[Result]:
-    """Store the states and records of all visits that succeeded, in one transaction."""
-    trained, seconds = computed.trained, computed.seconds
+def _by_model(group: Sequence[Unit]) -> list[Sequence[Unit]]:
+    """The units of each model of a group."""
+    return [group] if is_chain(group) else [[unit] for unit in group]
+
+
+def _member(
+    units: Units, its: Sequence[Unit], state: StateRef, configurations: Configurations, handles: Handles
+) -> Member:
+    """A model that is trained, and evaluated, by units that follow each other."""
+    first, model = its[0], units.model(its[0])
+    assert isinstance(first, Train)
+    goes_on = model.epoch == first.epoch and not isinstance(first, TrainReplica)
+    evaluated = {unit.epoch: unit for unit in its if isinstance(unit, Evaluate)}
+    rows = {(unit.dataset, unit.part): None for unit in its if isinstance(unit, Evaluate)}
+    return Member(
+        configuration=configurations.place(model),
+        seed=model.asked.seed,
+        visits=[
+            MemberVisit(units.run.shuffle_seed(model, unit.hop), unit.epoch in evaluated)
+            for unit in its
+            if isinstance(unit, Train)
+        ],
+        state=state,
+        state_bytes=model.state_bytes,
+        metric_states=model.metric_states if goes_on else None,
+        fold=model.asked.fold,
+        span=units.run.span_of(model, DataSetName.TRAINING, first.segment),
+        evaluations=[
+            EvaluationRows(handles[dataset, part], units.run.span_of(model, dataset, part)) for dataset, part in rows
+        ],
+    )
+
+
+# -- the record ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done:
+    """A unit that the trainer has done."""
+
+    unit: Unit
+    figures: TrainedVisit | EvaluatedModel
+    seconds: dict[str, float]  # its own, by stage
+    member: TrainedMember
+    last: bool = False  # whether the state after it is the one that the member has left
+    fused: int = 1  # members that trained in the same pass
+
+
+@dataclass
+class Answered:
+    """What became of the units of an order."""
+
+    results: dict[Unit, Result] = field(default_factory=dict)
+    done: list[Done] = field(default_factory=list)
+
+
+def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
+    """Which units the trainer has done; of the others, why not."""
+    found = Answered()
+    for group, result in zip(groups, trained.groups):
+        found.results.update(dict.fromkeys(group, Result(cut=True)))
+        if result.error is not None:
+            refused = Refused(result.error.error())
+            its = zip(group, of_each([group], lambda unit, error=refused: Result(error=error)))
+            found.results.update({unit: result for unit, result in its if result is not None})
+            continue
+        found.done += _chained(group, result) if is_chain(group) else _fused(group, result)
+    return found
+
+
+def _fused(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
+    share = {stage: round(spent / len(group), 6) for stage, spent in result.seconds.items()}
+    for unit, member in zip(group, result.members):
+        yield Done(unit, member.visits[0], dict(share), member, True, len(group))
+
+
+def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
+    """The first visit has built and loaded the model, and the last one has saved it."""
+    (member,) = result.members
+    visits = iter(member.visits)
+    left, evaluations = len(member.visits), iter(())
+    for unit in group:
+        if isinstance(unit, Evaluate):
+            evaluated = next(evaluations, None)
+            if evaluated is None:
+                return
+            yield Done(unit, evaluated, dict(evaluated.seconds), member)
+            continue
+        visit = next(visits, None)
+        if visit is None:
+            return
+        left, evaluations = left - 1, iter(visit.evaluations)
+        seconds = {"train": visit.seconds}
+        if unit is group[0]:
+            seconds.update({stage: result.seconds.get(stage, 0.0) for stage in ("build", "load")})
+        if not left:
+            seconds["save"] = result.seconds.get("save", 0.0)
+        yield Done(unit, visit, seconds, member, not left)
+
+
+async def commit(units: Units, worker: Worker, task: Task, computed: Computed) -> list[Result]:
+    """Store the states and records of all units that were done, in one transaction."""
+    trained = computed.trained
     while worker.tasks.followed(task) and worker.tasks.computing_since is None:
         await AnotherTask()  # the next task gets the trainer before this one stores
     followed_at = worker.tasks.computing_since
     # If nothing follows yet, something may before the server records the end of this.
     behind = followed_at or (datetime.now(timezone.utc) if task.shares_session else None)
     saving = datetime.now(timezone.utc) if worker.session.own else None  # else when the transaction began
-    results: list[Result] = []
-    kept: list[tuple[Train, TrainedMember]] = []
-    records: list[Statement] = []
-    count = sum(len(group) for group in groups)
-    beside = sum(seconds.values())  # what all visits share
-    whole = sum(sum(group.seconds.values()) for group in trained.groups) + beside or 1.0
-    elapsed = 0.0  # share of the order's time that the visits before this one took
-    for visits, group in zip(groups, trained.groups):
-        if group.error is not None:
-            results += [Result(error=Refused(group.error.error()))] * len(visits)
-            continue
-        share = {stage: round(spent / len(visits), 6) for stage, spent in group.seconds.items()}
-        for visit, member in zip(visits, group.members):
-            part = (sum(group.seconds.values()) / len(visits) + beside / count) / whole
-            result = _result(units, visit, member, share.get("build", 0.0))
-            results.append(result)
-            if result.reason is None:
-                kept.append((visit, member))
-                records.append(
-                    units.log.units.hop(
-                        visit,
-                        member,
-                        began=computed.began,
-                        slice_of_time=(elapsed, elapsed + part),
-                        worker_pid=trained.worker_pid,
-                        trainer_pid=trained.trainer_pid,
-                        seconds={
-                            **share,
-                            "data": round(seconds["data"] / count, 6),
-                            "load": round(share.get("load", 0.0) + seconds["load"] / count, 6),
-                            **({"fused": len(visits)} if len(visits) > 1 else {}),
-                        },
-                        shared_by=count,
-                        behind=behind,
-                        saving=saving,
-                    )
-                )
-                records += units.objectives.after_visit(visit, member, worker.dist_key)
-            elapsed += part
+    found = answered(task.groups, trained)
+    order = OrderOnRecord(
+        computed.began, trained.worker_pid, trained.trainer_pid, max(1, len(found.done)), behind, saving
+    )
+    rows = UnitRows(units.run.id, order)
+    kept, copies = _recorded(units, worker, found, computed.seconds, rows)
     if kept:
         before = time.monotonic()
-        await _commit(units, worker, trained.visit, kept, records)
+        stored = [one for one in kept if one.last]
+        await _commit(units, worker, trained.visit, stored, [*rows.statements(), *copies])
         if not task.shares_session:
             units.times.moving_states += time.monotonic() - before
     worker.still_resident(trained.resident, trained.trainer_pid)
-    for visit, member in kept:
-        units.committed(worker, visit, member.rows, member.state.bytes, member.state.sha256, member.metric_states)
-        if (file := trained.left[member.state.index]) is not None:
-            units.keep_file(visit, Left(visit.hop, worker.place, file))
-        if member.state.token in trained.resident and followed_at is None:
-            worker.resident[visit.model] = Resident(visit.hop, member.state.token, trained.trainer_pid)
-    return results
+    for one in kept:
+        _is_committed(units, worker, one, trained, followed_at is None)
+    return [found.results[unit] for unit in task.units]
 
 
-def _member(units: Units, visit: Train, state: StateRef) -> Member:
-    model = units.model(visit)
-    goes_on = model.epoch == visit.epoch and not isinstance(visit, TrainReplica)
-    return Member(
-        configuration=model.asked.definition,
-        seed=model.asked.seed,
-        shuffle_seed=units.run.shuffle_seed(model, visit.hop),
-        state=state,
-        state_bytes=model.state_bytes,
-        metric_states=model.metric_states if goes_on else None,
-        fold=model.asked.fold,
-        span=units.run.span_of(model, DataSetName.TRAINING, visit.segment),
-    )
+def _recorded(
+    units: Units, worker: Worker, found: Answered, beside: Mapping[str, float], rows: UnitRows
+) -> tuple[list[Done], list[Statement]]:
+    """The units that can be committed, whose results and rows are made here; also statements beside the rows.
+
+    ``beside``: the seconds of the order in which the trainer did not compute, which all units share.
+    """
+    count = max(1, len(found.done))
+    each = sum(beside.values()) / count
+    whole = sum(sum(one.seconds.values()) + each for one in found.done) or 1.0
+    kept: list[Done] = []
+    copies: list[Statement] = []
+    elapsed = 0.0  # share of the order's time that the units before this one took
+    for one in found.done:
+        unit, figures, part = one.unit, one.figures, (sum(one.seconds.values()) + each) / whole
+        result = found.results[unit] = _result(units, one, part)
+        elapsed, slice_of_time = elapsed + part, (elapsed, elapsed + part)
+        if result.reason is not None:
+            continue
+        kept.append(one)
+        seconds = {
+            **one.seconds,
+            "data": round(beside["data"] / count, 6),
+            "load": round(one.seconds.get("load", 0.0) + beside["load"] / count, 6),
+        }
+        if isinstance(unit, Evaluate):
+            assert isinstance(figures, EvaluatedModel)
+            rows.evaluation(unit, figures, figures.metrics, slice_of_time=slice_of_time, seconds=seconds)
+            copies += units.objectives.after_evaluation(unit, figures, figures.metrics, rows)
+            continue
+        assert isinstance(figures, TrainedVisit)
+        state, fused = one.member.state, {"fused": one.fused} if one.fused > 1 else {}
+        rows.hop(unit, figures, state, stored=one.last, slice_of_time=slice_of_time, seconds={**seconds, **fused})
+        copies += units.objectives.after_visit(unit, figures, state.bytes, worker.dist_key, rows)
+    return kept, copies
 
 
-def _result(units: Units, visit: Train, member: TrainedMember, building: float) -> Result:
+def _result(units: Units, one: Done, part: float) -> Result:
+    unit, figures = one.unit, one.figures
     reason = None
-    if not member.finite and units.run.options.nan != "keep":
-        reason = f"the loss became {member.loss} in epoch {visit.epoch} on segment {visit.segment}"
-    return Result(reason, member.rows, member.loss, member.metrics, building=building)
+    if isinstance(figures, TrainedVisit) and not figures.finite and units.run.options.nan != "keep":
+        reason = f"the loss became {figures.loss} in epoch {unit.epoch} on segment {unit.segment}"
+    building = one.seconds.get("build", 0.0)
+    return Result(reason, figures.rows, figures.loss, figures.metrics, building=building, part=part)
+
+
+def _is_committed(units: Units, worker: Worker, one: Done, trained: Trained, resident: bool) -> None:
+    """``resident``: whether states that are in the trainer's memory stay there until its next order."""
+    unit, figures, state = one.unit, one.figures, one.member.state
+    if isinstance(unit, Evaluate):
+        units.objectives.committed(unit)
+        return
+    assert isinstance(figures, TrainedVisit)
+    sha256 = state.sha256 if one.last else None
+    units.committed(worker, unit, figures.rows, state.bytes, sha256, figures.metric_states)
+    if not one.last:
+        return
+    if (file := trained.left[state.index]) is not None:
+        units.keep_file(unit, Left(unit.hop, worker.place, file))
+    if state.token in trained.resident and resident:
+        assert state.token is not None
+        worker.resident[unit.model] = Resident(unit.hop, state.token, trained.trainer_pid)
 
 
 async def _commit(
-    units: Units, worker: Worker, number: int, kept: Sequence[tuple[Train, TrainedMember]], records: Sequence[Statement]
+    units: Units, worker: Worker, number: int, kept: Sequence[Done], records: Sequence[Statement]
 ) -> None:
-    """Store the states that visits have left in files, with their records, in one transaction."""
+    """Store the states that visits have left in files, with the records of the order, in one transaction."""
     run, small = units.run, []
     statements = [BEGIN]
-    for visit, member in kept:
-        if state_tables.is_small(member.state.bytes):
-            small.append((visit, member))
+    for one in kept:
+        if state_tables.is_small(one.member.state.bytes):
+            small.append(one)
         else:
-            statements += _store_large(units, worker, number, visit, member)
+            statements += _store_large(units, worker, number, one)
     with contextlib.ExitStack() as stack:
         if small:
             current = stack.enter_context(
-                run.shared.appending(sum(state_tables.on_disk(member.state.bytes) for _, member in small))
+                run.shared.appending(sum(state_tables.on_disk(one.member.state.bytes) for one in small))
             )
             statements += _store_small(units, worker, number, small, current)
         statements += [*records, *_free_large(units, kept)]
@@ -219,10 +346,8 @@ async def _commit(
     run.shared.turn(lambda: state_tables.needed_bytes(run))
 
 
-def _store_small(
-    units: Units, worker: Worker, number: int, kept: Sequence[tuple[Train, TrainedMember]], current: int
-) -> list[Statement]:
-    left = [LeftState(member.state.index, visit.model, visit.hop) for visit, member in kept]
+def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[Done], current: int) -> list[Statement]:
+    left = [LeftState(one.member.state.index, one.unit.model, one.unit.hop) for one in kept]
     return [
         Statement(
             sql(
@@ -236,31 +361,31 @@ def _store_small(
     ]
 
 
-def _store_large(units: Units, worker: Worker, number: int, visit: Train, member: TrainedMember) -> list[Statement]:
-    model = units.model(visit)
-    function = sql("cerebro._state_out({number}, {index})", number=number, index=member.state.index)
+def _store_large(units: Units, worker: Worker, number: int, one: Done) -> list[Statement]:
+    model, hop = units.model(one.unit), one.unit.hop
+    function = sql("cerebro._state_out({number}, {index})", number=number, index=one.member.state.index)
     return [
-        Statement(state_tables.ready_sql(units.platform, units.run, model, visit.hop)),
+        Statement(state_tables.ready_sql(units.platform, units.run, model, hop)),
         Statement(
             sql(
                 "INSERT INTO {table} (__dist_key__, hop, start, payload)"
                 " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
-                table=state_tables.own_table_of(units.run, model, visit.hop),
-                hop=visit.hop,
+                table=state_tables.own_table_of(units.run, model, hop),
+                hop=hop,
                 made=units.platform.made_on_segment(function, worker.dist_key),
             )
         ),
     ]
 
 
-def _free_large(units: Units, kept: Sequence[tuple[Train, TrainedMember]]) -> list[Statement]:
+def _free_large(units: Units, kept: Sequence[Done]) -> list[Statement]:
     """Free the states that large ones replace at once."""
     if units.keep_two:
         return []
     old = [
         table
-        for visit, member in kept
-        if not state_tables.is_small(member.state.bytes)
-        for table in state_tables.superseded(units.run, units.model(visit), visit.hop)
+        for one in kept
+        if not state_tables.is_small(one.member.state.bytes)
+        for table in state_tables.superseded(units.run, units.model(one.unit), one.unit.hop)
     ]
     return [Statement(state_tables.emptied_sql(old))] if old else []

@@ -34,14 +34,15 @@ class Events(Part):
 
     def note_each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> None:
         """The same event of several models: all are on record, or none."""
-        rows = joined(", ", [sql("({}, {}, {}::integer, {}::jsonb)")] * len(details))
+        rows = [{"model": model, "detail": recordable_detail(detail)} for model, detail in details.items()]
         self.ask(
-            sql("INSERT INTO cerebro.event (run, event, model, detail) VALUES {rows}", rows=rows),
-            [
-                value
-                for model, detail in details.items()
-                for value in (self.run, event.value, model, json.dumps(recordable_detail(detail)))
-            ],
+            sql(
+                "INSERT INTO cerebro.event (run, event, model, detail) SELECT {run}, {event}, model, detail"
+                " FROM pg_catalog.jsonb_to_recordset({}::jsonb) AS e (model integer, detail jsonb)",
+                run=self.run,
+                event=literal(event),
+            ),
+            [json.dumps(rows)],
         )
 
     def last_of(self, *events: Event) -> str | None:

@@ -156,34 +156,41 @@ class PlanLog(Part):
                 )
             )
         }
-        for (
-            number,
-            key,
-            place,
-            model_id,
-            compiled,
-            fitted,
-            compile_,
-            fit,
-            seed,
-            initial,
-            sha256,
-            visits,
-            parent,
-            chosen,
-            fold,
-            group_number,
-            parameters,
-        ) in self._all(
+        configurations = self._configurations(run)
+        for number, key, seed, initial, sha256, visits, parent, fold, group_number in self._all(
             sql(
-                "SELECT m.model, m.configuration, c.place, c.model_id, c.compile_params, c.fit_params,"
-                " c.compile::text AS compile, c.fit::text AS fit, m.seed, m.initial, m.initial_sha256, m.visits,"
-                " m.parent, c.chosen::text AS chosen, m.fold,"
+                "SELECT m.model, m.configuration, m.seed, m.initial, m.initial_sha256, m.visits, m.parent, m.fold,"
                 # Until the extension is updated, the table of an earlier version has no such column.
-                " (pg_catalog.to_jsonb(m) ->> 'group_number')::integer AS group_number,"
-                " c.parameters::text AS parameters"
-                " FROM cerebro.model m JOIN cerebro.configuration c USING (run, owner, configuration) WHERE {own}"
-                " ORDER BY 1",
+                " (pg_catalog.to_jsonb(m) ->> 'group_number')::integer AS group_number"
+                " FROM cerebro.model m WHERE {own} ORDER BY 1",
+                own=OWN,
+            )
+        ):
+            if key not in configurations:
+                continue  # a row by hand: no model without a configuration is of this run
+            asked = replace(
+                configurations[key],
+                number=number,
+                seed=seed,
+                initial=Initial(initial),
+                visits=visits,
+                parent=parent,
+                fold=fold,
+                group_number=group_number,
+            )
+            asked = self._checked(run, asked)
+            adopts = parent is not None and run.models[parent].key != key
+            # A given initial state is put on the first segment.
+            run.models[number] = Model(replace(asked, adopts=adopts), sha256, run.dist_keys[0])
+
+    def _configurations(self, run: Run) -> dict[int, AskedModel]:
+        """What the models of each configuration have in common, by its number."""
+        found = {}
+        for key, place, model_id, compiled, fitted, compile_, fit, chosen, parameters in self._all(
+            sql(
+                "SELECT configuration, place, model_id, compile_params, fit_params, compile::text AS compile,"
+                " fit::text AS fit, chosen::text AS chosen, parameters::text AS parameters"
+                " FROM cerebro.configuration WHERE {own}",
                 own=OWN,
             )
         ):
@@ -193,20 +200,13 @@ class PlanLog(Part):
                 "compile": self._json(compile_, configuration),
                 "fit": self._json(fit, configuration),
             }
-            asked = AskedModel(
-                number, key, place, model_id, compiled, fitted, definition, seed, Initial(initial),
-                visits=visits,
-                parent=parent,
+            found[key] = AskedModel(
+                0, key, place, model_id, compiled, fitted, definition, 0, Initial.RANDOM,
                 parameters=self._json(parameters, configuration),
                 chosen=None if chosen is None else self._json(chosen, configuration),
                 refused=None if definition["compile"] else "its configuration cannot be trained",
-                fold=fold,
-                group_number=group_number,
             )  # fmt: skip
-            asked = self._checked(run, asked)
-            adopts = parent is not None and run.models[parent].key != key
-            # A given initial state is put on the first segment.
-            run.models[number] = Model(replace(asked, adopts=adopts), sha256, run.dist_keys[0])
+        return found
 
     def _json(self, text: str, what: str) -> dict[str, Any]:
         """An object of a row, as the code that made it wrote it."""

@@ -1,27 +1,25 @@
-"""The records of visits and evaluations."""
+"""What is on record of visits and evaluations; ``unit_rows.py`` adds it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cerebro_db.core import metrics as metric_values
 from cerebro_db.core.events import ENDINGS, Event
-from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedMember
+from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
-from cerebro_db.core.sql import joined, marks, sql
+from cerebro_db.core.sql import joined, sql
 
 from ....sessions.session import Rows, Statement
-from .base import OWN, Part, counted_states, listed, recordable
+from .base import OWN, Part, counted_states, listed
 
 
 class UnitLog(Part):
     """What each unit of work has found, and how long it took."""
 
     def attempts(self, visits: Sequence[Train], worker_pid: int, began: datetime | None = None) -> Statement:
-        """Record that visits begin; returns when, if that is not given."""
+        """Record that visits of different models begin; returns when, if that is not given."""
         moment = sql("clock_timestamp()") if began is None else sql("{}")
         rows = joined(", ", [sql("({}, {}, {}, {}, {}, {moment})", moment=moment)] * len(visits))
         values: list[Any] = []
@@ -33,124 +31,6 @@ class UnitLog(Part):
         if began is not None:
             return Statement(insert, values)
         return Statement(sql("{insert} RETURNING started_at", insert=insert), values, answers=True)
-
-    def hop(
-        self,
-        visit: Train,
-        trained: TrainedMember,
-        *,
-        began: datetime,
-        slice_of_time: tuple[float, float],
-        worker_pid: int,
-        trainer_pid: int,
-        seconds: Mapping[str, Any],
-        shared_by: int,
-        behind: datetime | None,
-        saving: datetime | None = None,
-    ) -> Statement:
-        """Record a hop, in the transaction that stores its state.
-
-        ``began`` is when its order began, and ``slice_of_time`` which part of the time since then was this visit's, as
-        fractions.  The time since the transaction began, or since ``saving`` if it is given, counts as saving, divided
-        among the ``shared_by`` visits of the order.  If the state is stored ``behind`` (the trainer has worked on the
-        next unit since that moment, or has been free for it), the order's time ends at that moment, and each visit's
-        share of the time since then follows its slice.
-        """
-        seconds = dict(seconds)
-        saved, moment = seconds.pop("save", 0.0), behind or saving
-        since = sql("now()") if moment is None else sql("{}")
-        join = sql("+") if behind is None else sql(", 'behind',")
-        return Statement(
-            sql(
-                "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
-                "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
-                "  weights_bytes, seconds, started_at, finished_at)"
-                " SELECT {values}, {}::jsonb"
-                "  || jsonb_build_object('save', {} {join} extract(epoch FROM clock.now - {since}) / {}),"
-                "  clock.began + (clock.done - clock.began) * {},"
-                "  clock.began + (clock.done - clock.began) * {} + (clock.now - clock.done) / {}"
-                " FROM (SELECT t.*, coalesce({}::timestamptz, t.now) AS done"
-                "         FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) t) clock",
-                values=marks(19),
-                join=join,
-                since=since,
-            ),
-            [
-                self.run,
-                visit.model,
-                visit.hop,
-                visit.kind.value,
-                visit.epoch,
-                visit.segment,
-                worker_pid,
-                trainer_pid,
-                trained.rows,
-                trained.steps,
-                metric_values.loggable(trained.loss),
-                *metric_values.first(trained.metrics),
-                metric_values.to_json(trained.metrics),
-                recordable(trained.metric_states),
-                trained.state.bytes,
-                trained.state.sha256,
-                trained.state.weights_offset,
-                trained.state.weights_bytes,
-                json.dumps(seconds),
-                saved,
-                *([] if moment is None else [moment]),
-                shared_by,
-                *slice_of_time,
-                shared_by,
-                behind,
-                began,
-            ],
-        )
-
-    def evaluation(
-        self,
-        unit: Evaluate,
-        evaluated: EvaluatedModel,
-        metrics: Mapping[str, Any],
-        *,
-        began: datetime,
-        slice_of_time: tuple[float, float],
-        worker_pid: int,
-        seconds: Mapping[str, float],
-    ) -> Statement:
-        """Record an evaluation of a part.  ``metrics`` are those of all parts if it is the last, else empty.
-
-        ``began`` and ``slice_of_time`` are as in ``hop``.
-        """
-        return Statement(
-            sql(
-                "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-                " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
-                " SELECT {values}, {}::jsonb,"
-                "  clock.began + (clock.now - clock.began) * {}, clock.began + (clock.now - clock.began) * {}"
-                " FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) clock",
-                values=marks(13),
-            ),
-            (
-                self.run,
-                unit.model,
-                unit.epoch,
-                unit.dataset,
-                unit.part,
-                unit.segment,
-                worker_pid,
-                evaluated.rows,
-                metric_values.loggable(evaluated.loss),
-                *metric_values.first(metrics),
-                metric_values.to_json(metrics),
-                recordable(evaluated.metric_states),
-                json.dumps(seconds),
-                *slice_of_time,
-                began,
-            ),
-        )
-
-    def objective(self, model: int, epoch: int, hop: int, value: float, kept: bool) -> Statement:
-        """Record the objective of a complete epoch.  ``kept``: the same transaction keeps the state."""
-        return self._insert("objective", {"model": model, "epoch": epoch, "hop": hop, "value": value, "kept": kept})
 
     def objectives(self, model: int | None = None) -> Rows:
         """(model, epoch, value, kept) of all epochs on record, or of one model's, in order."""
