@@ -37,8 +37,8 @@ def make_tables(served: Database, work: GroupedWork) -> None:
         served.lab(f"VACUUM ANALYZE {name}{ending}")
     served.lab(
         "SELECT cerebro.pack(%s, %s, 'y', inputs => 'x', group_by => %s, validation_table => %s, segments => %s,"
-        " seed => 1, prepare => %s)",
-        name, f"{name}_packed", COLUMN, f"{name}_validation", work.segments, json.dumps({"x": "as is", "y": "class"}),
+        " seed => 1)",
+        name, f"{name}_packed", COLUMN, f"{name}_validation", work.segments,
     )  # fmt: skip
     served.selection(work)
 

@@ -67,7 +67,7 @@ def test_a_chain_has_the_bits_and_figures_of_single_orders(trainer: Trainer, nam
     assert [len(visit.evaluations) for visit in chain.visits] == [2, 0, 2, 0]
     state = None
     for place, (visit, found) in enumerate(zip(visits, chain.visits)):
-        alone = trainer.member(configuration, state, seed=3, out=f"alone.{place % 2}")
+        alone = trainer.member(configuration, state, seed=3, out=str(trainer.folder / f"alone.{place % 2}"))
         alone = replace(alone, visits=[replace(visit, evaluated=False)], span=SPAN)
         (group,) = trainer.train_groups("digits", [[alone]])
         (one,) = visits_of([alone], group)
@@ -101,7 +101,7 @@ def diverging(rate: float) -> c.Json:
 
 def test_a_chain_ends_before_a_loss_that_is_not_finite(trainer: Trainer) -> None:
     """With the state and the figures that a shorter chain has."""
-    configuration = diverging(3e4)
+    configuration = diverging(10.0)
     visits = [MemberVisit(seed, True) for seed in range(12)]
     (chain,) = trained(trainer, member(trainer, configuration, *visits))
     made = len(chain.visits)

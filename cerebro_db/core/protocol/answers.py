@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from cerebro_db.core.errors import CerebroError, from_dict
+from cerebro_db.core.errors import CerebroError, InvalidArgument, from_dict
 
 from ..records import dataclass, field
 from . import codec
@@ -168,6 +168,10 @@ class TrainedMember:
 
     visits: list[TrainedVisit]  # the visits that were made, in their order
     state: OutgoingState  # the state after the last of them
+
+    def __post_init__(self) -> None:
+        if not self.visits:
+            raise InvalidArgument("a member has made no visit")
 
 
 @dataclass(frozen=True)

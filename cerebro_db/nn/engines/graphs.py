@@ -103,14 +103,19 @@ class GraphFunction:
     """A function that can be called with arrays or tensors, and returns tensors."""
 
     def __init__(self, tf: Any, name: str, captured: list[Any], outputs: int, concrete: Any = None) -> None:
-        from tensorflow.python.eager import context  # has no public name
+        from tensorflow.python.eager import context  # these have no public names
+        from tensorflow.python.framework.constant_op import convert_to_eager_tensor
 
-        self._tf, self._context = tf, context.context()
+        self._tf, self._context, self._converted = tf, context.context(), convert_to_eager_tensor
         self._name, self._captured, self._outputs = name.encode(), captured, outputs
         self._concrete = concrete  # while it lives, TensorFlow knows the function by its name
 
     def __call__(self, *values: np.ndarray | Any) -> list[Any]:
-        tensors = [self._tf.convert_to_tensor(value) for value in values]
+        # As convert_to_tensor does, which takes twice as long.
+        tensors = [
+            self._converted(value, self._context) if isinstance(value, (np.ndarray, np.generic)) else value
+            for value in values
+        ]
         return self._context.call_function(self._name, [*tensors, *self._captured], self._outputs) or []
 
 

@@ -124,6 +124,7 @@ class JaxProgram(KerasProgram):
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(self._predict_batch)
         self._order: tuple[Any, Any] = (None, None)  # the row order of this visit, and its copy on the device
+        self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
 
     def values_of(self, variables: list[Any]) -> list[np.ndarray]:
         return [np.asarray(value) for value in self.jax.device_get([variable.value for variable in variables])]
@@ -131,6 +132,14 @@ class JaxProgram(KerasProgram):
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         self.touched()
         for variable, value in zip(self._state, self.jax.device_put(list(values))):
+            variable._direct_assign(value)
+
+    def start_metrics(self) -> None:
+        if self._metrics_reset is None:
+            super().start_metrics()
+            self._metrics_reset = self.values_of(self.model.metrics_variables)
+        # A compiled call takes over the memory of what it is given.
+        for variable, value in zip(self.model.metrics_variables, self.jax.device_put(self._metrics_reset)):
             variable._direct_assign(value)
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
@@ -248,7 +257,7 @@ class JaxProgram(KerasProgram):
             filled = order
             if order.shape[-1] < rows:  # of some folds; a program is compiled for all rows, and the pass ends before
                 filled = np.pad(order, [(0, 0)] * (order.ndim - 1) + [(0, rows - order.shape[-1])])
-            self._order = order, self.jax.numpy.asarray(filled, "int32")
+            self._order = order, self.jax.device_put(np.asarray(filled, "int32"))
         return self._order[1]
 
     # --- what is compiled ---
@@ -333,7 +342,7 @@ def _values(variables: list[list[Any]]) -> Values:
 def _assign(variables: list[list[Any]], values: Values) -> None:
     for group, new in zip(variables, values):
         for variable, value in zip(group, new):
-            variable.assign(value)
+            variable._direct_assign(value)  # assign() would convert what has the shape and type of the variable anyway
 
 
 @contextlib.contextmanager

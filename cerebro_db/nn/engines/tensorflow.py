@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.protocol import MetricStates
+from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.graphs import GraphFunction, ProgramGraphs
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
@@ -108,7 +110,9 @@ class TensorFlowProgram(KerasProgram):
         key = program_key(configuration, layout)
         self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None])
         self._untraced = self._left_untraced()
-        self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
+        self._metrics_are_reset = False  # or will be, by the next function that counts
+        self._counted: list[Any] | None = None  # the values of the metrics' variables, if the last function told them
+        self._scalars: dict[Any, Any] = {}  # tensors of arguments
 
     @functools.cached_property
     def _graphs(self) -> ProgramGraphs:
@@ -166,12 +170,42 @@ class TensorFlowProgram(KerasProgram):
                 [np.asarray(each, "float32") for number in found for each in (number, 1.0 - number)],
             )
 
+    # Resetting, reading and naming the metrics would take as long as some steps of a small model, so the functions that
+    # count reset them first, and return what they have counted.
+
+    @functools.cached_property
+    def _metric_variables(self) -> list[Any]:
+        return [variable for metric in self.model.metrics for variable in metric.variables]
+
+    @functools.cached_property
+    def _metrics_reset(self) -> list[np.ndarray]:
+        """The values of the metrics' variables after a reset."""
+        super().start_metrics()
+        return self.values_of(self._metric_variables)
+
     def start_metrics(self) -> None:
-        variables = [variable for metric in self.model.metrics for variable in metric.variables]
-        if self._metrics_reset is None:
-            super().start_metrics()
-            self._metrics_reset = self.values_of(variables)
-        self._assign(variables, self._metrics_reset)
+        self._metrics_are_reset, self._counted = True, None
+
+    def _reset_metrics(self) -> None:
+        """Reset them now, if no function has done it."""
+        if self._metrics_are_reset:
+            self._assign(self._metric_variables, self._metrics_reset)
+            self._metrics_are_reset = False
+
+    def metric_states(self) -> MetricStates:
+        if self._counted is None:
+            self._reset_metrics()
+            return super().metric_states()
+        known = {id(one): np.asarray(value) for one, value in zip(self._metric_variables, self._counted)}
+        return metric_states.read(self._metrics_by_name, lambda variables: [known[id(one)] for one in variables])
+
+    def metric_values(self, states: MetricStates) -> dict[str, Any]:
+        self._counted = None  # metrics that are no means are put into their variables
+        return super().metric_values(states)
+
+    def running_loss(self) -> float:
+        self._reset_metrics()
+        return super().running_loss()
 
     def _assign(self, variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
         assign = self._tf.raw_ops.AssignVariableOp
@@ -196,10 +230,22 @@ class TensorFlowProgram(KerasProgram):
 
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
-        self._function("train")(*slab.gathered(slab.dataset.columns), np.int32(batch_size))
+        self._count("train", slab, batch_size)
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
-        self._function("evaluate")(*slab.gathered(slab.dataset.columns), np.int32(batch_size))
+        self._count("evaluate", slab, batch_size)
+
+    def _count(self, what: str, slab: Slab, batch_size: int) -> None:
+        columns = slab.gathered(slab.dataset.columns)
+        arguments = self._scalar(np.int32(batch_size)), self._scalar(np.bool_(self._metrics_are_reset))
+        self._counted = self._function(what)(*columns, *arguments)
+        self._metrics_are_reset = False
+
+    def _scalar(self, value: Any) -> Any:
+        key = value.dtype.name, value.item()
+        if key not in self._scalars:
+            self._scalars[key] = self._tf.constant(value)
+        return self._scalars[key]
 
     def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:
         if self._untraced:
@@ -228,7 +274,8 @@ class TensorFlowProgram(KerasProgram):
         if what == "predict":
             return self._concrete(self._predict_slab, [inputs, batch_size])
         step = self.model.train_step if what == "train" else self.model.test_step
-        return self._concrete(self._loop(what, step), [inputs + outputs, batch_size])
+        reset = list(zip(self._metric_variables, self._metrics_reset))
+        return self._concrete(self._loop(what, step, reset), [inputs + outputs, batch_size, tf.TensorSpec((), tf.bool)])
 
     def _left_untraced(self) -> int:
         """The number of batches to predict before the function that does it is traced; the bits are the same.
@@ -247,12 +294,19 @@ class TensorFlowProgram(KerasProgram):
         traced = self._tf.function(function, input_signature=signature, autograph=False, jit_compile=False)
         return traced.get_concrete_function()
 
-    def _loop(self, what: str, step: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
-        """A function that runs a step on each batch of a slab; the last batch may have fewer rows, as with Keras."""
+    def _loop(
+        self, what: str, step: Callable[[Any], Any], metrics: list[tuple[Any, np.ndarray]]
+    ) -> Callable[[list[Any], Any, Any], list[Any]]:
+        """A function that runs a step on each batch of a slab; the last batch may have fewer rows, as with Keras.
+
+        It resets the metrics first if it is to ``begin`` with them, and returns the values of their variables.
+        """
         tf = self._tf
 
-        def loop(slab: list[Any], batch_size: Any) -> None:
+        def loop(slab: list[Any], batch_size: Any, begin: Any) -> list[Any]:
             rows = tf.shape(slab[0])[0]
+            for variable, value in metrics:
+                variable.value.assign(tf.where(begin, tf.constant(value), variable.value))
 
             def body(start: Any) -> list[Any]:
                 end = tf.minimum(start + batch_size, rows)
@@ -261,6 +315,7 @@ class TensorFlowProgram(KerasProgram):
 
             # one after the other: each step reads the variables that the step before it wrote
             tf.while_loop(lambda start: start < rows, body, [tf.constant(0)], parallel_iterations=1)
+            return [tf.identity(variable.value) for variable, _ in metrics]
 
         return loop
 

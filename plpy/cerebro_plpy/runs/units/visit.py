@@ -31,7 +31,7 @@ from cerebro_db.core.sql import sql
 
 from ...platform.base import LeftState
 from ...sessions.failures import Refused
-from ...sessions.overlap import AnotherTask, Task, is_chain, of_each
+from ...sessions.overlap import AnotherTask, Task, is_chain
 from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Resident, Worker
 from ..record import state_tables
@@ -191,9 +191,9 @@ def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
     for group, result in zip(groups, trained.groups):
         found.results.update(dict.fromkeys(group, Result(cut=True)))
         if result.error is not None:
-            refused = Refused(result.error.error())
-            its = zip(group, of_each([group], lambda unit, error=refused: Result(error=error)))
-            found.results.update({unit: result for unit, result in its if result is not None})
+            error = Result(error=Refused(result.error.error()))
+            failed = [group[0]] if is_chain(group) else group  # what comes after the first of a chain did not begin
+            found.results.update(dict.fromkeys(failed, error))
             continue
         found.done += _chained(group, result) if is_chain(group) else _fused(group, result)
     return found
@@ -208,8 +208,9 @@ def _fused(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
 def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
     """The first visit has built and loaded the model, and the last one has saved it."""
     (member,) = result.members
+    first, last = member.visits[0], member.visits[-1]
     visits = iter(member.visits)
-    left, evaluations = len(member.visits), iter(())
+    evaluations: Iterator[EvaluatedModel] = iter(())
     for unit in group:
         if isinstance(unit, Evaluate):
             evaluated = next(evaluations, None)
@@ -220,13 +221,10 @@ def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
         visit = next(visits, None)
         if visit is None:
             return
-        left, evaluations = left - 1, iter(visit.evaluations)
-        seconds = {"train": visit.seconds}
-        if unit is group[0]:
-            seconds.update({stage: result.seconds.get(stage, 0.0) for stage in ("build", "load")})
-        if not left:
-            seconds["save"] = result.seconds.get("save", 0.0)
-        yield Done(unit, visit, seconds, member, not left)
+        evaluations = iter(visit.evaluations)
+        stages = [*(("build", "load") if visit is first else ()), *(("save",) if visit is last else ())]
+        seconds = {"train": visit.seconds, **{stage: result.seconds.get(stage, 0.0) for stage in stages}}
+        yield Done(unit, visit, seconds, member, visit is last)
 
 
 async def commit(units: Units, worker: Worker, task: Task, computed: Computed) -> list[Result]:
