@@ -104,6 +104,7 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
 # -- bits --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.tensorflow  # with which oracle.py trains
 def test_each_model_equals_plain_keras_on_the_rows_of_its_group(sales: Lab, run: int, tmp_path: Path) -> None:
     expected, states = plain_keras(sales, run, tmp_path), sales.states(run)
     assert sorted(expected) == sorted(states) == list(range(1, 11))  # 2 configurations of 4 groups and all rows
