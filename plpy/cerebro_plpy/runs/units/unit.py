@@ -181,8 +181,10 @@ class Units:
     def _read_start(self, worker: Worker, start: StoredWeights, name: str) -> list[Statement]:
         """What brings the weights in another model's state to a segment."""
         tables, columns, which = state_tables.of_start(self.run, start)
+        cut = weights.within(start.first, start.size)
+        which = sql("{which} AND {overlaps}", which=which, overlaps=cut.overlaps)
         rows = StateRows(tables, tables[self.run.shared.current if len(tables) > 1 else 0], columns, which)
-        return self._read(worker, rows, start.dist_key, sql("{}"), name, weights.within(start.first, start.size))
+        return self._read(worker, rows, start.dist_key, sql("{}"), name, cut)
 
     def _read(
         self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str, cut: weights.Cut = weights.WHOLE
@@ -196,7 +198,6 @@ class Units:
             start=cut.start,
             payload=cut.payload,
         )
-        where = sql("{where} AND {overlaps}", where=where, overlaps=cut.overlaps)
         return [
             *map(Statement, copies),
             *(
