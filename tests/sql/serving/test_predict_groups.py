@@ -55,7 +55,8 @@ def forward(key: int, weights: bytes, facts: np.ndarray) -> np.ndarray:
 
 def best_of_all_rows(place: Lab, table: str) -> int:
     return place.value(
-        f"SELECT configuration FROM leaderboard JOIN {table}_summary USING (run) WHERE group_number IS NULL AND rank = 1"
+        f"SELECT configuration FROM leaderboard JOIN {table}_summary USING (run)"
+        " WHERE group_number IS NULL AND rank = 1"
     )
 
 
