@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import identifiers
-from .distributions import FEW_VALUES, Distribution, chosen, rounded, six_digits
+from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
 from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .identifiers import FEWEST_ROWS
@@ -276,7 +276,7 @@ def _number(found: Found, wish: Wish) -> NumberFeature:
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
     return NumberFeature(
         found.family, SqlType(found.type), one.transform, one.mean, one.deviation, fill, missing, not_finite,
-        one.unit, one.knots, one.scores,
+        one.unit, one.knots, one.scores, edges(found.numbers, one),
     )  # fmt: skip
 
 
@@ -288,7 +288,8 @@ def _date(found: Found, wish: Wish) -> DateFeature:
     deviation = six_digits(moments.deviation)
     mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
     cycles = tuple(dict.fromkeys(wish.arguments.get("cycles", usual)))
-    return DateFeature(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0)
+    days = edges(found.numbers, Transform("standard", mean, deviation)) if deviation else ()
+    return DateFeature(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0, days)
 
 
 def _category(found: Found, wish: Wish) -> CategoryFeature:

@@ -96,6 +96,12 @@ class Transform:
     knots: tuple[float, ...] = ()
     scores: tuple[float, ...] = ()
 
+    def of(self, value: float) -> float:
+        """What a value becomes, unless quantiles map it."""
+        if self.transform == "log":
+            value = math.copysign(math.log1p(abs(value) / self.unit), value)
+        return max(-FARTHEST, min(FARTHEST, (value - self.mean) / self.deviation))
+
 
 def chosen(found: Distribution, wanted: str | None = None) -> Transform:
     """The transform that was asked for, or the simplest that leaves no heavy tail."""
@@ -131,6 +137,12 @@ def _log(found: Distribution) -> tuple[Transform, Moments]:
 def _knots(found: Distribution) -> list[float]:
     """Different quantiles, ascending.  Numbers of six digits, so that they are the same on all machines."""
     return sorted({six_digits(found.quantile(place / (KNOTS - 1))) for place in range(KNOTS)})
+
+
+def edges(found: Distribution, one: Transform) -> tuple[float, ...]:
+    """Different quantiles of what the values become, ascending: where bins can begin and end."""
+    places = one.scores or map(one.of, _knots(found))
+    return tuple(sorted({round(place, 2) + 0.0 for place in places}))  # two digits: the same on all machines
 
 
 def normal_score(found: Distribution, knots: Sequence[float], place: int) -> float:

@@ -23,10 +23,12 @@ Json = dict[str, Any]
 
 TRANSFORMS = ("standard", "log", "quantile")
 CYCLES = ("year", "month", "week", "day")
+EDGES_OF_CYCLE = tuple(place / 16 for place in range(-16, 17))  # of a sine or cosine
 FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
 LEAST = 1e-305  # of what numbers are divided by
 MOST_LENGTH, MOST_IDS, MOST_BUCKETS = 10_000, 1_000_000, 1_000_000
 MOST_KNOTS = 1000
+NARROWEST = 0.005  # bin of a number, in deviations: 16-bit numbers are precise enough
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,16 @@ class NumberFeature:
     unit: float = 1.0  # log: values far below it stay nearly linear
     knots: tuple[float, ...] = ()  # quantile: values, ascending …
     scores: tuple[float, ...] = ()  # … and what they become
+    edges: tuple[float, ...] = ()  # quantiles of what the values become, ascending; older tables have none
 
     @property
     def names(self) -> list[str]:
         return ["value", *(["missing"] if self.missing else [])]
+
+    @property
+    def bins(self) -> list[tuple[float, ...]]:
+        """The edges of the bins of each value; none of an indicator."""
+        return [self.edges, *([()] if self.missing else [])]
 
     @classmethod
     def read(cls, fields: Fields) -> NumberFeature:
@@ -61,6 +69,7 @@ class NumberFeature:
             unit=fields.number("unit", LEAST, 1e200),  # multiplied by 1e100
             knots=fields.numbers("knots", MOST_KNOTS),
             scores=fields.numbers("scores", MOST_KNOTS, -1e6, 1e6),
+            edges=_edges(fields),
         )
         knots = found.knots
         if not all(low < high for low, high in zip(knots, knots[1:])) or len(knots) != len(found.scores):
@@ -72,6 +81,13 @@ class NumberFeature:
         return found
 
 
+def _edges(fields: Fields) -> tuple[float, ...]:
+    found = fields.numbers("edges", MOST_KNOTS, -FARTHEST, FARTHEST) if fields.has("edges") else ()
+    if any(high - low < NARROWEST for low, high in zip(found, found[1:])):
+        raise fields.wrong(f"must ascend, each by at least {NARROWEST:g}", "edges")
+    return found
+
+
 @dataclass(frozen=True)
 class DateFeature:
     prepared_as: ClassVar[str] = "date"
@@ -81,11 +97,18 @@ class DateFeature:
     mean: float  # days since 1970-01-01
     deviation: float  # 0: the days themselves are left out
     missing: bool
+    edges: tuple[float, ...] = ()  # as those of a number: of the days
 
     @property
     def names(self) -> list[str]:
         pairs = [f"{cycle} {part}" for cycle in self.cycles for part in ("sine", "cosine")]
         return [*pairs, *(["days"] if self.deviation else []), *(["missing"] if self.missing else [])]
+
+    @property
+    def bins(self) -> list[tuple[float, ...]]:
+        """The edges of the bins of each value; none of an indicator."""
+        cycles = [EDGES_OF_CYCLE] * 2 * len(self.cycles)
+        return [*cycles, *([self.edges] if self.deviation else []), *([()] if self.missing else [])]
 
     @classmethod
     def read(cls, fields: Fields) -> DateFeature:
@@ -95,6 +118,7 @@ class DateFeature:
             mean=fields.number("mean"),
             deviation=fields.number("deviation", 0.0),
             missing=fields.flag("missing"),
+            edges=_edges(fields),
         )
         if not set(found.cycles) <= set(CYCLES):
             raise fields.wrong(f"must be some of {', '.join(CYCLES)}", "cycles")

@@ -295,6 +295,16 @@ class Numbers(ByColumn):
     kind = "numbers"
     kinds = (NumberFeature, DateFeature)
 
+    @property
+    def bins(self) -> list[tuple[float, ...]]:
+        """The edges of the bins of each element."""
+        return [
+            edges
+            for feature in self.prepared
+            if isinstance(feature, (NumberFeature, DateFeature))
+            for edges in feature.bins
+        ]
+
     def dtype(self, integers: bool) -> str:
         return "float32"
 

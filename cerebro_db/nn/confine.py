@@ -102,7 +102,7 @@ def only_these_files(own: Sequence[str], closed: str | None, gpu: bool) -> list[
         for path in devices(gpu):
             allow(rules, path, (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled)
         # CUDA names its threads there; the kernel also checks that the entries are of this process.
-        allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE) & handled)
+        allow(rules, f"/proc/{os.getpid()}/task", (READ | WRITE_FILE | TRUNCATE) & handled)
         for folder in own:
             allow(rules, folder, SCRATCH & handled)
         if libc.syscall(RESTRICT_SELF, rules, 0) != 0:

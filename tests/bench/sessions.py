@@ -94,12 +94,16 @@ def ours(name: str, *, open_sessions: bool) -> Contender:
 
 
 # FastAPI where it is installed, or else a minimal server of our own.
-RIVAL = ("FastAPI and uvicorn", "--app") if python_with("fastapi") else ("a plain asyncio server", "--plain")
+RIVAL, FLAG, NEEDS = (
+    ("FastAPI and uvicorn", "--app", "fastapi")
+    if python_with("fastapi")
+    else ("a plain asyncio server", "--plain", "tensorflow")
+)
 CONTENDERS: dict[str, Contender] = {
     "open": ours("ours, open sessions", open_sessions=True),
     "new": ours("ours, a session for each row", open_sessions=False),
-    "http": script(f"{RIVAL[0]}, open connections", "http_sessions", RIVAL[1], "--open", needs="tensorflow"),
-    "http-new": script(f"{RIVAL[0]}, a connection for each row", "http_sessions", RIVAL[1], needs="tensorflow"),
+    "http": script(f"{RIVAL}, open connections", "http_sessions", FLAG, "--open", needs=NEEDS),
+    "http-new": script(f"{RIVAL}, a connection for each row", "http_sessions", FLAG, needs=NEEDS),
 }
 
 

@@ -56,7 +56,7 @@ def cerebro(server: str) -> Iterator[Cerebro]:
         with connection.cursor() as cursor:
             cursor.execute(PEOPLE)
         with Cerebro(connection) as found:
-            found.fit("people", "incomes", [MLP], target="income", prepare=json.dumps(PREPARE), epochs=2,
+            found.fit("people", "incomes", [{**MLP, "bins": 8}], target="income", prepare=json.dumps(PREPARE), epochs=2,
                       options={"seed": 1, "deterministic": True})  # fmt: skip
             found.fit("people", "moods", [MLP, {"architecture": "resnet", "blocks": 1, "units": 16}],
                       target="mood", inputs="age, born, city, note", epochs=1)  # fmt: skip

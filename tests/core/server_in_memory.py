@@ -158,7 +158,7 @@ class Server:
                     assert event is not None, found.string
                     row.update(event=event[1], detail=json.dumps(row["detail"]))
                 loss = {} if "loss" not in row else {"loss": float(row["loss"])}
-                self._insert(session, table, {**row, **processes, **loss})
+                self._insert(session, table, {**dict.fromkeys(columns), **row, **processes, **loss})
             return []
         rows, width = [], len(columns)
         if table == "attempt" and "clock_timestamp" in found.string:
@@ -499,6 +499,7 @@ HANDLERS = (
     (r"SELECT model_id, architecture::text", "architectures"),
     (r"SELECT m\.model, m\.configuration, m\.seed", "models"),
     (r"SELECT configuration, place, model_id", "configurations"),
+    (r"SELECT m\.model, m\.parent, m\.parent_hop", "nothing"),  # models of groups
     (r"SELECT model, detail::text AS detail FROM", "built"),
     (r"SELECT model, detail ->> 'group' FROM", "fused"),
     (r"SELECT DISTINCT ON \(m\.model\)", "last_states"),

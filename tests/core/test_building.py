@@ -16,8 +16,9 @@ from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Num
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.windows import Windows
 
-AGE = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error")
-BORN = DateFeature("date", SqlType("date"), ("year",), 18000.0, 300.0, False)
+EDGES = (-2.0, -0.5, 0.0, 0.5, 2.0)
+AGE = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error", edges=EDGES)
+BORN = DateFeature("date", SqlType("date"), ("year",), 18000.0, 300.0, False, (-1.0, 0.0, 1.5))
 CITY = CategoryFeature("text", SqlType("text"), ("Rome", "Bonn"), (), 0, "notice")
 LOGIN = CategoryFeature("text", SqlType("text"), (), (), 256, "notice")
 
@@ -111,9 +112,42 @@ def test_inner_layers_have_names_of_their_own() -> None:
 
 def test_many_numbers_are_taken_as_they_are() -> None:
     many = variable("numbers", Numbers((AGE,) * 600), (1200,))
-    assert "EinsumDense" not in json.dumps(building.architecture("mlp", layout([many], KIND), None, "test"))
+    read = json.dumps(building.architecture("mlp", layout([many], KIND), {"bins": 16}, "test"))
+    assert "EinsumDense" not in read and "Rescaling" not in read
     few = building.architecture("mlp", layout([NUMBERS], KIND), {"embedding": 0}, "test")
     assert "EinsumDense" not in json.dumps(few)
+
+
+def lines(built: dict[str, Any], elements: int) -> list[list[tuple[float, float]]]:
+    """For each number, the slope and offset of the line in each bin."""
+    (config,) = [layer["config"] for layer in built["config"]["layers"] if layer["class_name"] == "Rescaling"]
+    each = list(zip(config["scale"], config["offset"]))
+    return [each[place::elements] for place in range(elements)]
+
+
+def test_bins_lie_between_quantiles() -> None:
+    built = building.architecture("mlp", layout([NUMBERS], KIND), {"bins": 3, "embedding": 0}, "test")
+    reading.architecture(json.dumps(built))
+    age, missing, sine, cosine, days = lines(built, 5)
+    # Of five edges, four at equal distances in the list: -2, -0.5, 0.5, 2.
+    assert age == [(0.666667, 1.33333), (1.0, 0.5), (0.666667, -0.333333)]
+    assert missing == [(0.0, 0.0)] * 3  # an indicator has no bins
+    assert sine == cosine == [(1.45455, 1.45455), (1.6, 0.5), (1.45455, -0.454545)]
+    assert days == [(1.0, 1.0), (0.666667, 0.0), (0.0, 0.0)]  # it has fewer edges
+    assert "EinsumDense" not in json.dumps(built)
+    functions = building.architecture("resnet", layout([NUMBERS], KIND), {"bins": 3}, "test")
+    (layer,) = [one["config"] for one in functions["config"]["layers"] if one["class_name"] == "EinsumDense"]
+    assert (layer["equation"], layer["output_shape"]) == ("btf,tfe->bfe", [5, 16])
+    plain = building.architecture("mlp", layout([NUMBERS], KIND), None, "test")
+    assert plain == building.architecture("mlp", layout([NUMBERS], KIND), {"bins": 0}, "test")
+
+
+def test_a_table_without_quantiles_has_no_bins() -> None:
+    old = layout([variable("numbers", Numbers((replace(AGE, edges=()), BORN)), (5,))], KIND)
+    with pytest.raises(BadData, match="bins cannot be 8: an earlier version has packed the table") as error:
+        building.architecture("mlp", old, {"bins": 8}, "test")
+    assert error.value.hint
+    building.architecture("mlp", layout([CODES], KIND), {"bins": 8}, "test")
 
 
 def ends(built: dict[str, Any]) -> list[str]:
@@ -177,6 +211,9 @@ def test_parameters_change_the_model_and_names_stay_to_be_filled_in() -> None:
         ("mlp", {"layers": "$layers"}, "layers cannot be '$layers'"),
         ("mlp", {"units": 0}, "units cannot be 0"),
         ("mlp", {"linear": 2}, "linear cannot be 2"),
+        ("mlp", {"bins": 33}, "bins cannot be 33"),
+        ("mlp", {"bins": "$bins"}, "bins cannot be '$bins'"),
+        ("lstm", {"bins": 8}, "lstm has no parameter 'bins'"),
         ("resnet", {"linear": "$linear"}, "linear cannot be '$linear'"),
         ("lstm", {"linear": 0}, "lstm has no parameter 'linear'"),
         ("mlp", {"units": 1.5}, "units cannot be 1.5"),

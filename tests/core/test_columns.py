@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_db.core import features
 from cerebro_db.core.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
-from cerebro_db.core.distributions import Bin, Distribution, chosen
+from cerebro_db.core.distributions import Bin, Distribution, chosen, edges
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
@@ -66,8 +66,23 @@ def test_a_transform_is_chosen_by_the_tails() -> None:
 def test_odd_distributions_have_a_transform(values: list[float], wanted: str | None) -> None:
     one = chosen(distribution(values), wanted)
     made = NumberFeature("number", SqlType("real"), one.transform, one.mean, one.deviation, 0.0, False, "error",
-                  one.unit, one.knots, one.scores)  # fmt: skip
+                  one.unit, one.knots, one.scores, edges(distribution(values), one))  # fmt: skip
     assert features.read(Fields(json.loads(json.dumps(features.to_json(made))), "x")) == made
+
+
+def test_edges_are_quantiles_of_what_values_become() -> None:
+    draw = random.Random(2)
+    prices = [math.exp(draw.gauss(3, 1.5)) for _ in range(4000)]
+    for wanted in ("standard", "log", "quantile"):
+        one = chosen(distribution(prices), wanted)
+        found = edges(distribution(prices), one)
+        became = sorted(one.of(price) for price in prices) if wanted != "quantile" else one.scores
+        assert found[0] == pytest.approx(became[0], abs=0.006) and found[-1] == pytest.approx(became[-1], abs=0.006)
+        if wanted == "log":
+            assert len(found) == 33 and found[8] == pytest.approx(became[1000], abs=0.02)
+    few = distribution([0.0] * 60 + [1.0] * 30 + [4.0] * 10)
+    one = chosen(few)
+    assert edges(few, one) == tuple(round(one.of(value), 2) for value in (0.0, 1.0, 4.0))
 
 
 def test_quantiles_within_bins() -> None:

@@ -50,7 +50,7 @@ from tests import documents
 from tests.documents import DEEP, MARK
 
 NUMBER = NumberFeature(
-    "number", SqlType("real"), "quantile", 1.0, 2.0, 0.5, True, "error", 1.0, (0.0, 1.0), (-1.0, 1.0)
+    "number", SqlType("real"), "quantile", 1.0, 2.0, 0.5, True, "error", 1.0, (0.0, 1.0), (-1.0, 1.0), (-1.0, 1.0)
 )
 LOG = NumberFeature("money", SqlType("money"), "log", 1.0, 2.0, 0.5, True, "null", 3.0)
 DATE = DateFeature("date", SqlType("timestamp with time zone"), ("year", "day"), 18000.0, 300.0, True)

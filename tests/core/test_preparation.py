@@ -320,6 +320,8 @@ def test_what_columns_become_together() -> None:
         (0, "transform", "guess", "'transform' must be one of"),
         (0, "transform", "quantile", "'knots' must have two items"),
         (0, "fill", None, "'fill' must be a number"),
+        (0, "edges", [0.0, 0.001], "'edges' must ascend, each by at least 0.005"),
+        (0, "edges", [0.0, 101.0], "'edges' must be a number from -100 to 100"),
         (0, "prepared_as", "magic", "'prepared_as' must be one of"),
         (0, "prepared_as", "category", "'values' is missing"),
         (0, "more", 1, 'has the unknown field "more"'),

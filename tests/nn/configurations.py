@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.features import NumberFeature
+from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.parameters.params import compile_params
+from cerebro_db.core.preparation import Measured, Numbers
+from cerebro_db.core.sql_types import SqlType
 
 Json = dict[str, Any]
 
@@ -79,6 +84,7 @@ def cosine(rate: float, steps: int) -> Json:
 DIGITS = {"inputs": [column("image", [8, 8], "uint8", 16.0)], "outputs": [target("digit", [10])]}
 SENTENCES = {"inputs": [column("words", [6], "int32")], "outputs": [target("mood", [3])]}
 HOUSES = {"inputs": [column("facts", [4])], "outputs": [target("price", [], "real", "float32")]}
+PRICES = {"inputs": [column("facts", [4])], "outputs": [target("price", [1], "real", "float32")]}
 TWO_BY_TWO = {
     "inputs": [column("facts", [4]), column("words", [6], "int16")],
     "outputs": [target("price", [1], "real", "float32"), target("mood", [3])],
@@ -137,6 +143,19 @@ def two_by_two() -> Json:
         ["facts", "words"],
         ["price", "mood"],
     )
+
+
+def binned() -> Json:
+    """An mlp as a packed table gets it, whose numbers enter by their bins."""
+    fact = NumberFeature(
+        "number", SqlType("real"), "standard", 0.0, 1.0, 0.0, False, "error", edges=(-2.0, -0.5, 0.0, 1.0)
+    )
+    facts = Variable("facts", "float32", (4,), ("a", "b", "c", "d"), Numbers((fact,) * 4))
+    price = Variable("price", "float32", (1,), ("price",), Measured(0.0, 2.0))
+    built = building.architecture(
+        "mlp", Layout((facts,), (price,), 0, ()), {"layers": 1, "units": 8, "bins": 3, "embedding": 2}, "binned"
+    )
+    return {name: one for name, one in built.items() if name != "compile_config"}
 
 
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:

@@ -55,6 +55,16 @@ def write(path):
     with open(path, "w") as file:
         file.write("x")
 
+def name_a_thread():  # as CUDA does
+    may_end = threading.Event()
+    thread = threading.Thread(target=may_end.wait)
+    thread.start()
+    try:
+        write("/proc/self/task/%d/comm" % thread.native_id)
+    finally:
+        may_end.set()
+        thread.join()
+
 attempt("tcp", lambda: socket.socket(socket.AF_INET))
 attempt("unix socket", lambda: socket.socket(socket.AF_UNIX))
 attempt("socket pair", lambda: socket.socketpair())
@@ -112,6 +122,7 @@ attempt("own processors by number", lambda: os.sched_setaffinity(os.getpid(), os
 thread = threading.Thread(target=lambda: attempt("in a thread", lambda: os.kill(parent, 0)))
 attempt("start a thread", thread.start)
 thread.join()
+attempt("name a thread", name_a_thread)
 attempt("run a program", lambda: subprocess.run(["/bin/true"], check=True))
 ended = subprocess.run([sys.executable, "-c", "import os; os.abort()"], capture_output=True).returncode
 answers["calls"] = {}
@@ -392,5 +403,6 @@ def test_files(answers: dict[str, Any]) -> None:
         "write among compiled",
         "read among compiled",
         "run a program",
+        "name a thread",
     ):
         assert answers[attempt] == "done", attempt

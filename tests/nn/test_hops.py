@@ -50,6 +50,7 @@ CASES: dict[str, tuple[c.Json, c.Json]] = {
         ),
         c.TWO_BY_TWO,
     ),
+    "numbers in bins": (c.configuration(c.binned(), "mse", "AdamW", learning_rate=0.01, metrics=["mae"]), c.PRICES),
     "mixed_bfloat16, CNN": (
         c.configuration(
             computed_in(c.cnn(), "mixed_bfloat16"), "categorical_crossentropy", "RMSprop", learning_rate=0.005

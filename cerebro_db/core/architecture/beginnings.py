@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..distributions import six_digits
 from ..errors import BadData
 from ..features import CategoryFeature, WordsFeature
 from ..layout import Variable
+from ..preparation import Numbers
 from .graph import Graph
 
 Json = dict[str, Any]
@@ -23,8 +25,8 @@ MOST_TOKENS = 4096  # attention compares each with each
 # -- vectors -------------------------------------------------------------------------------------------------
 
 
-def vectors(graph: Graph, variable: Variable, name: str, embedding: int, windowed: bool) -> list[str]:
-    """Each number goes through a small layer of its own, each code and word is looked up, arrays are normalized."""
+def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: int, windowed: bool) -> list[str]:
+    """Each number goes through small layers of its own, each code and word is looked up, arrays are normalized."""
     if windowed:
         return [graph.layer("Flatten", one) for one in series(graph, variable, name, windowed)]
     if variable.preparation.kind == "categories":
@@ -34,8 +36,8 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, windowe
         # Without a mask: the mean of a text without words would be NaN.
         return [graph.layer("GlobalAveragePooling1D", one) for one in series(graph, variable, name, windowed)]
     tensor = graph.input(name, variable.shape, "float32")
-    if variable.preparation.kind == "numbers":
-        return [_embedded(graph, tensor, variable.elements, embedding)]
+    if isinstance(variable.preparation, Numbers):
+        return [_embedded(graph, tensor, variable.preparation, embedding, bins)]
     if len(variable.shape) > 1:
         tensor = graph.layer("Flatten", tensor)
     return [graph.layer("BatchNormalization", tensor)]
@@ -56,20 +58,59 @@ def _looked_up(graph: Graph, tensor: str, size: int) -> str:
     return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
 
 
-def _embedded(graph: Graph, tensor: str, numbers: int, width: int) -> str:
-    """Each number times a vector of its own, plus another, then ReLU: a bent line for each element of the vectors."""
-    if not width or numbers * width > MOST_EMBEDDED:
+def _embedded(graph: Graph, tensor: str, numbers: Numbers, width: int, bins: int) -> str:
+    """``width`` functions of each number, beside the numbers themselves: a line needs no bends.
+
+    Without bins, a function has one bend, which training moves.  With bins, it has a bend at each edge.
+    """
+    count = numbers.width
+    width, bins = (size if count * size <= MOST_EMBEDDED else 0 for size in (width, bins))
+    if not width and not bins:
         return tensor
-    found = _each(graph, tensor, numbers, width, activation="relu")
-    # The numbers themselves, too: a line needs no bends.
-    return graph.joined([graph.layer("Flatten", found), tensor])
+    found = _in_bins(graph, tensor, numbers, bins) if bins else tensor
+    if width and bins:
+        steps = graph.layer("Reshape", found, target_shape=[bins, count])
+        found = _weighed(graph, steps, "btf,tfe->bfe", count, width, _normal(bins**-0.5), activation="relu")
+    elif width:
+        found = _each(graph, tensor, count, width, activation="relu")
+    return graph.joined([graph.layer("Flatten", found) if width else found, tensor])
+
+
+def _in_bins(graph: Graph, tensor: str, numbers: Numbers, bins: int) -> str:
+    """How far each number is on its way through each of its bins: 0 before the bin, 1 after it.
+
+    These are the piecewise-linear encodings of Gorishniy et al., On Embeddings for Numerical Features in Tabular Deep
+    Learning (2022).  A number with fewer bins than others has zeros instead.
+    """
+    lines = [_lines(_some(edges, bins + 1), bins) for edges in numbers.bins]
+    scale, offset = ([line[place][part] for place in range(bins) for line in lines] for part in range(2))
+    found = graph.layer("Rescaling", graph.joined([tensor] * bins), scale=scale, offset=offset)
+    return graph.layer("ReLU", found, max_value=1.0)
+
+
+def _some(edges: Sequence[float], most: int) -> Sequence[float]:
+    """The edges, or so many of them at equal distances in the list, the ends included."""
+    if len(edges) <= most:
+        return edges
+    return [edges[round(place * (len(edges) - 1) / (most - 1))] for place in range(most)]
+
+
+def _lines(edges: Sequence[float], bins: int) -> list[tuple[float, float]]:
+    """For each bin the slope and the offset of the line that is 0 at its lower and 1 at its upper edge."""
+    found = [(1 / (high - low), -low / (high - low)) for low, high in zip(edges, edges[1:])]
+    shown = [(six_digits(slope), six_digits(offset)) for slope, offset in found]
+    return shown + [(0.0, 0.0)] * (bins - len(shown))
 
 
 def _each(graph: Graph, tensor: str, numbers: int, width: Any, **more: Any) -> str:
-    """A vector for each number."""
+    """A vector for each number: the number times a vector of its own, plus another."""
+    return _weighed(graph, tensor, "bf,fe->bfe", numbers, width, _normal(1.0), bias_initializer=_normal(1.0), **more)
+
+
+def _weighed(graph: Graph, tensor: str, equation: str, numbers: int, width: Any, weights: Json, **more: Any) -> str:
     return graph.layer(
-        "EinsumDense", tensor, equation="bf,fe->bfe", output_shape=[numbers, width], bias_axes="fe",
-        kernel_initializer=_normal(1.0), bias_initializer=_normal(1.0), **more,
+        "EinsumDense", tensor, equation=equation, output_shape=[numbers, width], bias_axes="fe",
+        kernel_initializer=weights, **more,
     )  # fmt: skip
 
 
@@ -138,7 +179,7 @@ def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, 
             found.append(_placed(graph, one, variable.shape[0], units))
             count += variable.shape[0]
         else:
-            (one,) = vectors(graph, variable, name, 0, windowed)
+            (one,) = vectors(graph, variable, name, 0, 0, windowed)
             found.append(graph.layer("Reshape", graph.layer("Dense", one, units=units), target_shape=[1, units]))
             count += 1
     if count > MOST_TOKENS:

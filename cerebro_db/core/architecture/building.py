@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..distributions import KNOTS
 from ..errors import BadData, InvalidArgument
+from ..features import NumberFeature
 from ..layout import Layout, Variable
-from ..preparation import Measured
+from ..preparation import PACK_AGAIN, Measured
 from . import beginnings, bodies
 from .graph import Graph
 
@@ -24,12 +26,12 @@ ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": 
 
 # kind -> parameter -> (default, lowest, highest)
 EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
-LINEAR = (1, 0, 1)
+LINEAR, BINS = (1, 0, 1), (0, 0, KNOTS - 1)
 PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING,
+    "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS,
             "dropout": DROPOUT},
     "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "linear": LINEAR,
-               "embedding": EMBEDDING, "dropout": DROPOUT},
+               "embedding": EMBEDDING, "bins": BINS, "dropout": DROPOUT},
     "transformer": {"blocks": (2, 0, 50), "units": (64, 1, 4096), "heads": (4, 1, 64), "key": (16, 1, 1024),
                     "hidden": (128, 1, 65536), "dropout": DROPOUT},
     "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, "dropout": DROPOUT},
@@ -38,7 +40,7 @@ PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
             "embedding": EMBEDDING, "dropout": DROPOUT},
 }  # fmt: skip
-STRUCTURE = ("layers", "blocks", "linear", "embedding")  # they decide which layers there are
+STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins")  # they decide which layers there are
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -46,6 +48,12 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     if kind not in PARAMETERS:
         raise InvalidArgument(f"{where}: there is no kind {kind!r}.", hint=f"Kinds: {', '.join(PARAMETERS)}.")
     chosen = parameters_of(kind, parameters, where)
+    if chosen.get("bins") and not has_edges(layout):
+        raise BadData(
+            f"{where}: bins cannot be {chosen['bins']}: an earlier version has packed the table, without the quantiles"
+            " of its numbers.",
+            hint=PACK_AGAIN,
+        )
     named = _names([*layout.inputs, *layout.outputs])
     graph = Graph(set(named))
     last = BODIES[kind](graph, list(zip(layout.inputs, named)), layout.windows is not None, chosen, where)
@@ -54,6 +62,12 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     for variable, name in outputs:
         graph.output(_end(graph, variable, name, last, where))
     return graph.model(kind, _compiled([(name, loss(variable)) for variable, name in outputs]))
+
+
+def has_edges(layout: Layout) -> bool:
+    """Whether the bins of all numbers have edges."""
+    features = [feature for variable in layout.inputs for feature in variable.preparation.features]
+    return all(feature.edges for feature in features if isinstance(feature, NumberFeature))
 
 
 def loss(variable: Variable) -> str:
@@ -166,7 +180,7 @@ def _vectors(graph: Graph, inputs: Inputs, windowed: bool, chosen: Json) -> list
     return [
         tensor
         for variable, name in inputs
-        for tensor in beginnings.vectors(graph, variable, name, chosen["embedding"], windowed)
+        for tensor in beginnings.vectors(graph, variable, name, chosen["embedding"], chosen.get("bins", 0), windowed)
     ]
 
 

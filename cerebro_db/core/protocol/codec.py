@@ -19,10 +19,30 @@ from cerebro_db.core.documents import json_value
 from cerebro_db.core.errors import InvalidArgument
 
 T = TypeVar("T")
-Decode = Callable[[Any, str], Any]  # of a JSON value and where it stands; raises InvalidArgument
+Decode = Callable[[Any], Any]  # of a JSON value; raises Misfit
 
 LARGEST_INTEGER = 1 << 63
 SHOWN = 80  # characters of a wrong value that an error shows
+
+
+class Misfit(Exception):
+    """A value that its place in a document cannot have.
+
+    The place is told while the error goes up, from the inside out: values that fit, of which an order may have
+    thousands, cost no text.
+    """
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self.said, self._steps = said, list[str]()
+
+    def within(self, step: str) -> Misfit:
+        self._steps.append(step)
+        return self
+
+    def error(self, where: str) -> InvalidArgument:
+        """``where``: the name of the whole document."""
+        return InvalidArgument(f"{where}{''.join(reversed(self._steps))} {self.said}")
 
 
 def to_json(document: dict[str, Any]) -> str:
@@ -57,23 +77,34 @@ def encode(value: Any) -> Any:
 
 def decode(kind: Callable[..., T], document: Any, where: str) -> T:
     """The dataclass that a JSON object describes; ``where`` names the object in errors."""
+    try:
+        return decoded(kind, document)
+    except Misfit as misfit:
+        raise misfit.error(where) from None
+
+
+def decoded(kind: Callable[..., T], document: Any) -> T:
+    """As ``decode``, for an object within another one: raises Misfit."""
     if not isinstance(document, dict):
-        raise wrong(where, "a JSON object", document)
+        raise wrong("a JSON object", document)
     decoders = _decoders(kind)
     for name in document:
         if name not in decoders:
-            raise InvalidArgument(f"{where} has no field {shown(name)}")
+            raise Misfit(f"has no field {shown(name)}")
     values = {}
     for name, (required, decoder) in decoders.items():
         if name in document:
-            values[name] = decoder(document[name], f"{where}.{name}")
+            try:
+                values[name] = decoder(document[name])
+            except Misfit as misfit:
+                raise misfit.within(f".{name}") from None
         elif required:
-            raise InvalidArgument(f"{where} lacks the field {name}")
+            raise Misfit(f"lacks the field {name}")
     return kind(**values)
 
 
-def wrong(where: str, expected: str, value: Any) -> InvalidArgument:
-    return InvalidArgument(f"{where} has to be {expected}, not {shown(value)}")
+def wrong(expected: str, value: Any) -> Misfit:
+    return Misfit(f"has to be {expected}, not {shown(value)}")
 
 
 def shown(value: Any) -> str:
@@ -116,7 +147,7 @@ def decoder(annotation: Any) -> Decode:
     """What decodes a value of an annotated type."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
-        return lambda value, where: value
+        return lambda value: value
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     if origin is Union:
@@ -130,36 +161,36 @@ def decoder(annotation: Any) -> Decode:
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum(annotation)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return lambda value, where: decode(annotation, value, where)
+        return lambda value: decoded(annotation, value)
     raise TypeError(f"no field can have the type {annotation}")
 
 
-def _bool(value: Any, where: str) -> bool:
+def _bool(value: Any) -> bool:
     if type(value) is not bool:
-        raise wrong(where, "true or false", value)
+        raise wrong("true or false", value)
     return value
 
 
-def _integer(value: Any, where: str) -> int:
+def _integer(value: Any) -> int:
     if type(value) is not int:
-        raise wrong(where, "a whole number", value)
+        raise wrong("a whole number", value)
     if not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
-        raise InvalidArgument(f"{where} does not fit into 64 bits")
+        raise Misfit("does not fit into 64 bits")
     return value
 
 
-def _float(value: Any, where: str) -> float:
+def _float(value: Any) -> float:
     if type(value) is not float and type(value) is not int:
-        raise wrong(where, "a number", value)
+        raise wrong("a number", value)
     try:
         return float(value)
     except OverflowError:
-        raise InvalidArgument(f"{where} is too large for a number of 64 bits") from None
+        raise Misfit("is too large for a number of 64 bits") from None
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: Any) -> str:
     if type(value) is not str:
-        raise wrong(where, "a text", value)
+        raise wrong("a text", value)
     return value
 
 
@@ -169,14 +200,20 @@ _PLAIN: dict[Any, Decode] = {bool: _bool, int: _integer, float: _float, str: _te
 def _optional(arguments: tuple[Any, ...]) -> Decode:
     (kind,) = (one for one in arguments if one is not type(None))
     inner = decoder(kind)
-    return lambda value, where: None if value is None else inner(value, where)
+    return lambda value: None if value is None else inner(value)
 
 
 def _list(element: Decode) -> Decode:
-    def decode_list(value: Any, where: str) -> list[Any]:
+    def decode_list(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise wrong(where, "a list", value)
-        return [element(one, f"{where}[{place}]") for place, one in enumerate(value)]
+            raise wrong("a list", value)
+        found: list[Any] = []
+        try:
+            for one in value:
+                found.append(element(one))
+        except Misfit as misfit:
+            raise misfit.within(f"[{len(found)}]") from None
+        return found
 
     return decode_list
 
@@ -184,12 +221,18 @@ def _list(element: Decode) -> Decode:
 def _dict(kind: Any) -> Decode:
     inner = None if kind is Any else decoder(kind)
 
-    def decode_dict(value: Any, where: str) -> dict[str, Any]:
+    def decode_dict(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise wrong(where, "a JSON object", value)
+            raise wrong("a JSON object", value)
         if inner is None:
             return value
-        return {name: inner(one, f"{where}[{shown(name)}]") for name, one in value.items()}
+        found: dict[str, Any] = {}
+        for name, one in value.items():
+            try:
+                found[name] = inner(one)
+            except Misfit as misfit:
+                raise misfit.within(f"[{shown(name)}]") from None
+        return found
 
     return decode_dict
 
@@ -197,9 +240,9 @@ def _dict(kind: Any) -> Decode:
 def _enum(kind: type[enum.Enum]) -> Decode:
     known = {one.value: one for one in kind}
 
-    def decode_enum(value: Any, where: str) -> enum.Enum:
+    def decode_enum(value: Any) -> enum.Enum:
         if not isinstance(value, str) or value not in known:
-            raise wrong(where, " or ".join(known), value)
+            raise wrong(" or ".join(known), value)
         return known[value]
 
     return decode_enum

@@ -36,7 +36,11 @@ def to_json(order: Order[Any]) -> str:
 
 def decode(document: Any) -> Order[Any]:
     """The order in a JSON document."""
-    return Order.from_document(document)
+    try:
+        found: Order[Any] = Order.from_document(document)
+    except codec.Misfit as misfit:
+        raise misfit.error("the order") from None
+    return found
 
 
 def from_json(text: str) -> Order[Any]:

@@ -9,8 +9,6 @@ import typing
 from enum import Enum
 from typing import Any, ClassVar, Generic, Optional, TypeVar
 
-from cerebro_db.core.errors import InvalidArgument
-
 from ..records import dataclass, field
 from . import codec
 from .answers import (
@@ -79,14 +77,15 @@ class Order(Generic[A]):
         return {"order": self.name}
 
     @classmethod
-    def from_document(cls, document: Any, where: str = "the order") -> Any:
+    def from_document(cls, document: Any) -> Any:
+        """The order that a document describes; raises ``codec.Misfit`` if it is none of these orders."""
         if not isinstance(document, dict):
-            raise codec.wrong(where, "a JSON object", document)
+            raise codec.wrong("a JSON object", document)
         values = dict(document)
         name = values.pop("order", None)
         kind = ORDERS.get(name) if isinstance(name, str) else None
         if kind is None or not issubclass(kind, cls):
-            raise InvalidArgument(f"{where} is {codec.shown(name)}, and there is no such order here")
+            raise codec.Misfit(f"is {codec.shown(name)}, and there is no such order here")
         return codec.decode(kind, values, kind.name)
 
 

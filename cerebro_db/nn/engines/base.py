@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.abc
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,16 +143,21 @@ class Engine(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
 
-class WithoutTensorFlow(importlib.abc.MetaPathFinder):
-    """Has TensorFlow count as not installed.
+class WithoutTensorFlow:
+    """A finder of modules for which TensorFlow is not installed.
 
     An entry None in sys.modules, as for other packages, would tell Keras that TensorFlow is imported.  Then Rescaling,
     Normalization and all other layers that look for a graph of TensorFlow would fail.
     """
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname == "tensorflow":
-            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+    def __init__(self, finder: Any):
+        self._finder = finder
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return None if fullname == "tensorflow" else self._finder.find_spec(fullname, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
 
 
 def import_engine(name: str) -> Any:
@@ -162,7 +167,7 @@ def import_engine(name: str) -> Any:
     for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
     if ENGINES[name] != "tensorflow":
-        sys.meta_path.insert(0, WithoutTensorFlow())
+        sys.meta_path[:] = [WithoutTensorFlow(finder) for finder in sys.meta_path]
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
     module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
     try:

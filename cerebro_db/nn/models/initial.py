@@ -67,6 +67,8 @@ class Recipe:
 
     def values(self, seed: int, rate: tuple[int, float]) -> list[np.ndarray]:
         """The state's values.  ``rate``: the place of the learning rate, which programs leave open, and its value."""
+        from keras import ops
+
         values = list(self._values)
         draws = _draws(seed, 1 + max((number for _, _, number in self._drawn), default=-1))
         for place, made, number in self._drawn:
@@ -75,7 +77,8 @@ class Recipe:
                 continue
             variable, initializer = made
             initializer.seed = draws[number]
-            values[place] = np.asarray(initializer(variable.shape, dtype=variable.dtype))
+            drawn = initializer(variable.shape, dtype=variable.dtype)
+            values[place] = np.asarray(ops.convert_to_numpy(drawn))  # PyTorch's may be on a GPU
         place, rate_value = rate
         values[place] = np.array(rate_value, values[place].dtype)
         return values

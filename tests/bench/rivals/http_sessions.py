@@ -24,6 +24,8 @@ def main() -> None:
     given = task()
     rows = given.arrays()["x"][:ROWS]
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
+        # Its connections inherit this. uvicorn itself sets it only for sockets that it has opened.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port, descriptor = listening.getsockname()[1], str(listening.fileno())
         command = [sys.executable, "-m", "tests.bench.rivals.plain_server", str(given.folder), descriptor]
         if "--app" in sys.argv:

@@ -147,6 +147,10 @@ def test_numbers_are_what_the_documents_say(place: Lab) -> None:
         np.std(ages), rel=1e-5
     )
     assert p["fill"] == np.median(ages)
+    quantiles = np.quantile(got[got[:, 1] == 0, 0], np.linspace(0, 1, 33), method="inverted_cdf")
+    np.testing.assert_allclose(p["edges"], quantiles, atol=0.0051)
+    height = became["height"]["parameters"]
+    assert height["edges"] == sorted({round(one, 2) for one in height["scores"]})
     target = became["price"]["parameters"]
     assert target["mean"] == pytest.approx(np.mean([row[-1] for row in rows]), rel=1e-4)
 
@@ -937,6 +941,20 @@ def test_prediction_writes_nothing_and_sees_the_callers_rows(trained: Lab) -> No
     connection.close()
     told = trained.value("SELECT estimated_price FROM price_told WHERE id = 7")
     assert before == pytest.approx(told, rel=1e-6) and abs(changed - told) > 1
+
+
+def test_a_table_of_an_earlier_version_has_no_bins(place: Lab) -> None:
+    packed(place, "binned_packed", "price", inputs="age, born, city", seed=1)
+    model = "SELECT architecture('mlp', 'binned_packed', '{\"bins\": 8}')"
+    assert "re_lu" in json.dumps(place.value(model))
+    layout = place.value("SELECT layout FROM binned_packed_summary")
+    for feature in layout["inputs"][0]["preparation"]["features"]:
+        assert len(feature.pop("edges")) > 8
+    place("UPDATE binned_packed_summary SET layout = %s", json.dumps(layout))
+    with pytest.raises(psycopg2.Error, match="parameters: bins cannot be 8: an earlier version has packed") as error:
+        place(model)
+    assert error.value.diag.message_hint.startswith("Pack the table again")
+    assert "re_lu" not in json.dumps(place.value("SELECT architecture('mlp', 'binned_packed')"))
 
 
 def test_a_class_and_a_number_are_predicted_at_once(place: Lab) -> None:

@@ -24,8 +24,23 @@ class RowsInAll:
         """Models that failed or were stopped count as far as they came."""
         stands = (len(self.schedule.progress), self.run.epochs, self.schedule.failures, len(self.schedule.decisions))
         if stands != self._stands:
-            self._stands, self._rows = stands, sum(map(self._rows_of, self.schedule.progress))
+            self._stands = stands
+            self._rows = sum(map(self._rows_of, self.schedule.progress)) + self._rows_of_coming_groups()
         return self._rows
+
+    def _rows_of_coming_groups(self) -> int:
+        """The rows of the models of groups that wait for the model on all rows of their configuration."""
+        if not self.run.options.groups_wait:
+            return 0
+        begun = {model.key for model in self.run.models.values() if model.asked.group_number is not None}
+        coming = [
+            number
+            for number, mine in self.schedule.progress.items()
+            if mine.plan.on_all_rows and mine.status is not Status.FAILED and self.run.models[number].key not in begun
+        ]
+        pieces = self.run.source.pieces
+        once = sum(sum(pieces[number].values()) for number in self.run.groups) if coming else 0
+        return len(coming) * once * self.run.epochs
 
     def _rows_of(self, model: int) -> int:
         mine, once = self.schedule.progress[model], self.run.rows_of(self.run.models[model])

@@ -41,6 +41,7 @@ from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
 from ..preflight import engine_choice
 from ..record.log import RunLog
+from ..record.log.events import built_of
 from ..record.run import MOST_FUSED, Run
 from ..units import evaluation, visit
 from ..units.unit import Result, Units
@@ -163,6 +164,9 @@ class Driver:
     def configuration(self, model: int) -> dict[str, Any]:
         return self.decisions.configuration(model)
 
+    def best_hop(self, model: int) -> int | None:
+        return self.decisions.best_hop(model)
+
     def requests(self) -> Sequence[Request]:
         return self.decisions.requests()
 
@@ -240,9 +244,7 @@ class Driver:
         if engine is not None:
             build = model.build
             build.engine, build.group = engine, None
-            told = {"state_bytes": model.state_bytes, "engine": engine, "position": build.position}
-            known = {} if build.parameters is None else {"parameters": build.parameters}
-            self.idle_log().events.note(Event.BUILT, unit.model, **told, **known)
+            self.idle_log().events.note(Event.BUILT, unit.model, **built_of(model))
         return engine
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -107,8 +107,12 @@ class UnitRows:
         *,
         slice_of_time: SliceOfTime,
         seconds: Mapping[str, float],
+        of_groups: Sequence[Sequence[Any]] = (),
     ) -> None:
-        """``metrics`` are those of all parts if this is the last, else empty."""
+        """``metrics`` are those of all parts if this is the last, else empty.
+
+        ``of_groups``: as units/on_groups.py gives them.
+        """
         self._evaluations.append(
             {
                 "model": unit.model,
@@ -116,6 +120,7 @@ class UnitRows:
                 "dataset": unit.dataset,
                 "part": unit.part,
                 "segment": unit.segment,
+                **({"of_groups": of_groups} if of_groups else {}),
                 **_figures(evaluated, metrics, seconds, slice_of_time),
             }
         )
@@ -165,19 +170,23 @@ class UnitRows:
         )
 
     def _of_evaluations(self) -> Statement:
-        order = self.order
+        order, columns, of_groups = self.order, EVALUATION, sql("")
+        # Until the extension is updated, the table of an earlier version has no such column; nor has it groups.
+        if any("of_groups" in row for row in self._evaluations):
+            columns, of_groups = {**EVALUATION, "of_groups": "jsonb"}, sql(" of_groups,")
         return Statement(
             sql(
                 "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-                " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
+                " rows, loss, metric_name, metric, metrics, metric_states, seconds,{of_groups} started_at, finished_at)"
                 " SELECT {run}, model, epoch, dataset, part, segment, {}, rows, loss, metric_name, metric,"
-                "  metrics::jsonb, metric_states, seconds::jsonb,"
+                "  metrics::jsonb, metric_states, seconds::jsonb,{of_groups}"
                 "  clock.began + (clock.done - clock.began) * starts, clock.began + (clock.done - clock.began) * ends"
                 " FROM (SELECT t.*, coalesce({}::timestamptz, t.now) AS done"
                 "         FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) t) clock,"
                 "  pg_catalog.jsonb_to_recordset({}) AS e ({columns})",
                 run=self.run,
-                columns=_typed(EVALUATION),
+                of_groups=of_groups,
+                columns=_typed(columns),
             ),
             [order.worker_pid, order.behind, order.began, json.dumps(self._evaluations)],
         )
