@@ -20,7 +20,7 @@ BEGIN
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
                              '_calibration_lines', 'set_limits', 'pack', '_packed_rows',
-                             'fit')
+                             'fit', 'search', 'train')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN
@@ -50,6 +50,15 @@ ALTER TABLE cerebro.model
         AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
         AND octet_length(group_value) <= 5000),
     ADD CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint);
+
+ALTER TABLE cerebro.evaluation
+    ADD COLUMN of_groups jsonb,
+    ADD CONSTRAINT groups_are_arrays_of_numbers CHECK (
+        jsonb_typeof(of_groups) = 'array' AND octet_length(of_groups::text) <= 2e7
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*] ? (@.type() != "array" || @.size() != 6)')
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*][0 to 1] ? (@.type() != "number" || @ < 0 || @ > 2147483647)')
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*][2 to 5] ? (@.type() != "null" && (@.type() != "number"
+                                                 || @ > 1e100 || @ < -1e100 || (@ != 0 && @ > -1e-100 && @ < 1e-100)))'));
 
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 

@@ -25,6 +25,7 @@ class SharedArguments(TypedDict, total=False):
     split_at: str
     stratify: bool
     folds: int
+    group_by: str
     segments: int
     packed_table: str
     epochs: int
@@ -43,7 +44,6 @@ class FitArguments(SharedArguments, total=False):
     """The optional arguments of ``cerebro.fit``."""
 
     warm_start: bool
-    group_by: str
 
 
 class SearchArguments(SharedArguments, total=False):

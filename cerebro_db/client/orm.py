@@ -179,6 +179,10 @@ class BestOfGroup(View):
     validation_loss: Mapped[float | None]
     training_loss: Mapped[float | None]
     owner: Mapped[str] = mapped_column(primary_key=True)
+    all_rows_configuration: Mapped[int | None] = mapped_column(Integer)
+    all_rows_objective_value: Mapped[float | None]
+    all_rows_validation_loss: Mapped[float | None]
+    worse_than_all_rows: Mapped[bool | None]
 
 
 class CrossValidation(View):

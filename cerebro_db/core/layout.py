@@ -336,6 +336,11 @@ class DataSet:
         return self.layout["groups"]["labels"] if "groups" in self.layout else []  # type: ignore[no-any-return]
 
     @property
+    def group_by(self) -> list[str]:
+        """The columns that tell the groups apart; empty: rows have no groups."""
+        return [one["name"] for one in self.layout["groups"]["columns"]] if self.has_groups else []
+
+    @property
     def has_groups(self) -> bool:
         return "groups" in self.layout
 

@@ -21,6 +21,7 @@ TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a J
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
 NEW_GROUPS = ("error", "all rows")  # what becomes of rows to predict whose group no model knows
+RANDOM_START, START_OF_ALL_ROWS = "random", "all rows"  # the weights that models of groups start with
 LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
@@ -271,6 +272,17 @@ _TABLE = (
         when="""If there are groups with so few rows that a model of their own would learn little.""",
         default=1,
         bounds=(1, 2**31 - 1),
+    ),
+    Option(
+        name="groups_start",
+        type=str,
+        what="""The weights that models of groups start with. random: all models of a configuration start with the same
+        random weights and train at the same time. all rows: the model on all rows trains first, for all its epochs;
+        then the model of each group starts with its weights, and with a new optimizer. With keep => best these are the
+        weights of its best epoch, otherwise those of its last one. The rows must be packed with group_by.""",
+        when="""all rows, if groups have few rows and are alike: their models then need fewer epochs and fewer rows.""",
+        default=RANDOM_START,
+        choices=(RANDOM_START, START_OF_ALL_ROWS),
     ),
     Option(
         name="new_groups",

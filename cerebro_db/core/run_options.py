@@ -12,7 +12,7 @@ from .documents import Fields
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
 from .errors import CerebroError
 from .metrics import MAX, MIN
-from .options import LAST, NEW_GROUPS, OPTIONS, STOP
+from .options import LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
 from .protocol import HANG_AFTER
 from .records import dataclass
 from .scheduling.plan import MOST_HOPS
@@ -70,6 +70,7 @@ class RunOptions:
     budget: Budget | None = None
     replay: int | None = None  # the run that is repeated
     least_group_rows: int = 1  # for training, of a group that has models of its own
+    groups_start: str = RANDOM_START  # the weights that models of groups start with
     new_groups: str = NEW_GROUPS[0]  # what becomes of rows to predict whose group no model knows
     warm_start: bool = False
     evaluate_training: bool = False  # models are evaluated on the training table, too
@@ -82,6 +83,11 @@ class RunOptions:
         if self.objective is None or self.direction is None:
             return default(validated)
         return Objective(self.objective, self.direction)
+
+    @property
+    def groups_wait(self) -> bool:
+        """Whether models of groups begin when the model on all rows of their configuration has ended."""
+        return self.groups_start == START_OF_ALL_ROWS
 
     def to_json(self) -> dict[str, Any]:
         """As they go on record.  What has no value is left out."""

@@ -16,6 +16,7 @@ from .errors import InvalidArgument
 from .layout import Layout
 from .records import dataclass
 from .search import methods, objective
+from .subgroups import MOST_MODELS
 from .texts import counted
 
 Json = dict[str, Any]
@@ -34,6 +35,7 @@ EPOCHS_IN_BUDGET = 729  # a model that has stopped improving ends earlier
 FIRST_RUNG = 3  # epochs that each model gets
 MEAN_EPOCHS = 12.0  # that a configuration trains when a method that the user has named stops most of them
 METHOD_WITH_FOLDS = "random"
+METHOD_WITH_GROUPS = "asha"  # the pace of a run says nothing about that of a group
 EPOCHS_WITH_FOLDS = 27  # nothing is stopped early, and the last state of each model is kept
 LEAST_WITH_FOLDS = 4  # configurations: their epochs become fewer first
 VISIT_ROWS = 4000  # a visit of fewer rows costs more for its state than for its training: such rows are read repeatedly
@@ -80,6 +82,7 @@ class TrainingPlan:
     passes: int  # over the rows of a segment at each visit
     epoch_seconds: float  # a guess
     folds: int = 0
+    groups: int = 0
 
     def told(self, seconds: float | None) -> list[str]:
         """The plan in sentences."""
@@ -94,6 +97,8 @@ class TrainingPlan:
             )
         if self.folds:
             stops = f", once for each of {self.folds} folds on the rows of the others, and once on all rows"
+        if self.groups:
+            stops = f" on all rows and in each of {counted(self.groups, 'group')}{stops}"
         best = "configuration is best, by its mean over the folds" if self.folds else "model and epoch are best"
         again = f" of {self.passes} passes over the rows" if self.passes > 1 else ""
         return [
@@ -110,8 +115,13 @@ def planned(
     _require_fitting(layout, wishes.objective)
     passes = _passes(rows, segments)
     epoch_seconds = _epoch_seconds(layout, rows * passes, segments)
-    amounts = _amounts_with_folds if layout.folds else _amounts if wishes.method is not None else _most
-    configurations, epochs = amounts(wishes, seconds, epoch_seconds * (layout.folds + 1))
+    paced = wishes.method is None and layout.groups is None
+    amounts = _amounts_with_folds if layout.folds else _most if paced else _amounts
+    # The models of all groups together train on as many rows as that on all rows.
+    times = 2 if layout.groups is not None else layout.folds + 1
+    configurations, epochs = amounts(wishes, seconds, epoch_seconds * times)
+    if layout.groups is not None:
+        configurations = min(configurations, wishes.configurations or MOST_MODELS // (len(layout.groups.labels) + 1))
     space = {
         **_parameters(layout, rows, seconds, wishes.architectures),
         **defaults(layout, rows, segments, wishes.objective),
@@ -123,6 +133,8 @@ def planned(
     method: Any = {"name": METHOD, "min_epochs": min(FIRST_RUNG, epochs)}
     if layout.folds:
         method = METHOD_WITH_FOLDS
+    elif layout.groups is not None:
+        method = {**method, "name": METHOD_WITH_GROUPS}
     return TrainingPlan(
         architectures=list(map(str, wishes.architectures)),
         space=space,
@@ -133,6 +145,7 @@ def planned(
         passes=passes,
         epoch_seconds=epoch_seconds,
         folds=layout.folds,
+        groups=0 if layout.groups is None else len(layout.groups.labels),
     )
 
 

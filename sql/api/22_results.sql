@@ -395,28 +395,87 @@ COMMENT ON COLUMN cerebro.cross_validation.chosen IS
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
 
 CREATE OR REPLACE VIEW cerebro.groups WITH (security_barrier) AS
-WITH fact AS (
-    SELECT run, owner, model, group_number, group_rows AS rows, validation_rows, cardinality(visits) AS segments,
-           NULL::text AS group_value, NULL::integer AS configuration, NULL::text AS architecture, NULL::text AS status,
-           NULL::integer AS epochs_done, NULL::text AS objective, NULL::double precision AS objective_value,
-           NULL::double precision AS validation_loss, NULL::double precision AS training_loss
+WITH whole AS (
+    -- The evaluations of the best model on all rows: of the epoch whose state the model tables get.
+    SELECT run, owner, configuration, of_groups
+      FROM (SELECT run, owner, best AS configuration, of_groups, epoch,
+                   CASE WHEN keep = 'best' AND best_epoch IS NOT NULL THEN best_epoch
+                        ELSE max(CASE WHEN model = best_model THEN epoch END) OVER (PARTITION BY run, owner)
+                   END AS wanted, model = best_model AS is_best
+              FROM (SELECT run, owner, model, epoch, of_groups,
+                           max(best_model) OVER of_run AS best_model, max(configuration) OVER of_run AS best,
+                           max(best_epoch) OVER of_run AS best_epoch, max(keep) OVER of_run AS keep
+                      FROM (SELECT run, owner, model, epoch, of_groups, NULL::integer AS best_model,
+                                   NULL::integer AS configuration, NULL::integer AS best_epoch, NULL::text AS keep
+                              FROM cerebro._visible_evaluation
+                             WHERE of_groups IS NOT NULL AND dataset = 'validation'
+                             UNION ALL
+                            SELECT run, owner, NULL, NULL, NULL, model, configuration, best_epoch, NULL
+                              FROM cerebro._leaderboard
+                             WHERE group_number IS NULL AND rank = 1
+                             UNION ALL
+                            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, keep FROM cerebro._plan) u
+                    WINDOW of_run AS (PARTITION BY run, owner)) w) e
+     WHERE is_best AND epoch = wanted
+), figure AS (
+    SELECT run, owner, configuration, (g.figures ->> 0)::double precision::integer AS group_number,
+           (g.figures ->> 1)::double precision AS rows, (g.figures ->> 2)::double precision AS loss,
+           (g.figures ->> 3)::double precision AS value, (g.figures ->> 4)::double precision AS total,
+           (g.figures ->> 5)::double precision AS counted
+      FROM whole
+     CROSS JOIN LATERAL jsonb_array_elements(of_groups) AS g (figures)
+), fact AS (
+    SELECT run, owner, group_number, NULL::integer AS model, group_rows AS rows, validation_rows,
+           cardinality(visits) AS segments, NULL::text AS group_value, NULL::integer AS configuration,
+           NULL::text AS architecture, NULL::text AS status, NULL::integer AS epochs_done, NULL::text AS objective,
+           NULL::double precision AS objective_value, NULL::double precision AS validation_loss,
+           NULL::double precision AS training_loss, NULL::integer AS whole, NULL::double precision AS whole_loss,
+           NULL::double precision AS whole_metric, NULL::text AS direction
       FROM cerebro._visible_model
      WHERE group_number IS NOT NULL
      UNION ALL
-    SELECT run, owner, model, group_number, NULL, NULL, NULL,
+    SELECT run, owner, group_number, model, NULL, NULL, NULL,
            group_value, configuration, architecture, status, epochs_done, objective, objective_value, validation_loss,
-           training_loss
+           training_loss, NULL, NULL, NULL, NULL
       FROM cerebro._leaderboard
      WHERE group_number IS NOT NULL AND rank = 1
+     UNION ALL
+    -- A group on several segments: losses are means over rows, but not all metrics are.
+    SELECT run, owner, group_number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           configuration, sum(loss * rows) / NULLIF(sum(rows), 0),
+           CASE WHEN count(*) = 1 THEN max(value)
+                WHEN count(total) = count(*) THEN sum(total) / NULLIF(sum(counted), 0)
+           END, NULL
+      FROM figure
+     GROUP BY run, owner, group_number, configuration
+     UNION ALL
+    SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, direction
+      FROM cerebro._plan
+), grouped AS (
+    SELECT run, owner, group_number, max(group_value) AS group_value, max(rows) AS rows,
+           max(validation_rows) AS validation_rows, max(segments) AS segments, max(model) AS model,
+           max(configuration) AS configuration, max(architecture) AS architecture, max(status) AS status,
+           max(epochs_done) AS epochs_done, max(objective) AS objective, max(objective_value) AS objective_value,
+           max(validation_loss) AS validation_loss, max(training_loss) AS training_loss, max(whole) AS whole,
+           max(whole_loss) AS whole_loss, max(whole_metric) AS whole_metric,
+           max(max(direction)) OVER (PARTITION BY run, owner) AS direction
+      FROM fact
+     GROUP BY run, owner, group_number
+), compared AS (
+    SELECT grouped.*,
+           CASE WHEN objective = 'val_loss' THEN whole_loss WHEN objective LIKE 'val\_%' THEN whole_metric END AS whole_value
+      FROM grouped
 )
-SELECT run, group_number, max(group_value) AS group_value, max(rows) AS rows, max(validation_rows) AS validation_rows,
-       max(segments) AS segments, model, max(configuration) AS configuration, max(architecture) AS architecture,
-       max(status) AS status, max(epochs_done) AS epochs_done, max(objective) AS objective,
-       max(objective_value) AS objective_value, max(validation_loss) AS validation_loss,
-       max(training_loss) AS training_loss, pg_get_userbyid(owner) AS owner
-  FROM fact
- GROUP BY run, owner, group_number, model
-HAVING max(configuration) IS NOT NULL;
+SELECT run, group_number, group_value, rows, validation_rows, segments, model, configuration, architecture, status,
+       epochs_done, objective, objective_value, validation_loss, training_loss, pg_get_userbyid(owner) AS owner,
+       whole AS all_rows_configuration, whole_value AS all_rows_objective_value, whole_loss AS all_rows_validation_loss,
+       CASE WHEN objective LIKE 'val\_%' AND direction = 'max' THEN objective_value < whole_value
+            WHEN objective LIKE 'val\_%' THEN objective_value > whole_value
+            ELSE validation_loss > whole_loss
+       END AS worse_than_all_rows
+  FROM compared
+ WHERE num_nonnulls(group_number, configuration) = 2;
 COMMENT ON VIEW cerebro.groups IS
 'The groups of runs on rows with group_by: the best model of each group. Groups without a model of their own are in the '
 'table MODEL_groups only.';
@@ -442,6 +501,18 @@ COMMENT ON COLUMN cerebro.groups.validation_loss IS
 COMMENT ON COLUMN cerebro.groups.training_loss IS
 'Training loss of that model in its latest epoch, measured while training.';
 COMMENT ON COLUMN cerebro.groups.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.groups.all_rows_configuration IS
+'Number of the configuration that is best on all rows: its model on all rows is compared with the model of the group. NULL: '
+'it was not evaluated on rows of the group.';
+COMMENT ON COLUMN cerebro.groups.all_rows_objective_value IS
+'Value of the objective of that model on the rows for validation of the group, after the epoch whose state the model tables '
+'get; NULL: the objective is not measured on rows for validation, or the group is on several segments and its metric is no '
+'mean over rows, such as auc.';
+COMMENT ON COLUMN cerebro.groups.all_rows_validation_loss IS
+'Loss of that model on the rows for validation of the group, after the same epoch.';
+COMMENT ON COLUMN cerebro.groups.worse_than_all_rows IS
+'Whether the best model of the group is worse on the rows for validation of the group than the best model on all rows: by '
+'the objective, or by the validation loss if the objective is measured while training. NULL: one of the values is not known.';
 
 CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS
 WITH figures AS (

@@ -97,6 +97,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   execution (session: the run trains in your own session, and commits nothing in between),
   method (which stops unpromising models early: docs/search.md) and
   least_group_rows (with group_by: least number of training rows of a group with models of its own),
+  groups_start (with group_by: random or all rows: the weights that models of groups start with),
   new_groups (with group_by: error or all rows: what predicts rows of groups that had no training row),
   replay (number of an earlier run whose options, seed and order of visits are used again).';
 

@@ -34,7 +34,8 @@ CREATE OR REPLACE FUNCTION cerebro.search(
     description        text    DEFAULT NULL,
     options            jsonb   DEFAULT NULL,
     wait               boolean DEFAULT true,
-    dry_run            boolean DEFAULT false
+    dry_run            boolean DEFAULT false,
+    group_by           text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -43,7 +44,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.search(
     text, text, jsonb, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
     integer, text, jsonb, text, integer, integer, integer, text, text, text, text, text, integer, boolean, text,
-    text, jsonb, boolean, boolean
+    text, jsonb, boolean, boolean, text
 ) IS
 'Searches a space of configurations for the best model, and returns the number of the run. The method proposes
 configurations while others train, and stops unpromising ones early. docs/search.md describes spaces and
@@ -64,4 +65,6 @@ space of each model in its column chosen.
 - start_from: past starts tpe from the results of your earlier runs on the same table, or on a table of the same shape.
   A NOTICE says which runs.
 - evaluate_every: number of epochs between two evaluations. NULL: every epoch if there are rows for validation.
+- group_by: as in cerebro.fit. The method compares models of one group, and stops them for this group alone. Which
+  configurations are tried follows from the models on all rows.
 - the other arguments: as in cerebro.fit.';

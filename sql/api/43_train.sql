@@ -34,7 +34,8 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     description        text    DEFAULT NULL,
     options            jsonb   DEFAULT NULL,
     wait               boolean DEFAULT true,
-    dry_run            boolean DEFAULT false
+    dry_run            boolean DEFAULT false,
+    group_by           text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
@@ -43,7 +44,7 @@ $py$;
 COMMENT ON FUNCTION cerebro.train(
     text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
     integer, text, jsonb, jsonb, text, integer, integer, integer, text, text, text, text, text, integer,
-    boolean, text, text, jsonb, boolean, boolean
+    boolean, text, text, jsonb, boolean, boolean, text
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
@@ -60,6 +61,7 @@ how the decisions are made.
   With a sequence, NULL is false.
 - folds: chooses the configuration by cross-validation with so many folds, as in cerebro.pack, instead of rows for
   validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.
+- group_by: as in cerebro.search. The best model is not calibrated then.
 - packed_table: the name of the packed table. NULL: that of an earlier call, or that of model_table with the ending
   _packed, and a number if it is taken.
 - architectures: a list of architectures, such as ["mlp"], or an object with the parameters of each kind, as in

@@ -97,6 +97,15 @@ CREATE TABLE cerebro.evaluation (
     metrics     jsonb            NOT NULL, -- of all parts, with the part that was evaluated last; else empty
     metric_states text,                    -- what the metrics have counted in this part
     seconds     jsonb            NOT NULL,
+    -- Of a model on all rows, for each group of this part an array of numbers: its number, its rows, the loss, and the value,
+    -- the total and the count of the objective's metric. Total and count are null if the metric is no mean over rows.
+    of_groups   jsonb,
+    CONSTRAINT groups_are_arrays_of_numbers CHECK (
+        jsonb_typeof(of_groups) = 'array' AND octet_length(of_groups::text) <= 2e7
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*] ? (@.type() != "array" || @.size() != 6)')
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*][0 to 1] ? (@.type() != "number" || @ < 0 || @ > 2147483647)')
+        AND NOT jsonb_path_exists(of_groups, 'strict $[*][2 to 5] ? (@.type() != "null" && (@.type() != "number"
+                                                 || @ > 1e100 || @ < -1e100 || (@ != 0 && @ > -1e-100 && @ < 1e-100)))')),
     CONSTRAINT dataset_is_known CHECK (dataset IN ('training', 'validation')),
     PRIMARY KEY (run, owner, model, epoch, dataset, part)
 );

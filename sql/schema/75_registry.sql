@@ -23,7 +23,9 @@ $role$;
 COMMENT ON ROLE cerebro_registry IS
 'cerebro_db: owns the tables of registered models. Nobody is a member of it, and it cannot log in.';
 
-CREATE SCHEMA cerebro_registry AUTHORIZATION cerebro_registry;
+-- Greenplum's segments refuse AUTHORIZATION with a role that may not create schemas itself.
+CREATE SCHEMA cerebro_registry;
+ALTER SCHEMA cerebro_registry OWNER TO cerebro_registry;
 COMMENT ON SCHEMA cerebro_registry IS
 'cerebro_db: the tables of registered models, MODEL@VERSION and three beside it. cerebro.register() makes them, and who may read '
 'which of them follows from cerebro.share().';

@@ -346,6 +346,9 @@ class FakePorts:
     def configuration(self, model: int) -> Mapping[str, Any]:
         return self.log.configurations[model]
 
+    def best_hop(self, model: int) -> int | None:
+        return None
+
     def requests(self) -> list[Request]:
         return []
 
@@ -593,6 +596,9 @@ class Clock:
 
     def configuration(self, model: int) -> Mapping[str, Any]:
         return {}
+
+    def best_hop(self, model: int) -> int | None:
+        return None
 
     def requests(self) -> list[Request]:
         return []

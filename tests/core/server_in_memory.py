@@ -151,6 +151,10 @@ class Server:
             count = 19 if table == "hop" else 13
             self._insert(session, table, dict(zip(columns[:count], values[:count])))
             return []
+        if "jsonb_to_recordset" in found.string:
+            for given in json.loads(values[0]):
+                self._insert(session, table, {name: given.get(name) for name in columns})
+            return []
         rows, width = [], len(columns)
         if table == "attempt" and "clock_timestamp" in found.string:
             width -= 1
@@ -488,6 +492,7 @@ HANDLERS = (
     (r"SELECT owner::text, packed_table", "run_plan"),
     (r"SELECT model_id, architecture::text", "architectures"),
     (r"SELECT m\.model, m\.configuration, c\.place", "models"),
+    (r"SELECT m\.model, m\.parent, m\.parent_hop", "nothing"),  # models of groups
     (r"SELECT model, detail::text AS detail FROM", "built"),
     (r"SELECT model, detail ->> 'group' FROM", "fused"),
     (r"SELECT DISTINCT ON \(m\.model\)", "last_states"),

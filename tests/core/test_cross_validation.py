@@ -123,7 +123,7 @@ def test_what_people_add_gets_its_folds_and_copies_do_not() -> None:
     for model, fold in enumerate((None, 1, 2), 1):
         history.begins(model, {"key": 1, "fold": fold})
     assert missing_models(history, folds) == []
-    assert history.is_known_to_have(folds) and not history.is_known_to_have(of_folds(3))
+    assert history.is_whole(1) and not history.is_whole(2)
     history.begins(4, {"key": 2, "fold": None})  # added by a person
     history.begins(5, {"key": 3, "fold": 1})  # a copy of model 2 with another learning rate
     history.decided(Decision(2, 1, Verdict.ADD, added=(NewModel(parent=2, key=3, model=5),)))

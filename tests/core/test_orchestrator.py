@@ -191,8 +191,8 @@ class IgnoresAddedModels(Schedule):
 
 
 class CopiesAnOlderState(Schedule):
-    def _hop_to_copy(self, parent, recorded):
-        return max(0, super()._hop_to_copy(parent, recorded) - 2)
+    def _hop_to_copy(self, new):
+        return max(0, super()._hop_to_copy(new) - 2)
 
 
 class NumbersModelsAnew(Schedule):
@@ -209,8 +209,8 @@ class CopiesWhatIsThere(Schedule):
     def _may_repeat(self, decision):
         return True
 
-    def _hop_to_copy(self, parent, recorded):
-        return self.progress[parent].hops
+    def _hop_to_copy(self, new):
+        return self.progress[new.parent].hops
 
 
 class TrainsParentsOn(Schedule):

@@ -75,6 +75,9 @@ class Segments(Ports):
 
     def trying_again(self, unit, reason): ...
 
+    def best_hop(self, model):
+        return None
+
     def requests(self):
         return ()
 

@@ -36,7 +36,7 @@ from cerebro_db.core.search.policy import Decision, History, NewConfiguration, N
 from cerebro_db.core.search.proposing import Sampler
 from cerebro_db.core.search.read_space import read
 from cerebro_db.core.search.rungs import WAITS
-from cerebro_db.core.search.variants import Varied, of_folds
+from cerebro_db.core.search.variants import Varied, of_folds, of_groups
 
 EPOCHS = 4
 SPACE = read(
@@ -80,6 +80,7 @@ POLICIES = [
     StopWorseHalf(),
     CopyTheBest(),
     Varied(NeverStop(), of_folds(3)),
+    Varied(stopping("asha"), of_groups([1, 2]), True, EPOCHS, 6),
     *(stopping(name, **NEEDED[name]) for name in methods.STOPPING),
     *(proposing(name, **NEEDED[name]) for name in methods.METHODS if name != "grid"),  # SPACE has no grid
     proposing("tpe", startup=3),

@@ -300,3 +300,9 @@ def test_a_subtransaction_writes_no_rows(statements: Sql) -> None:
     text = shown(statements)
     inner = [block.rpartition("BEGIN ")[2] for block in text.split(" EXCEPTION ")[:-1]]
     assert inner and not re.search(r"\b(INSERT|DELETE|UPDATE|TRUNCATE|CREATE)\b", " ".join(inner)), text
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "sql").rglob("*.sql")), ids=lambda path: path.name)
+def test_no_schema_is_made_for_another_role(script: Path) -> None:
+    """Greenplum's segments refuse that, if the role may not create schemas itself."""
+    assert not re.search(r"\bCREATE SCHEMA\b[^;]*\bAUTHORIZATION\b", script.read_text(encoding="utf-8"))

@@ -5,6 +5,8 @@ Every decision is committed by the ports before the schedule carries it out.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from ..errors import CerebroError
 from ..events import Action, Decider, Verdict
 from ..search.budget import Budget
 from ..search.clock import RunClock
-from ..search.policy import Decision, History, Policy
+from ..search.policy import Decision, History, NewModel, Policy
 from ..search.request import Request
 from .plan import MOST_HOPS, ModelPlan
 from .ports import DecisionPorts, NotYet
@@ -172,14 +174,29 @@ class Deciding:
         while self._nothing_at != (now := (self.schedule.active, len(self.schedule.decisions))):
             room = self._room()
             self._look_at_clock()
+            for model in self.schedule.newly_ended():
+                self.history.complete(model, self.schedule.progress[model].epochs)
             proposed = self.policy.propose(self.history, self.schedule.active)
             # A budget counts a configuration once, however many folds or groups it has.
             allowed = [new for place, new in enumerate(proposed) if new.variant or room is None or place < room]
             self.cut |= len(allowed) < len(proposed)
             if not allowed:
                 self._nothing_at = now
-            for new in allowed:
-                self._commit(Decision(None, None, Verdict.ADD, self.policy.told(self.history), (new,)))
+            for added in self._together(allowed):
+                self._commit(Decision(None, None, Verdict.ADD, self.policy.told(self.history), added))
+
+    def _together(self, proposed: Sequence[NewModel]) -> list[tuple[NewModel, ...]]:
+        """The models of each decision: one alone, or those of all folds or groups of a configuration."""
+        found: list[tuple[NewModel, ...]] = []
+        for key, models in itertools.groupby(proposed, lambda new: new.key if new.variant else None):
+            together = tuple(models)
+            if key is None:
+                found += [(new,) for new in together]
+                continue
+            parent = together[0].parent
+            hop = None if parent is None else self.ports.best_hop(parent)
+            found.append(tuple(replace(new, parent_hop=hop) for new in together))
+        return found
 
     def _look_at_clock(self) -> None:
         """Tell the policy what has been measured until now, if it decides by that."""

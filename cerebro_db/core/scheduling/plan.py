@@ -31,6 +31,7 @@ class ModelPlan:
     fold: int | None = None  # the fold that it does not train on
     evaluated: bool = True  # whether it is in the evaluations of the plan
     group_number: int | None = None  # the group on whose rows it trains
+    starts_from: int | None = None  # the model whose stored state it reads in its first visit
     # Data set -> the parts of it that have rows for this model; None: all parts.
     parts: Mapping[str, Collection[int]] | None = None
 

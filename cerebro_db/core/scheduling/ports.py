@@ -49,6 +49,9 @@ class DecisionPorts(Protocol):
     def configuration(self, model: int) -> Mapping[str, Any]:
         """What a policy may know of a model that a decision has added."""
 
+    def best_hop(self, model: int) -> int | None:
+        """After which hop a model has left the state that is kept as its best; None: none is kept."""
+
     def requests(self) -> Sequence[Request]:
         """What people have requested so far and no decision on record answers; in the order of the requests."""
 

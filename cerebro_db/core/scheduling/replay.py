@@ -108,11 +108,12 @@ def point(decision: Decision, visits: int) -> int:
 
 def copies(decision: Decision) -> list[tuple[int, int]]:
     """The other models whose states a decision copies, and after which hop."""
-    return [
-        (new.parent, new.parent_hop)
+    found = {
+        (new.parent, new.parent_hop): None  # thousands of models may start from one state
         for new in decision.added
         if new.parent is not None and new.parent_hop is not None and new.parent != decision.model
-    ]
+    }
+    return list(found)
 
 
 def numbers(decision: Decision) -> list[int]:

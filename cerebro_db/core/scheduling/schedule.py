@@ -13,6 +13,7 @@ These rules hold at any moment:
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.
+* A model whose stored state others start from does not train on before they have their first hop or have ended.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Schedule:
         self._asked: set[int] = (
             set()
         )  # models that await a decision at the end of their epoch, whether or not others do
-        self._held: set[int] = set()  # models whose next visit waits until a replayed decision has copied their state
+        # Models whose next visit waits until a replayed decision has copied their state, or others have read it.
+        self._held: set[int] = set()
+        self._readers: dict[int, set[int]] = {}  # model -> the active models that will start from its stored state
+        self._ended: list[int] = []  # models on all rows that have ended since somebody asked
         self._waiting = [WaitingUnits() for _ in range(plan.segments)]  # the units of ModelProgress.waiting, by segment
         self._work = WorkLeft()  # of the active models
         self._visits, self._evaluations = Spent(), Spent()  # of all models
@@ -91,6 +95,7 @@ class Schedule:
         self._withdraw(model)
         self.hops += hops - mine.hops
         mine.hops, mine.replicas = hops, set(replicas)
+        self._reads(model)
         self._changed(model)
         for decision in on_record:
             self._decided(decision)
@@ -127,6 +132,11 @@ class Schedule:
             and mine.hops < mine.total
             and not any(isinstance(unit, Evaluate) for unit in mine.waiting)
         ]
+
+    def newly_ended(self) -> list[int]:
+        """The models on all rows that have finished, failed or stopped since the last call."""
+        found, self._ended = self._ended, []
+        return found
 
     def trainable(self) -> list[int]:
         """The active models that wait for a segment, or of which something is under way."""
@@ -253,6 +263,7 @@ class Schedule:
             if mine.plan.sort is not None:
                 self._visits_of.setdefault(mine.plan.sort, Spent()).add(seconds)
             self._changed(unit.model)
+            self._reads(unit.model)
             self._hopped(unit.model)
             return
         mine.evaluations.add(seconds)
@@ -302,7 +313,7 @@ class Schedule:
                 key += 1
                 new = replace(new, key=key)
             if new.parent is not None:
-                new = replace(new, parent_hop=self._hop_to_copy(new.parent, new.parent_hop))
+                new = replace(new, parent_hop=self._hop_to_copy(new))
             added.append(new)
         return replace(decision, added=tuple(added))
 
@@ -404,7 +415,7 @@ class Schedule:
             self._becomes(model, Status.FINISHED)
             self._replay.forget(model)
             self._let_go()
-        elif self._replay.holds(model, mine.hops):
+        elif self._replay.holds(model, mine.hops) or self._readers.get(model):
             self._held.add(model)
         else:
             for hop in self.next_hops(model):
@@ -435,7 +446,23 @@ class Schedule:
             self._active.add(model)
         else:
             self._active.discard(model)
+            if mine.plan.on_all_rows:
+                self._ended.append(model)
+        self._reads(model)
         self._changed(model)
+
+    def _reads(self, model: int) -> None:
+        """Whether a model still has to read the stored state that it starts from."""
+        mine = self.progress[model]
+        if mine.plan.starts_from is None:
+            return
+        readers = self._readers.setdefault(mine.plan.starts_from, set())
+        if mine.status is Status.ACTIVE and not mine.hops:
+            readers.add(model)
+        else:
+            readers.discard(model)
+            if not readers:
+                self._let_go()
 
     def _changed(self, model: int) -> None:
         """What a model has left to do has changed, and with it how urgent its units are."""
@@ -463,11 +490,14 @@ class Schedule:
                 return False
         return True
 
-    def _hop_to_copy(self, parent: int, recorded: int | None) -> int:
-        """Only the state after the last hop of a model can be copied."""
+    def _hop_to_copy(self, new: NewModel) -> int:
+        """Only the state after the last hop of a model can be copied.  A fold or group may start from the best one."""
+        parent, recorded = new.parent, new.parent_hop
         if parent not in self.progress:
             raise ValueError(f"model {parent} cannot be copied: the run has no such model")
         hops = self.progress[parent].own_hop
+        if new.variant is not None and recorded is not None and 0 < recorded <= hops:
+            return recorded
         if recorded not in (None, hops):
             raise ValueError(f"model {parent} cannot be copied after hop {recorded}: it has {hops} hops")
         return hops

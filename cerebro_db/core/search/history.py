@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..events import Verdict
@@ -12,6 +13,8 @@ from ..records import dataclass, field
 from .clock import RunClock
 from .decision import Decision
 from .objective import PREFIXES, Objective
+
+Variant = tuple[str, int]  # "fold" or "group_number", and the number
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,32 @@ class History:
     # What has been computed already: policies compare each model with all others.
     _values: dict[tuple[int, int], dict[str, float | None]] = field(default_factory=dict, compare=False, repr=False)
 
-    # The variants that each configuration has a model of; None: that has to be looked at.
-    _whole: object = field(default=None, compare=False, repr=False)
+    _whole: set[int] = field(default_factory=set, compare=False, repr=False)  # configurations with all their variants
+    _of_variant: dict[Variant | None, set[int]] = field(default_factory=dict, compare=False, repr=False)
+    _only: frozenset[int] | None = field(default=None, compare=False, repr=False)  # the models that are shown
+    _absent: frozenset[int] = field(default_factory=frozenset, compare=False, repr=False)
 
     # -- questions of a policy ---------------------------------------------------------------------
 
     @property
     def models(self) -> tuple[int, ...]:
-        """The numbers of all models of the run."""
-        return tuple(sorted(self._configurations))
+        """The numbers of all models of the run, or of those that this history is about."""
+        return tuple(sorted(self._configurations if self._only is None else self._only | self._absent))
 
-    def is_known_to_have(self, variants: object) -> bool:
-        """Whether ``has`` was called with the same object since the last model was added."""
-        return self._whole is variants
+    def of_variant(self, variant: Variant | None) -> list[int]:
+        """The numbers of the models of a fold or a group; None: of those on all rows."""
+        return sorted(self._of_variant.get(variant, ()))
+
+    def about(self, models: Iterable[int], absent: Iterable[int] = ()) -> History:
+        """The same history as a policy sees it that compares these models alone.
+
+        ``absent``: models that count as failed before their first epoch.
+        """
+        return replace(self, _only=frozenset(models), _absent=frozenset(absent))
+
+    def is_whole(self, key: int) -> bool:
+        """Whether a configuration is known to have a model of each fold or group."""
+        return key in self._whole
 
     def configuration(self, model: int) -> Mapping[str, Any]:
         """What the driver has said about a model's configuration; empty if it has said nothing.
@@ -78,7 +94,7 @@ class History:
 
     def epochs(self, model: int) -> tuple[int, ...]:
         """The epochs of a model that are complete: trained and evaluated."""
-        return tuple(range(1, self._complete.get(model, 0) + 1))
+        return () if model in self._absent else tuple(range(1, self._complete.get(model, 0) + 1))
 
     def value(self, model: int, epoch: int, name: str) -> float | None:
         """A value of a complete epoch; None if there is none, or if it is not a finite number.
@@ -114,27 +130,36 @@ class History:
 
     def failed(self, model: int) -> bool:
         """Whether a model has failed for good, perhaps because its configuration is no good."""
-        return model in self._failed
+        return model in self._failed or model in self._absent
 
     def parent(self, model: int) -> int | None:
         """The model from whose state a model began; None if it began from its own."""
         return self._parents.get(model)
 
+    def is_copy(self, model: int) -> bool:
+        """Whether a model goes on from the state of another model of its fold or group."""
+        parent = self.parent(model)
+        return parent is not None and variant_of(self.configuration(parent)) == variant_of(self.configuration(model))
+
     def origin(self, model: int) -> tuple[int, int] | None:
         """The model and the epoch that the decision was about which has added a model; None: neither."""
         return self._origins.get(model)
 
-    def has(self, variants: object) -> None:
-        """Each configuration has a model of all these variants: until another model is added, none is missing."""
-        self._whole = variants
+    def has_whole(self, key: int) -> None:
+        """A configuration has a model of each fold or group, and keeps it."""
+        self._whole.add(key)
 
     # -- what feeds it -----------------------------------------------------------------------------
 
     def begins(self, model: int, configuration: Mapping[str, Any] | None = None) -> None:
         """A model of the run, and what a policy may know of its configuration."""
-        if configuration is not None or model not in self._configurations:
-            self._configurations[model] = dict(configuration or {})
-            self._whole = None
+        known = self._configurations.get(model)
+        if configuration is None and known is not None:
+            return
+        if known is not None:
+            self._of_variant[variant_of(known)].discard(model)
+        self._configurations[model] = dict(configuration or {})
+        self._of_variant.setdefault(variant_of(configuration or {}), set()).add(model)
 
     def trained(
         self, model: int, epoch: int, hop: int, rows: int, loss: float | None, metrics: Mapping[str, Value]
@@ -170,6 +195,14 @@ class History:
         self.begins(model)
         self._figures.setdefault((model, epoch), {}).setdefault(dataset, {})[place] = figures
         self._values.pop((model, epoch), None)
+
+
+def variant_of(configuration: Mapping[str, Any]) -> Variant | None:
+    """The fold or group that a policy is told of a model; None: it trains on all rows."""
+    for name in ("fold", "group_number"):
+        if configuration.get(name) is not None:
+            return name, configuration[name]
+    return None
 
 
 def prefix_of(dataset: str) -> str:

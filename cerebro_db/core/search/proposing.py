@@ -8,11 +8,10 @@ from typing import Any
 
 from ..records import dataclass
 from .decision import NewConfiguration, NewModel
-from .history import History
+from .history import History, variant_of
 from .parameters import Parameter
 from .policy import Decision, Policy
 from .space import ARCHITECTURE, Point, Space
-from .variants import variant_of
 
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 
@@ -88,7 +87,7 @@ def proposed(history: History) -> dict[int, Point]:
 
     Of the models of a configuration with folds or groups, it is the one on all rows.
     """
-    own = [one for one in history.models if history.parent(one) is None]
+    own = [one for one in history.models if not history.is_copy(one)]
     told = {one: history.configuration(one) for one in own}
     return {one: its["chosen"] for one, its in told.items() if its.get("chosen") and variant_of(its) is None}
 

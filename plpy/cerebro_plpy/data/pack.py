@@ -103,6 +103,8 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     divided = folding.asked_for(given, present, source, windows)
     group_by = subgroups.asked_for(given, present, source, windows)
     split = None if divided is not None else split_of(given, present, source, windows)
+    if split is not None and split.is_random:
+        split = replace(split, groups=group_by)
     weight = row_weights.column_of(given.weights, present, source, given.target)
     if split is not None and split.at is not None:
         relations.require_readable(db, source, [split.at])

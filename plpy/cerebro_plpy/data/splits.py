@@ -6,15 +6,17 @@ same hash.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
+from cerebro_db.core.subgroups import MOST_GROUPS
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import features, preparation
+from . import features, group_key, preparation
 from .preparation import Alias
 
 STEPS = 1 << 30  # values of the hash
@@ -30,6 +32,12 @@ class Split:
     by: tuple[Column, ...]
     at: Column | None
     stratify: Column | None
+    groups: tuple[Column, ...] = ()  # each of the groups has rows on both sides, if it has two rows or more
+
+    @property
+    def is_random(self) -> bool:
+        """Whether each row goes to a side by its own hash."""
+        return not self.by and self.at is None and self.stratify is None
 
     def condition(self, db: Database, source: Relation, hashed: Sql) -> Sql:
         """The condition of the rows for validation; it is never NULL.  ``hashed``: the hash of a row."""
@@ -37,8 +45,35 @@ class Split:
             return self._latest(db, source, self.at)
         if self.stratify is not None:
             return self._of_each_class(db, source, self.stratify, hashed)
+        if self.groups:
+            return self._of_each_group(db, source, hashed)
         limit = self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)
         return sql("{hashed} < {limit}", hashed=hashed, limit=limit)
+
+    def _of_each_group(self, db: Database, source: Relation, hashed: Sql) -> Sql:
+        """Of each group the rows with low hashes.  A small group has a limit of its own."""
+        key, usual = group_key.of(self.groups, by_name), int(self.share * STEPS)
+        found = db.scan(
+            sql(
+                "SELECT key, min(h) AS low, max(h) AS high FROM (SELECT {key} AS key, {hashed} AS h FROM {rows} AS s) r"
+                " GROUP BY key HAVING min(h) < max(h) AND (min(h) >= {usual} OR max(h) < {usual}) LIMIT {most}",
+                key=key,
+                hashed=hashed,
+                rows=source.rows,
+                usual=usual,
+                most=MOST_GROUPS,
+            )
+        )
+        if not found:
+            return sql("{hashed} < {usual}", hashed=hashed, usual=usual)
+        limits = {row["key"]: row["low"] + 1 if row["low"] >= usual else row["high"] for row in found}
+        return sql(
+            "{hashed} < COALESCE(({limits}::pg_catalog.jsonb OPERATOR(pg_catalog.->) {key})::bigint, {usual})",
+            hashed=hashed,
+            limits=literal(json.dumps(limits, ensure_ascii=False)),
+            key=key,
+            usual=usual,
+        )
 
     def _limit_of_groups(self, db: Database, source: Relation, hashed: Sql) -> int:
         """The hash from which on groups are for training.  Of two or more groups, each side gets one."""

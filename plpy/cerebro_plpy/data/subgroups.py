@@ -25,9 +25,9 @@ from cerebro_db.core.windows import Windows
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import variables
+from . import group_key, variables
 from .pack_arguments import PackArguments
-from .preparation import Alias, label_text
+from .preparation import Alias
 from .splits import by_name
 
 Label = tuple  # of a group: the text of each column's value, or None
@@ -60,7 +60,7 @@ class Placed:
         return sql(
             "({known}::pg_catalog.jsonb OPERATOR(pg_catalog.->) {key})::integer",
             known=literal(json.dumps(self.known, ensure_ascii=False)),
-            key=key_of(self.columns, alias),
+            key=group_key.of(self.columns, alias),
         )
 
     @property
@@ -145,17 +145,6 @@ def _may_group(column: Column) -> bool:
 
 def _family(column: Column) -> str | None:
     return deciding.family_of(column.type, column.category, column.element)
-
-
-def key_of(columns: Sequence[Column], alias: Alias) -> Sql:
-    """A text that tells the groups apart: a JSON array of the columns' values."""
-    return sql("pg_catalog.jsonb_build_array({texts})::text", texts=joined(", ", _labels(columns, alias)))
-
-
-def _labels(columns: Sequence[Column], alias: Alias) -> list[Sql]:
-    """The values of the columns as texts.  An integer that training has not had may need more bits than the others."""
-    types = [SqlType("bigint" if column.type in deciding.INTEGERS else column.type) for column in columns]
-    return [label_text(alias(column), type) for column, type in zip(columns, types)]
 
 
 def require_types(known: Sequence[Column], present: dict[str, Column], where: str) -> None:
@@ -264,13 +253,13 @@ def source_of(rows: Relation) -> str:
 
 def _counted(db: Database, rows: Relation, columns: tuple[Column, ...]) -> dict[Label, tuple[str, int]]:
     """Values of a group's columns -> its key, and the number of its rows."""
-    texts = _labels(columns, by_name)
+    texts = group_key.labels(columns, by_name)
     listed = joined(", ", (sql("{text} AS v{place}", text=text, place=place) for place, text in enumerate(texts)))
     rows_of = db.scan(
         sql(
             "SELECT {listed}, {key} AS key, count(*) AS rows FROM {rows} AS s GROUP BY {places} LIMIT {most}",
             listed=listed,
-            key=key_of(columns, by_name),
+            key=group_key.of(columns, by_name),
             rows=rows.rows,
             places=joined(", ", (sql("{place}", place=place) for place in range(1, len(columns) + 2))),
             most=MOST_GROUPS + 1,

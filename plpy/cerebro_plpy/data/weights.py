@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, sql
 
 from ..database.access import Database
@@ -35,25 +37,24 @@ def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, named: Model
             yield b"".join(row["payload"] for row in batch)
         cursor.close()
         return
-    value = identifier(named.weights)
-    size = db.value(
-        sql(
-            "SELECT octet_length({value}) FROM {models} WHERE {key_column} = $1",
-            value=value,
-            models=models,
-            key_column=named.key,
-        ),
-        ("integer",),
-        key,
-    )
+    row = sql("FROM {models} WHERE {key_column} = $1", models=models, key_column=named.key)
+    yield from value_pieces(db, identifier(named.weights), row, ("integer",), key)
+
+
+def value_pieces(db: Database, column: Sql, row: Sql, types: tuple[str, ...], *values: Any) -> Iterator[bytes]:
+    """The value of a column.  ``row``: FROM … WHERE … of its row, with parameters of these types and values."""
+    size = db.value(sql("SELECT octet_length({column}) {row}", column=column, row=row), types, *values)
     for start in range(0, size or 0, PIECE):
-        piece = sql(
-            "SELECT substr({value}, $1, $2) FROM {models} WHERE {key_column} = $3",
-            value=value,
-            models=models,
-            key_column=named.key,
+        cut = sql(
+            "SELECT substr({column}, {start}, {piece}) {row}", column=column, start=start + 1, piece=PIECE, row=row
         )
-        yield db.value(piece, ("integer", "integer", "integer"), start + 1, PIECE, key)
+        yield db.value(cut, types, *values)
+
+
+def of_group(db: Database, groups: Sql, number: int, key: int) -> Iterator[bytes]:
+    """The weights of a model in a table of the models of groups."""
+    row = sql("FROM {groups} WHERE group_number = $1 AND configuration = $2", groups=groups)
+    return value_pieces(db, sql("weights"), row, ("integer", "integer"), number, key)
 
 
 def version(db: Database, models: Sql, chunks: Sql | None, key: int, named: ModelColumns) -> str | None:
@@ -126,17 +127,38 @@ def value_queries(rows: Sql, first: int, size: int) -> tuple[Sql, Sql]:
     )
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Expressions over the rows of a state for the part of it that is wanted."""
+
+    start: Sql
+    payload: Sql
+    overlaps: Sql  # whether a row has some of it
+
+
+WHOLE = Cut(sql("start"), sql("payload"), sql("true"))
+
+
+def within(first: int, size: int) -> Cut:
+    """The weights within a state."""
+    begin, end = sql("GREATEST({first} - start, 0)", first=first), first + size
+    payload = sql(
+        "substr(payload, {begin}::integer + 1, (LEAST(octet_length(payload), {end} - start) - {begin})::integer)",
+        begin=begin,
+        end=end,
+    )
+    overlaps = sql("start < {end} AND start + octet_length(payload) > {first}", first=first, end=end)
+    return Cut(sql("GREATEST(start - {first}, 0)", first=first), payload, overlaps)
+
+
 def chunks_sql(key: int, rows: Sql, first: int, size: int) -> Sql:
     """The weights within a state, as rows of a ``_weights`` table."""
-    begin = sql("GREATEST({first} - start, 0)", first=first)
+    cut = within(first, size)
     return sql(
-        "SELECT {key} AS configuration, GREATEST(start - {first}, 0) AS start,"
-        " substr(payload, {begin}::integer + 1,"
-        " (LEAST(octet_length(payload), {end} - start) - {begin})::integer) AS payload,"
-        " __dist_key__ {rows} AND start < {end} AND start + octet_length(payload) > {first}",
+        "SELECT {key} AS configuration, {start} AS start, {payload} AS payload, __dist_key__ {rows} AND {overlaps}",
         key=key,
-        first=first,
-        begin=begin,
-        end=first + size,
+        start=cut.start,
+        payload=cut.payload,
+        overlaps=cut.overlaps,
         rows=rows,
     )

@@ -82,11 +82,6 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         }
         chosen = objective_of_space(read, known, architectures, chosen, validated)
         cross_validation.require_possible(source, replace(chosen, method=spec))
-        cross_validation.require_no_groups(
-            source,
-            "a search compares models on the same rows",
-            "Train a list of configurations with cerebro.fit(), which gives each group models of its own.",
-        )
         optimised = chosen.optimised(validated)
         frequency = asked.frequency or (1 if validated else asked.epochs)
         require_measured(spec, optimised.dataset, frequency)
@@ -111,8 +106,10 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
             require_same_architectures(db, chosen.replay, architectures)
             require_same_work(db, chosen, source, [], {})
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials))
+        chosen = replace(chosen, method=spec, space=space)
+        cross_validation.require_possible_groups(source, chosen, searched.configurations or read.size() or 1)
         configurations = Configurations("the space", [], architectures)
-        return PlannedRun(configurations, replace(chosen, method=spec, space=space), frequency)
+        return PlannedRun(configurations, chosen, frequency)
 
     return request_of(db, asked, plan)
 

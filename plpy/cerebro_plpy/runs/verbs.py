@@ -413,7 +413,8 @@ def _tell_of_time_left(db: Database, run: int, whole: float, kept_back: float, e
     tried = db.value(
         sql(
             "SELECT count(*) FROM cerebro.leaderboard b"
-            " WHERE b.run = $1 AND b.owner = current_user AND b.parent IS NULL"
+            " WHERE b.run = $1 AND b.owner = current_user AND b.parent IS NULL AND {of_all_rows}",
+            of_all_rows=OF_ALL_ROWS,
         ),
         ("bigint",), run,
     )  # fmt: skip

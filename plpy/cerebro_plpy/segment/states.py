@@ -83,7 +83,10 @@ class ReceivedStates:
         """
         if state.origin not in (Origin.WEIGHTS, Origin.FULL):
             return state
-        path = self._paths.get(state.name or "") if state.left is None else self._taken(state, out, last)
+        known = self._paths.get(state.name or "")
+        # An order may evaluate one state on the rows of many groups.
+        is_known = state.left is None or (out is None and known is not None)
+        path = known if is_known else self._taken(state, out, last)
         return state if path is None else replace(state, path=str(path))
 
     def require(self, state: StateRef) -> None:

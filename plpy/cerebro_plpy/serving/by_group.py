@@ -16,10 +16,9 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, surprises
+from ..data import buffers, group_key, surprises, weights
 from ..data.preparation import expression
-from ..data.subgroups import key_of, require_types
-from ..data.weights import PIECE
+from ..data.subgroups import require_types
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import natural, trainers
@@ -45,12 +44,7 @@ class GroupModel(TrainedModel):
 
     def weights(self, db: Database, *, sealed: bool = False) -> Iterator[bytes]:
         assert self.groups is not None
-        which = sql("FROM {groups} WHERE group_number = $1 AND configuration = $2", groups=self.groups.sql)
-        types, values = ("integer", "integer"), (self.group_number, self.key)
-        size = db.value(sql("SELECT octet_length(weights) {which}", which=which), types, *values)
-        for start in range(0, size or 0, PIECE):
-            piece = sql("SELECT substr(weights, {start}, {piece}) {which}", start=start + 1, piece=PIECE, which=which)
-            yield db.value(piece, types, *values)
+        return weights.of_group(db, self.groups.sql, self.group_number, self.key)
 
     def version(self, db: Database) -> str | None:
         return None  # a trainer that still has weights of another group must not take them for these
@@ -191,7 +185,7 @@ def _reading(
             gathered=gathered,
             chunk=chunk,
             id=natural.key_of(keys) if keys else NUMBER,
-            group=key_of(columns, lambda column: identifier(column.name)),
+            group=group_key.of(columns, lambda column: identifier(column.name)),
             stored=stored,
             rows=source.rows,
         )

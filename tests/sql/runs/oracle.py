@@ -35,6 +35,9 @@ def train(case: dict[str, Any]) -> list[np.ndarray]:
     keras.utils.set_random_seed(case["seed"] % (1 << 32))
     model = keras.Sequential.from_config(case["architecture"]["config"])
     compile_anew()
+    if "weights" in case:  # it starts with the first variables of another model
+        given = [*np.load(case["weights"]).values()]
+        model.set_weights(given[: len(model.get_weights())])
     visits = np.load(case["visits"])
     for visit in range(case["count"]):
         if case["forgetful"] and visit:

@@ -22,6 +22,8 @@ from cerebro_db.nn.rows.data import row_order
 from tests.nn import configurations as c
 from tests.sql.lab import Lab, eventually
 
+pytestmark = pytest.mark.tensorflow  # with which oracle.py trains
+
 SEGMENTS, EPOCHS, ROWS = 3, 2, 220  # partitions of 74, 73 and 73 rows, which no batch size below divides
 OPTIONS = {"deterministic": True, "seed": 3}
 DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}

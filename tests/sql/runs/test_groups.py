@@ -41,6 +41,11 @@ ALTER TABLE sales ADD PRIMARY KEY (id);
 
 @pytest.fixture(scope="module")
 def sales(lab: Lab) -> Lab:
+    return with_sales(lab)
+
+
+def with_sales(lab: Lab) -> Lab:
+    """The rows of four groups, packed, and the configurations to fit."""
     lab(SALES)
     packed(lab, "by_shop", "price", "sales", inputs="facts", group_by="shop", segments=SEGMENTS, seed=1, validation=0.2)
     lab.selection(
@@ -79,8 +84,13 @@ def spans(place: Lab, table: str) -> dict[tuple[int, int | None], slice]:
     return found
 
 
-def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray]]:
-    """The variables of plain Keras after the visits of each model, on the rows of its group in their order."""
+def plain_keras(
+    place: Lab, run: int, folder: Path, starts: dict[int, list[np.ndarray]] | None = None
+) -> dict[int, list[np.ndarray]]:
+    """The variables of plain Keras after the visits of each model, on the rows of its group in their order.
+
+    ``starts``: the variables that some models start with.
+    """
     rows, lie, asked = partitions(place, "by_shop"), spans(place, "by_shop"), []
     seed = place.value("SELECT seed FROM run WHERE run = %s", run)
     for model, key, group, initial in place(
@@ -93,10 +103,14 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
             order = row_order(len(x), derived_seed(seed, "rows", model - 1, hop), 0)
             arrays[f"x{number}"], arrays[f"y{number}"] = x[order], y[order]
         np.savez(folder / f"{model}.npz", **arrays)
-        one = CONFIGURATIONS[key]
+        one, given = CONFIGURATIONS[key], {}
+        if starts and model in starts:
+            given = {"weights": str(folder / f"{model}.start.npz")}
+            np.savez(given["weights"], *starts[model])
         asked.append({
             **one, "visits": str(folder / f"{model}.npz"), "count": len(visits), "seed": initial, "name": str(model),
             "batch_size": one["fit"]["batch_size"], "forgetful": False, "out": str(folder / f"{model}.out.npz"),
+            **given,
         })  # fmt: skip
     return {int(case["name"]): arrays for case, arrays in zip(asked, trained_by_keras(asked, folder))}
 
@@ -104,6 +118,7 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
 # -- bits --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.tensorflow  # with which oracle.py trains
 def test_each_model_equals_plain_keras_on_the_rows_of_its_group(sales: Lab, run: int, tmp_path: Path) -> None:
     expected, states = plain_keras(sales, run, tmp_path), sales.states(run)
     assert sorted(expected) == sorted(states) == list(range(1, 11))  # 2 configurations of 4 groups and all rows
@@ -185,6 +200,57 @@ def test_the_view_of_groups_has_the_best_model_of_each(sales: Lab, run: int) -> 
         " WHERE run = %s AND rank = 1 ORDER BY 1", run
     )  # fmt: skip
     assert found == best and [one[0] for one in found] == [1, 2, 3, 4]
+
+
+def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "compared", evaluate_every=1)
+    found = sales(
+        "SELECT group_value, all_rows_configuration, all_rows_validation_loss, validation_loss,"
+        " all_rows_objective_value, worse_than_all_rows FROM groups WHERE run = %s ORDER BY group_number", run
+    )  # fmt: skip
+    best = sales.value(
+        "SELECT configuration FROM leaderboard WHERE run = %s AND group_number IS NULL AND rank = 1", run
+    )
+    assert len(found) == 4 and {row[1] for row in found} == {best}
+    for _, _, whole, own, objective, worse in found:
+        assert whole is not None and whole == objective and worse == (own > whole)
+    # Together, the groups have the rows that the model on all rows was evaluated on.
+    sizes = dict(sales("SELECT group_number, validation_rows::int FROM groups WHERE run = %s", run))
+    total = sum(size * row[2] for size, row in zip(sizes.values(), found)) / sum(sizes.values())
+    loss = sales.value(
+        "SELECT validation_loss FROM leaderboard WHERE run = %s AND group_number IS NULL AND rank = 1", run
+    )
+    assert total == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_comparison_is_by_the_objective_and_its_best_epoch(sales: Lab) -> None:
+    run = fit(
+        sales, "by_shop", "by_accuracy", json.dumps([{"architecture": "mlp", "units": 4, "metrics": ["accuracy"]}]),
+        epochs=3, objective="val_accuracy", options={"keep": "best"},
+    )  # fmt: skip
+    found = sales(
+        "SELECT all_rows_objective_value, objective_value, worse_than_all_rows, validation_rows FROM groups"
+        " WHERE run = %s ORDER BY group_number", run
+    )  # fmt: skip
+    whole, epoch = sales(
+        "SELECT objective_value, best_epoch FROM leaderboard WHERE run = %s AND group_number IS NULL", run
+    )[0]
+    assert all(worse == (own < value) for value, own, worse, _ in found)
+    total = sum(value * rows for value, _, _, rows in found) / sum(rows for *_, rows in found)
+    assert total == pytest.approx(whole, rel=1e-6)
+    assert 1 <= epoch <= 3
+
+
+def test_a_metric_that_is_no_mean_is_unknown_for_a_group_on_several_segments(sales: Lab) -> None:
+    run = fit(
+        sales, "by_shop", "by_auc", json.dumps([{"architecture": "mlp", "units": 4, "metrics": ["auc"]}]),
+        epochs=1, objective="val_auc",
+    )  # fmt: skip
+    found = sales(
+        "SELECT group_value, all_rows_objective_value IS NULL, worse_than_all_rows IS NULL FROM groups"
+        " WHERE run = %s ORDER BY group_number", run
+    )  # fmt: skip
+    assert found == [("giant", True, True), ("small", False, False), ("tiny", False, False), (None, False, False)]
 
 
 def test_the_model_table_has_the_models_of_all_rows(sales: Lab, run: int) -> None:
@@ -329,6 +395,17 @@ def test_models_of_groups_train_beside_fused_models_of_all_rows(sales: Lab) -> N
     assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
 
 
+def test_each_group_with_two_rows_has_rows_for_training_and_for_validation(sales: Lab) -> None:
+    sales("CREATE TABLE pairs AS SELECT i AS id, i / 2 AS pair, i::real AS x, (i % 3)::real AS y"
+          " FROM generate_series(2, 81) i UNION ALL SELECT 1000, 1000, 1, 1")  # fmt: skip
+    sales("ALTER TABLE pairs ADD PRIMARY KEY (id)")
+    packed(sales, "paired", "y", "pairs", inputs="x", group_by="pair", segments=2, seed=1, validation=0.2)
+    run = fit(sales, "paired", "pairs_models", '[{"architecture": "mlp", "units": 2}]', epochs=1)
+    found = sales("SELECT group_rows::int, validation_rows::int, group_value FROM model WHERE run = %s"
+                  " AND group_number > 0", run)  # fmt: skip
+    assert len(found) >= 40 and {row[:2] for row in found if row[2] != "1000"} == {(1, 1)}
+
+
 # -- fewer models ------------------------------------------------------------------------------------------------
 
 
@@ -382,14 +459,13 @@ def test_another_table_in_place_of_that_of_the_groups_is_not_replaced(sales: Lab
     ("call", "text"),
     [
         ("fit('by_shop', 'no', 'mst', epochs => 1, validation_table => 'alike')", "is not packed with the groups"),
-        ("fit('by_shop', 'models', 'mst', epochs => 1, warm_start => true)", "warm_start cannot be used"),
-        ("""fit('by_shop', 'no', 'mst', epochs => 2, options => '{"method": "asha"}')""", "method 'asha' cannot be"),
+        ("fit('by_shop', 'whole_models', 'mst', epochs => 1, warm_start => true)", "has no models of groups"),
+        ("""fit('by_shop', 'no', 'mst', epochs => 2, options => '{"method": "paced"}')""", "method 'paced' cannot be"),
+        ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"groups_start": "all rows"}')""", "needs groups"),
         ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"least_group_rows": 5}')""", "needs groups"),
         ("""fit('plain', 'no', 'mst', epochs => 1, options => '{"new_groups": "all rows"}')""", "needs groups"),
         ("""fit('by_shop', 'no', 'mst', epochs => 1, options => '{"new_groups": "some"}')""", "new_groups"),
         ("fit('by_shop', 'no', 'mst', epochs => 1, group_by => 'shop')", "group_by cannot be given"),
-        ("""search('by_shop', 'no', '{"learning_rate": {"choice": [1, 2]}}', max_configurations => 1)""", "group_by"),
-        ("train('by_shop', 'no', budget => '10 s')", "group_by"),
         ("madlib_fit_multiple_model('by_shop', 'no', 'mst', 1)", "group_by"),
         ("madlib.madlib_keras_fit('by_shop', 'no', 'arch', 1, $$loss='mse'$$, $$batch_size=8$$, 1)", "group_by"),
     ],
@@ -398,6 +474,7 @@ def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, call: 
     if "plain" not in sales.tables():
         packed(sales, "plain", "price", "sales", inputs="facts", segments=2, seed=1)
         sales.pack("sales", "alike", "price", "facts", packed_table="by_shop")
+        fit(sales, "plain", "whole_models", epochs=1)
     before = sales.tables()
     with pytest.raises(psycopg2.Error) as error:
         sales(f"SELECT {call}")

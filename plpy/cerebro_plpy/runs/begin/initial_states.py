@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
-from cerebro_db.core.errors import WrongState
+from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Initial, RunStatus
 from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.names import written_list
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, literal, sql
+from cerebro_db.core.texts import counted
 
 from ...data import weights
 from ...database import relations
@@ -24,17 +26,23 @@ from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
 from ..record.run import SMALL_STATE
 from ..request.request import RunRequest
+from ..tables import group_tables
+
+Starts = dict[tuple[int, Optional[int]], "Start"]  # by configuration and group; None: all rows
 
 
 @dataclass(frozen=True)
 class Start:
-    """What one configuration's model starts from, if not from random weights."""
+    """What a model starts from."""
 
     initial: Initial
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
     rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
     sha256: str | None = None  # of the earlier run's state
     state_bytes: int = 0  # of the earlier run's state
+
+
+RANDOM = Start(Initial.RANDOM)
 
 
 @dataclass(frozen=True)
@@ -46,18 +54,58 @@ class GivenWeights:
     named: ModelColumns  # what the columns of the tables are called
 
 
-def of_request(db: Database, request: RunRequest) -> dict[int, Start]:
-    """Number of the configuration -> what its model starts from; all others start from random weights."""
+def of_request(db: Database, request: RunRequest, groups: Sequence[int]) -> Starts:
+    """What models start from; all others start from random weights.  ``groups``: those that have models now."""
     if request.options.warm_start:
-        return _from_model_tables(db, request)
+        return {**_from_model_tables(db, request), **(_from_table_of_groups(db, request, groups) if groups else {})}
     return {
-        row["key"]: Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
+        (row["key"], number): Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
         for row in request.configurations.rows
         if (given := request.configurations.architectures[row["model_id"]].weights) is not None
+        for number in (None, *groups)
     }
 
 
-def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
+def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[int]) -> Starts:
+    """From the weights of the same groups, with new optimizers."""
+    output, dataset = request.asked.output, request.asked.source.dataset
+    table = relations.find(db, output.suffixed(group_tables.ENDING))
+    summary = relations.existing(db, output.suffixed("_summary").quoted)
+    by = None
+    if table is not None and "group_by" in relations.columns(db, summary):
+        by = db.value(sql("SELECT group_by FROM {summary}", summary=summary.sql))
+    wanted = written_list(dataset.group_by)
+    if table is None or by != wanted:
+        found = "no models of groups" if by is None else f"models of the groups of {by}"
+        raise InvalidArgument(
+            f"warm_start cannot be used: '{output}' has {found}, and the rows are packed by {wanted}.",
+            hint='With the option "groups_start": "all rows", models of groups start with the weights of the model on'
+            " all rows.",
+        )
+    keys = {row["key"] for row in request.configurations.rows}
+    numbers = {tuple(dataset.groups[number - 1]): number for number in groups}
+    found_starts: Starts = {}
+    for row in db.rows(
+        sql(
+            "SELECT configuration AS key, group_number AS number, group_key AS label FROM {table}"
+            " WHERE weights IS NOT NULL",
+            table=table.sql,
+        )
+    ):
+        number = numbers.get(tuple(decoded(row["label"], f"group_key of '{table.text}'")))
+        if number is not None and row["key"] in keys:
+            pieces = partial(weights.of_group, db, table.sql, row["number"], row["key"])
+            found_starts[row["key"], number] = Start(Initial.WEIGHTS, pieces=pieces)
+    new = len(keys) * len(numbers) - len(found_starts)
+    others = f"; {counted(new, 'model')} of groups that it does not have start from random weights" if new else ""
+    db.notice(
+        f"{counted(len(found_starts), 'model')} of groups start from the weights in {table.text}, with new"
+        f" optimizers{others}"
+    )
+    return found_starts
+
+
+def _from_model_tables(db: Database, request: RunRequest) -> Starts:
     """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
     run = db.value(
         sql(
@@ -70,7 +118,7 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
     table, chunked = (relations.find(db, request.asked.output.suffixed(ending)) for ending in ("", "_weights"))
     named = model_columns.of(relations.columns(db, table)) if table is not None else None
     assert named is not None  # the tables are those of a fit: see request/output.py
-    found: dict[int, Start] = {}
+    found: Starts = {}
     weights_only = []
     for row in request.configurations.rows:
         key = row["key"]
@@ -97,7 +145,7 @@ def _from_model_tables(db: Database, request: RunRequest) -> dict[int, Start]:
             weights_only.append(key)
             pieces = partial(weights.pieces, db, request.asked.output.sql, chunks, key, named)
             start = Start(Initial.WEIGHTS, pieces=pieces)
-        found[key] = start
+        found[key, None] = start
     if weights_only:
         db.notice(
             f"warm start from the weights alone for configuration {', '.join(map(str, weights_only))}: the"
@@ -160,13 +208,13 @@ def _has_weights(db: Database, key: int, rows: Sql, state: StateOnRecord, given:
     )
 
 
-def store(recorder: Session, log: RunLog, starts: dict[int, Start], platform: Platform) -> None:
+def store(recorder: Session, log: RunLog, starts: Starts, platform: Platform) -> None:
     """Store the given states where the first hop of each model will look for them."""
     if not starts:
         return
     run = log.plan.load()
     for model in run.models.values():
-        start = starts.get(model.key)
+        start = starts.get((model.key, model.asked.group_number))
         if start is None:
             continue
         if start.rows is not None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.events import Initial
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
@@ -24,6 +23,7 @@ from ..record.log import RunLog
 from ..record.run import averaging_visits, groups_with_models
 from ..request.request import RunRequest
 from . import initial_states
+from .initial_states import RANDOM
 
 LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
@@ -34,7 +34,6 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
     for argument, text in (("name", request.asked.name), ("description", request.asked.description)):
         require_short(argument, text)
-    starts = initial_states.of_request(db, request)
     layout, seed = request.asked.source.layout, request.options.seed
     segments = len(layout["partitions"])
     rows = request.asked.source.dataset
@@ -45,8 +44,10 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         {"visits": visits, "fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)
     ]
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
-    least = request.options.least_group_rows
-    variants += [group_on_record(rows, validation, number) for number in groups_with_models(rows, least)]
+    # Models of groups that wait for it are added by a decision.
+    groups = [] if request.options.groups_wait else groups_with_models(rows, request.options.least_group_rows)
+    variants += [group_on_record(rows, validation, number) for number in groups]
+    starts = initial_states.of_request(db, request, groups)
     storage = f"run_{token()}"
     recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed
     log = RunLog.create(
@@ -97,13 +98,14 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
             {
                 "model": place * len(variants) + number + 1,
                 "configuration": row["key"],
-                "seed": derived_seed(seed, "configuration", place),  # all its models begin with the same weights
-                "initial": starts[row["key"]].initial.value if row["key"] in starts else Initial.RANDOM.value,
-                "initial_sha256": starts[row["key"]].sha256 if row["key"] in starts else None,
+                "seed": derived_seed(seed, "configuration", place),  # of the random weights of all its models
+                "initial": start.initial.value,
+                "initial_sha256": start.sha256,
                 **variant,
             }
             for place, row in enumerate(request.configurations.rows)
             for number, variant in enumerate(variants)
+            for start in [starts.get((row["key"], variant.get("group_number")), RANDOM)]
         ],
     )
     here = platform.of(db)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..preflight import engine_choice
 from ..record import state_tables
 from ..record.groups import group_on_record
 from ..record.log import RunLog
-from ..record.run import AskedModel, Model, ModelBuild, Run, averaging_visits
+from ..record.run import AskedModel, Model, ModelBuild, Run, StoredWeights, averaging_visits
 
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
 
@@ -57,15 +57,17 @@ def commit(
     ``built``: preflight is over, so nothing describes the models before they train.
     """
     added = _made(run, log, [new for decision in decisions for new in decision.added], known)
+    sound = [one.model for one in added if one.model.asked.refused is None]
     if built:
-        _settle(run, log, [one.model for one in added if one.model.asked.refused is None])
+        _settle(run, log, sound)
     statements = [BEGIN]
     for decision in decisions:
         statements.append(log.events.decide(decision, policy))
         if decision.verdict is Verdict.EXTEND:
             statements.append(log.events.event(Event.EXTENDED, epochs=decision.detail["epochs"]))
-    for one in added:
-        statements += _records(run, log, one, built)
+    statements += _records(run, log, added)
+    if built and sound:
+        statements.append(log.events.built(sound))
     try:
         recorder.run_statement(Statement.joined(statements))
         for one in added:
@@ -88,32 +90,36 @@ def _made(run: Run, log: RunLog, added: Sequence[NewModel], known: Known) -> lis
     """The new models, as a resumed run would load them."""
     made: list[Added] = []
     architectures = dict(run.architectures)
-    place = max((model.asked.place for model in run.models.values()), default=-1)
+    first: dict[int, AskedModel] = {}  # of each configuration, the first model
+    for model in run.models.values() if added else ():
+        first.setdefault(model.key, model.asked)
+    starts = _Starts(run, log, first)
+    place = max((asked.place for asked in first.values()), default=-1)
     for new in added:
         assert new.model is not None
         if new.configuration is None:
-            asked, given = _alike(run, new), None
+            asked, given = _alike(run, new, first), None
         else:
             place += 1
             asked, given = _configured(run, new, place, architectures, known)
         architectures.setdefault(asked.model_id, asked.definition["architecture"])
-        made.append(Added(new, _start(run, log, new, asked), given))
+        made.append(Added(new, starts.of(new, asked), given))
     return made
 
 
-def _alike(run: Run, new: NewModel) -> AskedModel:
+def _alike(run: Run, new: NewModel, first: Mapping[int, AskedModel]) -> AskedModel:
     """A model of a configuration that the run has."""
     assert new.model is not None
     parent = run.models[new.parent] if new.parent is not None else None
     key = parent.key if new.key is None and parent is not None else new.key
-    like = next((model.asked for model in run.models.values() if model.key == key), None)
+    like = None if key is None else first.get(key)
     if like is None:
         raise UndefinedObject(f"model {new.model} cannot be added: the run has no configuration {key}")
     return replace(
         like,
         number=new.model,
         adopts=parent is not None and parent.key != like.key,
-        refused=like.refused or _unlike(parent, like.definition),
+        refused=like.refused or (None if new.variant is not None else _unlike(parent, like.definition)),
     )
 
 
@@ -199,54 +205,93 @@ def _as_json(text: str) -> str:
         return json.dumps(text)
 
 
-def _start(run: Run, log: RunLog, new: NewModel, asked: AskedModel) -> Model:
-    """The model, with what it starts from."""
-    visits = None if new.visits is None else tuple(new.visits)
-    if run.averages:
-        visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-    parent = run.models[new.parent] if new.parent is not None else None
-    seed, initial, sha256 = derived_seed(run.seed, "model", asked.number), Initial.RANDOM, None
-    if new.variant is not None:  # all models of a configuration begin with the same weights
-        of_key = [one.asked for one in run.models.values() if one.key == asked.key]
-        seed = next(one.seed for one in of_key if one.parent is None)
-    if parent is not None and new.parent_hop is not None and asked.refused is None:
-        sha256, _ = log.states.state_after(parent.number, new.parent_hop)
-        if new.parent_hop > 0:
+class _Starts:
+    """What new models start from."""
+
+    def __init__(self, run: Run, log: RunLog, first: Mapping[int, AskedModel]) -> None:
+        """``first``: of each configuration, the first model."""
+        self.run, self.log, self.first = run, log, first
+        self._weights: dict[tuple[int, int], StoredWeights] = {}
+
+    def of(self, new: NewModel, asked: AskedModel) -> Model:
+        """The model, with what it starts from."""
+        run = self.run
+        if new.parent is not None and new.variant is None:
+            return self._copy(new, run.models[new.parent], asked)
+        visits = None if new.visits is None else tuple(new.visits)
+        if run.averages:
+            visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
+        if new.group_number is not None:
+            visits = tuple(sorted(run.source.pieces[new.group_number]))
+        # All models of a configuration begin with the same random weights.
+        seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
+        initial, start = Initial.RANDOM, None
+        if new.parent is not None and new.parent_hop:
+            initial, start = Initial.WEIGHTS, self._weights_after(new.parent, new.parent_hop)
+        asked = replace(
+            asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=new.fold,
+            group_number=new.group_number, start=start,
+        )  # fmt: skip
+        return Model(asked, None, run.dist_keys[0])
+
+    def _copy(self, new: NewModel, parent: Model, asked: AskedModel) -> Model:
+        """A model that goes on with the state of another one, and with the rows that it was trained on."""
+        run, visits, sha256 = self.run, new.visits, None
+        if run.averages:
+            visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
+        if parent.asked.group_number is not None:
+            visits = parent.asked.visits
+        seed, initial, start = derived_seed(run.seed, "model", new.model), Initial.RANDOM, None
+        if new.parent_hop is not None and asked.refused is None:
+            sha256, _ = self.log.states.state_after(parent.number, new.parent_hop)
             initial = Initial.FULL
-        else:
-            seed, initial = parent.asked.seed, parent.asked.initial
-    # A state goes on with the rows that it was trained on.
-    fold = new.fold if parent is None else parent.asked.fold
-    group_number = new.group_number if parent is None else parent.asked.group_number
-    if group_number is not None:
-        visits = tuple(sorted(run.source.pieces[group_number]))
-    asked = replace(
-        asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=fold, group_number=group_number
-    )
-    return Model(asked, sha256, run.dist_keys[0])
+            if new.parent_hop == 0:
+                seed, initial, start = parent.asked.seed, parent.asked.initial, parent.asked.start
+        asked = replace(
+            asked, visits=None if visits is None else tuple(visits), parent=new.parent, seed=seed, initial=initial,
+            fold=parent.asked.fold, group_number=parent.asked.group_number, start=start,
+        )  # fmt: skip
+        return Model(asked, sha256, run.dist_keys[0])
+
+    def _weights_after(self, model: int, hop: int) -> StoredWeights:
+        if (model, hop) not in self._weights:
+            self._weights[model, hop] = self.log.states.weights_after(model, hop, self.run.dist_keys)
+        return self._weights[model, hop]
 
 
 def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
     """Ring positions, engines and what preflight would find out: as models know it that are built alike."""
+    if not models:
+        return
     earlier = RunLog(log.ask, run.options.replay).plan.built() if run.options.replay is not None else {}
     taken = {position for model in run.models.values() if (position := model.build.position) is not None}
     fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
+    alike: dict[int, Model] = {}  # of each architecture, a model that is built
+    beside: dict[Any, list[Model]] = {}  # the built models of an architecture that train on the same rows
+    sizes: dict[int, int] = {}
+    for one in run.models.values():
+        if one.build.done:
+            alike.setdefault(one.asked.model_id, one)
+            beside.setdefault(_rows(one.asked), []).append(one)
+            sizes[one.asked.model_id] = max(one.state_bytes, sizes.get(one.asked.model_id, 0))
+    largest = max((one.state_bytes for one in run.models.values()), default=0)
     for model in models:
-        alike = [one for one in run.models.values() if one.build.done and one.asked.model_id == model.asked.model_id]
+        like = alike.get(model.asked.model_id)
         build = model.build = ModelBuild(done=True)
         if model.number in earlier:
             build.engine, build.position = earlier[model.number]
         else:
             build.position = fresh[model.number]
-            build.engine = alike[0].build.engine if alike else engine_choice.of_added(run, model)
-        model.state_bytes = max((one.state_bytes for one in alike or run.models.values()), default=0)
-        build.parameters = alike[0].build.parameters if alike else None
-        equal = (one for one in alike if _same_rows(one.asked, model.asked) and _same_step(one, model))
+            build.engine = like.build.engine if like is not None else engine_choice.of_added(run, model)
+        model.state_bytes = sizes.get(model.asked.model_id, largest)
+        build.parameters = like.build.parameters if like is not None else None
+        equal = (one for one in beside.get(_rows(model.asked), ()) if _same_step(one, model))
         build.group = next((one.build.group for one in equal), None)
 
 
-def _same_rows(one: AskedModel, other: AskedModel) -> bool:
-    return (one.fold, one.group_number) == (other.fold, other.group_number)
+def _rows(asked: AskedModel) -> tuple[int, int | None, int | None]:
+    """The architecture and the rows of a model."""
+    return asked.model_id, asked.fold, asked.group_number
 
 
 def _same_step(one: Model, other: Model) -> bool:
@@ -267,29 +312,49 @@ def _same_step(one: Model, other: Model) -> bool:
 # -- what the log gets -------------------------------------------------------------------------------------
 
 
-def _records(run: Run, log: RunLog, one: Added, built: bool) -> list[Statement]:
-    model, made = one.model, []
-    rows: dict[str, Any] = {}
-    if model.asked.fold is not None:
-        rows = {"fold": model.asked.fold, "fold_rows": run.source.rows_of_fold(model.asked.fold)}
-    elif model.asked.group_number is not None:
-        rows = group_on_record(run.source, run.validation, model.asked.group_number)
-    if one.new.configuration is not None:
-        made += log.events.add_configuration(model, one.given, one.new.configuration.name)
-    made.append(log.events.add_model(model, one.new.parent, one.new.parent_hop, rows))
-    if model.asked.refused is not None:
-        made.append(log.events.event(Event.MODEL_FAILED, model.number, reason=model.asked.refused, refused=True))
-    elif built:
-        told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
-        known = {} if model.build.parameters is None else {"parameters": model.build.parameters}
-        made.append(log.events.event(Event.BUILT, model.number, **told, **known))
+def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
+    """Few statements, however many models a decision adds: with groups there may be thousands."""
+    made, models = [], []
+    for one in added:
+        asked = one.model.asked
+        if one.new.configuration is not None:
+            made += log.events.add_configuration(one.model, one.given, one.new.configuration.name)
+        parent, hop = one.new.parent, one.new.parent_hop
+        if asked.start is not None:  # a copy of a model that has not begun begins with the same weights
+            parent, hop = asked.start.model, asked.start.hop
+        models.append({
+            "model": asked.number,
+            "configuration": asked.key,
+            "visits": None if asked.visits is None else list(asked.visits),
+            "seed": asked.seed,
+            "initial": asked.initial.value,
+            "initial_sha256": one.model.sha256,
+            "parent": parent,
+            "parent_hop": hop,
+            **_rows_on_record(run, asked),
+        })  # fmt: skip
+    made += log.plan.add_models(models)
+    made += [
+        log.events.event(Event.MODEL_FAILED, one.model.number, reason=one.model.asked.refused, refused=True)
+        for one in added
+        if one.model.asked.refused is not None
+    ]
     return made
+
+
+def _rows_on_record(run: Run, asked: AskedModel) -> dict[str, Any]:
+    """The columns of cerebro.model that say on which rows a model trains."""
+    if asked.fold is not None:
+        return {"fold": asked.fold, "fold_rows": run.source.rows_of_fold(asked.fold)}
+    if asked.group_number is not None:
+        return group_on_record(run.source, run.validation, asked.group_number)
+    return {}
 
 
 def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:
     """Give the model the state that it starts from."""
     new, model = one.new, one.model
-    if model.asked.initial == Initial.RANDOM:
+    if model.asked.initial == Initial.RANDOM or model.asked.start is not None:
         return
     if new.parent is None or new.parent_hop is None:
         raise Unsupported(f"model {new.model} has no parent to start from")

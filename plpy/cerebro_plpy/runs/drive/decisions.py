@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import Action, Decider, Verdict
+from cerebro_db.core.options import BEST
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
@@ -122,6 +123,13 @@ class Decisions:
 
     def configuration(self, model: int) -> dict[str, Any]:
         return self.run.configuration_of(self.run.models[model])
+
+    def best_hop(self, model: int) -> int | None:
+        if self.run.options.keep != BEST:
+            return None
+        self.recorder.finish()
+        kept = [epoch for _, epoch, _, kept in self.log.units.objectives(model) if kept]
+        return max(kept) * self.run.hops_per_epoch(self.run.models[model]) if kept else None
 
     def requests(self) -> Sequence[Request]:
         return [self._checked(request) for request in self.attention.requests()]

@@ -41,6 +41,7 @@ from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
 from ..preflight import engine_choice
 from ..record.log import RunLog
+from ..record.log.events import built_of
 from ..record.run import MOST_FUSED, Run
 from ..units import evaluation, visit
 from ..units.unit import Result, Units
@@ -160,6 +161,9 @@ class Driver:
     def configuration(self, model: int) -> dict[str, Any]:
         return self.decisions.configuration(model)
 
+    def best_hop(self, model: int) -> int | None:
+        return self.decisions.best_hop(model)
+
     def requests(self) -> Sequence[Request]:
         return self.decisions.requests()
 
@@ -233,9 +237,7 @@ class Driver:
         if engine is not None:
             build = model.build
             build.engine, build.group = engine, None
-            told = {"state_bytes": model.state_bytes, "engine": engine, "position": build.position}
-            known = {} if build.parameters is None else {"parameters": build.parameters}
-            self.idle_log().events.note(Event.BUILT, unit.model, **told, **known)
+            self.idle_log().events.note(Event.BUILT, unit.model, **built_of(model))
         return engine
 
     def _after_loss(self, worker: Worker, error: psycopg2.Error) -> list[Outcome]:
@@ -304,7 +306,21 @@ class Driver:
             once = self.run.rows_of(self.run.models[number])
             ended = mine.status in (Status.FAILED, Status.STOPPED)
             rows += once * mine.hops // len(mine.order) if ended else once * self.run.epochs
-        return rows
+        return rows + self.rows_of_coming_groups()
+
+    def rows_of_coming_groups(self) -> int:
+        """The rows of the models of groups that wait for the model on all rows of their configuration."""
+        if not self.run.options.groups_wait:
+            return 0
+        begun = {model.key for model in self.run.models.values() if model.asked.group_number is not None}
+        coming = [
+            number
+            for number, mine in self.schedule.progress.items()
+            if mine.plan.on_all_rows and mine.status is not Status.FAILED and self.run.models[number].key not in begun
+        ]
+        pieces = self.run.source.pieces
+        once = sum(sum(pieces[number].values()) for number in self.run.groups) if coming else 0
+        return len(coming) * once * self.run.epochs
 
     def rows_expected(self, done: int) -> int:
         """The rows of the whole run.  Under a method that fills its budget, as many as the pace so far comes to."""

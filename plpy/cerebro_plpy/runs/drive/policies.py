@@ -27,7 +27,10 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
         return NeverStop()
     policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()
     variants = _variants(run)
-    return Varied(policy, variants) if variants else policy
+    if not variants:
+        return policy
+    wait = run.options.groups_wait
+    return Varied(policy, variants, wait, run.epochs, log.plan.planned_configurations() if wait else None)
 
 
 def _variants(run: Run) -> tuple[Variant, ...]:
@@ -40,7 +43,8 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
         return methods.policy_of(spec, run.epochs, log.plan.planned_configurations())
     given = log.plan.given_architectures()
     labels = read_space.labels(search.space) or sorted(given)
-    models = len(_variants(run)) + 1  # of each configuration
+    # A policy that is to begin configurations counts them, not their models, unless the models on all rows train first.
+    models = 1 if run.options.groups_wait else len(_variants(run)) + 1
     layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
     known = {
         label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")

@@ -8,7 +8,7 @@ from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.history import Figures
-from cerebro_db.core.search.policy import History
+from cerebro_db.core.search.policy import Decision, History
 
 from ... import platform
 from ...database.access import Database
@@ -86,13 +86,15 @@ class Search:
         highest_key = max((model.key for model in self.run.models.values()), default=0)
         schedule = Schedule(self.run.plan(), self.policy.asks or self.rule is not None, replayed, highest_key)
         evaluated, decisions = self.log.units.evaluated(), self.log.events.decisions()
+        about: dict[int, list[Decision]] = {}
         for decision in decisions:
             if decision.model is None:
                 schedule.recall(decision)
+            else:
+                about.setdefault(decision.model, []).append(decision)
         for number, model in self.run.models.items():
-            mine = [decision for decision in decisions if decision.model == number]
             hops = model.hops + len(model.replicas)
-            schedule.restore(number, hops, evaluated.get(number, ()), mine, model.replicas)
+            schedule.restore(number, hops, evaluated.get(number, ()), about.get(number, ()), model.replicas)
         for number, reason in self.log.events.failed().items():
             schedule.give_up(number, reason)
         return schedule

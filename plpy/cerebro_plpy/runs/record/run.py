@@ -13,6 +13,7 @@ from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
+from cerebro_db.core.search.variants import UNJUDGED
 
 from .shared_tables import SharedTables
 
@@ -54,6 +55,17 @@ class Replica:
 
 
 @dataclass(frozen=True)
+class StoredWeights:
+    """The weights in a state of another model, from which models of groups start."""
+
+    model: int
+    hop: int
+    dist_key: int  # of the segment where that state was written
+    first: int  # the place of the weights in it
+    size: int  # in bytes
+
+
+@dataclass(frozen=True)
 class AskedModel:
     """What was asked for: a configuration of the run, and what its model starts from."""
 
@@ -74,6 +86,7 @@ class AskedModel:
     refused: str | None = None  # why its configuration cannot be trained at all
     fold: int | None = None  # it trains on the rows of all other folds, and is evaluated on those of this one
     group_number: int | None = None  # it trains, and is evaluated, on the rows of this group
+    start: StoredWeights | None = None  # weights of another model that it starts from; they are not copied
 
     @property
     def batch_size(self) -> int:
@@ -231,6 +244,7 @@ class Run:
             # The rows for validation of a model on all rows would be rows that it was trained on.
             not self.folds or model.asked.fold is not None,
             model.asked.group_number,
+            None if model.asked.start is None else model.asked.start.model,
             None if model.asked.group_number is None else self._parts(model),
         )
 
@@ -241,7 +255,10 @@ class Run:
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
         variant = {"fold": model.asked.fold} if self.folds else {}
-        variant = {"group_number": model.asked.group_number} if self.source.has_groups else variant
+        if self.source.has_groups:
+            dataset = self.options.optimised(self.validation is not None).dataset
+            judged = not dataset or self.parts_of(model, dataset)
+            variant = {"group_number": model.asked.group_number, **({} if judged else {UNJUDGED: True})}
         return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **variant}
 
     def hops_of(self, model: Model) -> int:

@@ -22,7 +22,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, 
 
 from ...platform.base import Platform
 from ...sessions.session import Session
-from .run import SMALL_STATE, Model, Run
+from .run import SMALL_STATE, Model, Run, StoredWeights
 from .shared_tables import BOTH, FEWEST_APPENDED, TIMES_NEEDED
 
 # One row of a state fills a page and stays in one piece: 100 MB are stored in half the time that rows of 256 kB take,
@@ -100,11 +100,13 @@ def needed(run: Run, best: Mapping[int, int], keep_two: bool = False) -> list[tu
     ``best``: model -> the hop whose state is kept as the best.  ``keep_two``: a decision may copy the state before the
     last.
     """
-    found: list[tuple[int, int]] = []
+    found: dict[tuple[int, int], None] = {}
     for number, model in run.models.items():
         hops = {model.hops, *([model.hops - 1] if keep_two else []), best.get(number, model.hops)}
-        found += [(number, hop) for hop in sorted(hops) if hop >= 0]
-    return found
+        found.update(((number, hop), None) for hop in sorted(hops) if hop >= 0)
+        if model.asked.start is not None and not model.hops:
+            found[model.asked.start.model, model.asked.start.hop] = None
+    return list(found)
 
 
 def needed_bytes(run: Run) -> int:
@@ -256,6 +258,19 @@ def into_start(session: Session, platform: Platform, run: Run, model: Model, *, 
 def has_own_table(model: Model, hop: int) -> bool:
     """Whether the state of a model after a hop has a table of its own."""
     return model.large_start if hop == 0 else not is_small(model.state_bytes)
+
+
+def of_start(run: Run, start: StoredWeights) -> tuple[list[Sql], Sql, Sql]:
+    """Where the weights are that models of groups start from: tables, their columns, and the condition for the rows.
+
+    A large state is in the model's own table as long as the model has not trained on, and is its best one otherwise.
+    """
+    model = run.models[start.model]
+    if is_small(model.state_bytes):
+        return shared(run.storage), OF_SHARED, among([(start.model, start.hop)])
+    is_last = model.hops == start.hop
+    table = own_table_of(run, model, start.hop) if is_last else best_table_name(run.storage, start.model).sql
+    return [table], OF_OWN, sql("hop = {hop}", hop=start.hop)
 
 
 def read_from(run: Run, model: Model, hop: int) -> Sql:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_db.core.errors import InvalidArgument, LimitExceeded, Unsupported
+from cerebro_db.core.errors import InvalidArgument, LimitExceeded
 from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
+from cerebro_db.core.search.paced import Paced
+from cerebro_db.core.subgroups import MOST_MODELS
 from cerebro_db.core.texts import counted
 
 from ...data.packed import Packed
@@ -23,7 +25,8 @@ ERROR = NEW_GROUPS[0]
 
 # Why a function refuses rows with groups, and what to do.
 ONLY_FIT = ("this function does not train one model for each group", "cerebro.fit() does.")
-MOST_MODELS = 10_000  # of a run with groups: its driver keeps all of them in memory
+# Methods that stop models and need no plan for the whole run: they compare the models of one group.
+WITHIN_GROUPS = [name for name in methods.STOPPING if name != Paced.name]
 
 
 def require_whole(source: Packed) -> None:
@@ -50,11 +53,15 @@ def require_same_groups(source: Packed, validation: Packed) -> None:
         )
 
 
-def require_possible_groups(source: Packed, chosen: RunOptions, configurations: int, *, warm_start: bool) -> None:
-    """Refuse what has no meaning for one model for each group, or is not possible yet."""
+def require_possible_groups(source: Packed, chosen: RunOptions, configurations: int) -> None:
+    """Refuse what has no meaning for one model for each group, or is not possible yet.
+
+    ``configurations``: how many there are; of a search, how many there may be.
+    """
     if not source.dataset.has_groups:
         for name, value in (
             ("least_group_rows", chosen.least_group_rows > 1),
+            ("groups_start", chosen.groups_wait),
             ("new_groups", chosen.new_groups != ERROR),
         ):
             if value:
@@ -63,17 +70,12 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
                     hint="Pack the rows with group_by, or leave the option out.",
                 )
         return
-    if warm_start:
-        raise Unsupported(
-            f"warm_start cannot be used: '{source.relation.text}' is packed with group_by, and models of groups always"
-            " begin with random weights.",
-            hint="Leave warm_start out and choose a new model_table.",
-        )
     method = chosen.method["name"] if chosen.method is not None else None
-    if method is not None and method not in methods.INDEPENDENT:
+    known = WITHIN_GROUPS if chosen.space is None else [*methods.SAMPLING, *WITHIN_GROUPS]
+    if method is not None and method not in known:
         raise InvalidArgument(
-            f"the method '{method}' cannot be used with groups: it would compare models of different groups.",
-            hint=f"Methods that can be used: {', '.join(methods.INDEPENDENT)}.",
+            f"the method '{method}' cannot be used with groups: it does not decide within each group.",
+            hint=f"Methods that can be used: {', '.join(known)}.",
         )
     groups = len(groups_with_models(source.dataset, chosen.least_group_rows))
     models = configurations * (groups + 1)

@@ -19,7 +19,7 @@ SHARED = (
     ("space", "T"), ("method", "TS"), ("epochs", "TSF"), ("max_configurations", "TS"), ("at_once", "TS"),
     ("start_from", "TS"), ("objective", "TSF"), ("direction", "TSF"), ("stop_when", "TSF"), ("budget", "TSF"),
     ("evaluate_every", "TSF"), ("use_gpus", "TSF"), ("warm_start", "F"), ("run_name", "TSF"), ("description", "TSF"),
-    ("options", "TSF"), ("wait", "TSF"), ("dry_run", "TSF"), ("group_by", "F"),
+    ("options", "TSF"), ("wait", "TSF"), ("dry_run", "TSF"), ("group_by", "TSF"),
 )  # fmt: skip
 
 

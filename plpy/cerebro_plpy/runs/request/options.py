@@ -67,6 +67,7 @@ def choose_options(
         "keep",
         "replay",
         "least_group_rows",
+        "groups_start",
         "new_groups",
     )
     return RunOptions(

@@ -34,6 +34,8 @@ from ..record.run import require_countable
 from . import cross_validation, output
 from .options import choose_options
 
+OF_GROUPS = ("least_group_rows", "groups_start")  # options that say which models of groups there are
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -181,7 +183,7 @@ def of_configurations(
         rows, architectures = found.rows, found.architectures
         chosen = objective_of(chosen, rows, architectures, validation is not None)
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
-        cross_validation.require_possible_groups(source, chosen, len(rows), warm_start=bool(warm_start))
+        cross_validation.require_possible_groups(source, chosen, len(rows))
         if chosen.replay is not None:
             require_same_work(db, chosen, source, rows, architectures)
         most = chosen.budget.configurations if chosen.budget is not None else None
@@ -320,15 +322,17 @@ def require_same_work(
             hint=hint,
         )
     recorded = log.known.options()
-    if recorded is not None and recorded.least_group_rows != chosen.least_group_rows:
-        raise WrongState(
-            f"run {run_id} cannot be replayed: its option least_group_rows was {recorded.least_group_rows}, not"
-            f" {chosen.least_group_rows}, so other groups had models.",
-            hint="Leave the option out: a replay takes it over.",
-        )
+    for name in OF_GROUPS if recorded is not None else ():
+        before, now = getattr(recorded, name), getattr(chosen, name)
+        if before != now:
+            raise WrongState(
+                f"run {run_id} cannot be replayed: its option {name} was {before}, not {now}, so its models of groups"
+                " were others.",
+                hint="Leave the option out: a replay takes it over.",
+            )
     earlier = log.known.configurations(added=False)
-    now = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
-    others = sorted(key for key in {*earlier, *now} if not alike(earlier.get(key), now.get(key)))
+    planned = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
+    others = sorted(key for key in {*earlier, *planned} if not alike(earlier.get(key), planned.get(key)))
     if others:
         raise WrongState(
             f"run {run_id} cannot be replayed: its configurations were others"

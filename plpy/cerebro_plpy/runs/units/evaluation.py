@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,6 +20,7 @@ from ...sessions.failures import Refused
 from ...sessions.overlap import Task
 from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Worker
+from . import on_groups
 from .unit import Fetched, Result, Units
 
 
@@ -41,26 +43,33 @@ async def _evaluated(
     began = worker.tasks.computing_since = datetime.now(timezone.utc)
     handle, reading = await units.read(worker, units.run.data(todo[0].dataset), todo[0].part, fetched)
 
+    beside = {unit: on_groups.wanted(units.run, unit) for unit in todo}
+
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
-        models = [
-            ModelState(
+        models = {
+            unit: ModelState(
                 model.asked.definition,
                 state,
                 state_bytes=model.state_bytes,
                 fold=model.asked.fold,
-                span=units.run.span_of(model, todo[0].dataset, todo[0].part),
+                span=units.run.span_of(model, unit.dataset, unit.part),
             )
-            for (model, _), state in zip(wanted, refs)
-        ]
-        return protocol.Evaluate(handle, models, engine=wanted[0][0].build.engine)
+            for unit, (model, _), state in zip(todo, wanted, refs)
+        }
+        # The groups of a model come after it, while its state is in memory.
+        listed = [one for unit in todo for one in (models[unit], *(its.of(models[unit]) for its in beside[unit]))]
+        return protocol.Evaluate(handle, listed, engine=wanted[0][0].build.engine)
 
     # The program that trains is not the one that evaluates rows whose columns have other names or types.
     alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
     answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=alike)
     worker.still_resident(answer.resident, answer.trainer_pid)
+    answer, of_groups = _apart(answer, [len(beside[unit]) for unit in todo])
     results: dict[Evaluate, Result] = {}
     records: list[Statement] = []
-    for unit, mine, slice_of_time, seconds in zip(todo, answer.models, *_times(answer, reading, took)):
+    for unit, mine, groups, slice_of_time, seconds in zip(
+        todo, answer.models, of_groups, *_times(answer, reading, took)
+    ):
         if mine.error is not None:
             results[unit] = Result(error=Refused(mine.error.error()))
             continue
@@ -76,6 +85,7 @@ async def _evaluated(
                 slice_of_time=slice_of_time,
                 worker_pid=answer.worker_pid,
                 seconds=seconds,
+                of_groups=on_groups.on_record(units.objectives.objective.metric, list(zip(beside[unit], groups))),
             )
         )
         records += units.objectives.after_evaluation(unit, mine.rows, mine.loss, metrics)
@@ -87,6 +97,17 @@ async def _evaluated(
         if result.metrics:  # they are on record now
             units.evaluated.pop((unit.model, unit.epoch, unit.dataset), None)
     return results
+
+
+def _apart(answer: Evaluated, groups: Sequence[int]) -> tuple[Evaluated, list[list[EvaluatedModel]]]:
+    """The results of the units, and those of the groups of each unit; so many of them come after its own result."""
+    models, of_groups, place = [], [], 0
+    for count in groups:
+        mine, *others = answer.models[place : place + 1 + count]
+        models.append(on_groups.with_seconds(mine, others))
+        of_groups.append(others)
+        place += 1 + count
+    return replace(answer, models=models), of_groups
 
 
 def _times(answer: Evaluated, reading: float, took: float) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:

@@ -15,6 +15,7 @@ from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
 from cerebro_db.core.sql import Sql, sql
 
+from ...data import weights
 from ...platform.base import Platform, StateRows
 from ...sessions.failures import Refused
 from ...sessions.overlap import AnotherTask, Task
@@ -22,7 +23,7 @@ from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Team, Worker
 from ..record import state_tables
 from ..record.log import RunLog
-from ..record.run import Left, Model, Replica, Run
+from ..record.run import Left, Model, Replica, Run, StoredWeights
 from .objectives import Objectives
 
 A = TypeVar("A")
@@ -143,6 +144,13 @@ class Units:
             if hop == 0 and model.asked.initial == Initial.RANDOM:
                 fetched.refs.append(StateRef.seed())
                 continue
+            if hop == 0 and model.asked.start is not None:
+                name = f"{names}/weights of {model.asked.start.model}"
+                if name not in fetched.names:
+                    fetched.statements += self._read_start(worker, model.asked.start, name)
+                    fetched.may_be_gone = True
+                fetched.refs.append(StateRef.weights(name))
+                continue
             name = f"{names}/{model.number}/{hop}"
             state = model.after(hop)
             left = state.left
@@ -170,11 +178,26 @@ class Units:
             fetched.may_be_gone = True  # states that move meanwhile are in the table that was read first
         return fetched
 
-    def _read(self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str) -> list[Statement]:
+    def _read_start(self, worker: Worker, start: StoredWeights, name: str) -> list[Statement]:
+        """What brings the weights in another model's state to a segment."""
+        tables, columns, which = state_tables.of_start(self.run, start)
+        cut = weights.within(start.first, start.size)
+        which = sql("{which} AND {overlaps}", which=which, overlaps=cut.overlaps)
+        rows = StateRows(tables, tables[self.run.shared.current if len(tables) > 1 else 0], columns, which)
+        return self._read(worker, rows, start.dist_key, sql("{}"), name, cut)
+
+    def _read(
+        self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str, cut: weights.Cut = weights.WHOLE
+    ) -> list[Statement]:
         """What brings states to a segment, each under its name."""
         copies, where = self.platform.hop_states(rows, worker.dist_key, key)
         # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
-        query = sql("SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, start, payload) AS n FROM", name=name)
+        query = sql(
+            "SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, {start}, {payload}) AS n FROM",
+            name=name,
+            start=cut.start,
+            payload=cut.payload,
+        )
         return [
             *map(Statement, copies),
             *(

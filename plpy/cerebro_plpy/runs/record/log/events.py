@@ -34,8 +34,16 @@ class Events(Part):
 
     def note_each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> None:
         """The same event of several models: all are on record, or none."""
+        noted = self._each(event, details)
+        self.ask(noted.sql, noted.parameters or ())
+
+    def built(self, models: Sequence[Model]) -> Statement:
+        """Records what is known of models that were not built yet, within a transaction of the caller's."""
+        return self._each(Event.BUILT, {model.number: built_of(model) for model in models})
+
+    def _each(self, event: Event, details: Mapping[Any, dict[str, Any]]) -> Statement:
         rows = joined(", ", [sql("({}, {}, {}::integer, {}::jsonb)")] * len(details))
-        self.ask(
+        return Statement(
             sql("INSERT INTO cerebro.event (run, event, model, detail) VALUES {rows}", rows=rows),
             [
                 value
@@ -218,23 +226,6 @@ class Events(Part):
         }
         return [*made, self._insert("configuration", row)]
 
-    def add_model(self, model: Model, parent: int | None, parent_hop: int | None, rows: Mapping[str, Any]) -> Statement:
-        """Record a model that a decision adds.  ``rows``: the columns that say on which rows it trains."""
-        return self._insert(
-            "model",
-            {
-                "model": model.number,
-                "configuration": model.key,
-                "visits": None if model.asked.visits is None else list(model.asked.visits),
-                "seed": model.asked.seed,
-                "initial": model.asked.initial.value,
-                "initial_sha256": model.sha256,
-                "parent": parent,
-                "parent_hop": parent_hop,
-                **rows,
-            },
-        )
-
     def earlier_trials(self, forms: Sequence[str]) -> Rows:
         """(form, program, tried, refused, run): the newest engine trial of each form, of any run of this user."""
         return self.ask(
@@ -248,3 +239,9 @@ class Events(Part):
             ),
             (list(forms),),
         )
+
+
+def built_of(model: Model) -> dict[str, Any]:
+    """What the event says of a model that is built."""
+    told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
+    return told if model.build.parameters is None else {**told, "parameters": model.build.parameters}

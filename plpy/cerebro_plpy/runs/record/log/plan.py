@@ -32,6 +32,8 @@ MODEL_COLUMNS = {
     "seed": "bigint",
     "initial": "text",
     "initial_sha256": "text",
+    "parent": "integer",
+    "parent_hop": "integer",
     "fold": "integer",
     "fold_rows": "bigint",
     "group_number": "integer",
@@ -73,12 +75,12 @@ class PlanLog(Part):
         statements = [self._insert("run", values)]
         for table, rows in (("architecture", architectures), ("configuration", configurations)):
             statements += [self._insert(table, row) for row in rows]
-        statements += self._insert_models([*models])
+        statements += self.add_models([*models])
         # Until a session drives the run it belongs to its creator: without that one nobody would ever begin it.
         statements.append(self._insert("event", {"event": Event.CREATED.value, "detail": session_of(recorder)}))
         recorder.run_statement(Statement.joined(statements))
 
-    def _insert_models(self, models: list[dict[str, Any]]) -> list[Statement]:
+    def add_models(self, models: list[dict[str, Any]]) -> list[Statement]:
         """One statement for all models: with groups there may be thousands.  A search begins without models."""
         if not models:
             return []
@@ -156,6 +158,7 @@ class PlanLog(Part):
                 )
             )
         }
+        starts = States(self.ask, self.run).starts(run.dist_keys)
         for (
             number,
             key,
@@ -202,6 +205,7 @@ class PlanLog(Part):
                 refused=None if definition["compile"] else "its configuration cannot be trained",
                 fold=fold,
                 group_number=group_number,
+                start=starts.get(number),
             )  # fmt: skip
             asked = self._checked(run, asked)
             adopts = parent is not None and run.models[parent].key != key

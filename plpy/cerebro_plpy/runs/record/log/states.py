@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.events import HopKind
+from collections.abc import Sequence
+
+from cerebro_db.core.events import HopKind, Initial
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 
+from ..run import StoredWeights
 from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part
 
 
@@ -133,6 +136,35 @@ class States(Part):
         )
         states = {state.hop: state for which in (LAST, BEST) for state in self.states_of_best_models(which, key)}
         return EarlierModel(list(states.values()), *found[0]) if found and states else None
+
+    def weights_after(self, model: int, hop: int, dist_keys: Sequence[int]) -> StoredWeights:
+        """Where the weights of a model are after a hop."""
+        ((segment, first, size),) = self._all(
+            sql(
+                "SELECT segment, weights_offset, weights_bytes FROM cerebro.hop"
+                " WHERE {own} AND model = {} AND hop = {}",
+                own=OWN,
+            ),
+            model,
+            hop,
+        )
+        return StoredWeights(model, hop, dist_keys[segment], first, size)
+
+    def starts(self, dist_keys: Sequence[int]) -> dict[int, StoredWeights]:
+        """Model of a group -> the weights of another model that it starts from."""
+        found = self._all(
+            sql(
+                "SELECT m.model, m.parent, m.parent_hop, h.segment, h.weights_offset, h.weights_bytes"
+                " FROM cerebro.model m JOIN cerebro.hop h USING (run, owner)"
+                " WHERE {own} AND m.initial = {weights} AND h.model = m.parent AND h.hop = m.parent_hop",
+                own=OWN,
+                weights=literal(Initial.WEIGHTS),
+            )
+        )
+        return {
+            model: StoredWeights(parent, hop, dist_keys[segment], first, size)
+            for model, parent, hop, segment, first, size in found
+        }
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""

@@ -115,19 +115,24 @@ class UnitLog(Part):
         slice_of_time: tuple[float, float],
         worker_pid: int,
         seconds: Mapping[str, float],
+        of_groups: Sequence[Sequence[Any]] = (),
     ) -> Statement:
         """Record an evaluation of a part.  ``metrics`` are those of all parts if it is the last, else empty.
 
-        ``began`` and ``slice_of_time`` are as in ``hop``.
+        ``began`` and ``slice_of_time`` are as in ``hop``.  ``of_groups``: as units/on_groups.py gives them.
         """
+        # Until the extension is updated, the table of an earlier version has no such column; nor has it groups.
+        column = (sql(", of_groups"), sql(" {}::jsonb,")) if of_groups else (sql(""), sql(""))
         return Statement(
             sql(
                 "INSERT INTO cerebro.evaluation (run, model, epoch, dataset, part, segment, worker_pid,"
-                " rows, loss, metric_name, metric, metrics, metric_states, seconds, started_at, finished_at)"
-                " SELECT {values}, {}::jsonb,"
+                " rows, loss, metric_name, metric, metrics, metric_states, seconds{column}, started_at, finished_at)"
+                " SELECT {values}, {}::jsonb,{value}"
                 "  clock.began + (clock.now - clock.began) * {}, clock.began + (clock.now - clock.began) * {}"
                 " FROM (SELECT {}::timestamptz AS began, clock_timestamp() AS now) clock",
                 values=marks(13),
+                column=column[0],
+                value=column[1],
             ),
             (
                 self.run,
@@ -143,6 +148,7 @@ class UnitLog(Part):
                 metric_values.to_json(metrics),
                 recordable(evaluated.metric_states),
                 json.dumps(seconds),
+                *([json.dumps(of_groups)] if of_groups else []),
                 *slice_of_time,
                 began,
             ),

@@ -1,0 +1,125 @@
+"""Methods that stop models, searches and trains on rows with groups: what is decided is decided within a group."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab
+from tests.sql.runs.test_groups import OPTIONS, fit, with_sales
+
+UNITS = [{"architecture": "mlp", "units": units, "learning_rate": rate} for units in (2, 16) for rate in (0.1, 0.001)]
+
+
+@pytest.fixture(scope="module")
+def sales(lab: Lab) -> Lab:
+    return with_sales(lab)
+
+
+def epochs_of_groups(place: Lab, run: int) -> dict[int | None, list[int]]:
+    """Group -> the epochs that its models have trained."""
+    found: dict[int | None, list[int]] = defaultdict(list)
+    for group, epochs in place("SELECT group_number, epochs_done FROM leaderboard WHERE run = %s", run):
+        found[group].append(epochs)
+    return {group: sorted(epochs) for group, epochs in found.items()}
+
+
+@pytest.mark.parametrize("name", ["asha", "halving", "hyperband", "median", "patience", "threshold"])
+def test_each_method_stops_models_within_their_group(sales: Lab, name: str) -> None:
+    method: dict[str, Any] = {"name": name}
+    if name in ("asha", "halving", "hyperband"):
+        method["reduction"] = 2
+    elif name == "median":
+        method["min_models"] = 2
+    elif name == "threshold":
+        method |= {"value": 0.0}
+    run = fit(sales, "by_shop", f"by_{name}", json.dumps(UNITS), epochs=4, evaluate_every=1, options={"method": method})
+    assert sales.status(run) == "finished"
+    found = epochs_of_groups(sales, run)
+    assert len(found) == 5 and {len(epochs) for epochs in found.values()} == {4}
+    if name in ("asha", "halving", "hyperband"):  # one model of each group, at least, trains to the end
+        assert all(epochs[-1] == 4 and epochs[0] < 4 for epochs in found.values())
+    about = sales(
+        "SELECT count(*)::int FROM decisions d JOIN model m USING (run, model)"
+        " WHERE run = %s AND decision = 'go on' AND m.group_number IS NOT NULL", run
+    )  # fmt: skip
+    assert about[0][0] >= 0
+
+
+def test_a_stopped_model_is_worse_than_the_others_of_its_group(sales: Lab) -> None:
+    method = {"method": {"name": "halving", "reduction": 2}}
+    run = fit(sales, "by_shop", "halved", json.dumps(UNITS), epochs=4, evaluate_every=1, options=method)
+    first = sales(
+        "SELECT b.group_number, l.validation_loss, b.epochs_done FROM leaderboard b JOIN learning_curve l"
+        " USING (run, model) WHERE run = %s AND l.epoch = 1 AND l.validation_loss IS NOT NULL", run
+    )  # fmt: skip
+    by_group = defaultdict(list)
+    for group, loss, epochs in first:
+        by_group[group].append((loss, epochs))
+    assert len(by_group) == 5  # each group has a row for validation
+    for figures in by_group.values():
+        stopped = [loss for loss, epochs in figures if epochs == 1]
+        assert len(stopped) == 2 and min(stopped) >= max(loss for loss, epochs in figures if epochs > 1)
+
+
+def test_a_replay_repeats_what_each_group_has_decided(sales: Lab) -> None:
+    method = {"method": {"name": "halving", "reduction": 2}}
+    run = fit(sales, "by_shop", "decided", json.dumps(UNITS), epochs=4, evaluate_every=1, options=method)
+    again = sales.value(
+        "SELECT fit('by_shop', 'decided_again', %s, epochs => 4, evaluate_every => 1, options => %s)",
+        json.dumps(UNITS), json.dumps({"replay": run}),
+    )  # fmt: skip
+    states = (
+        "SELECT group_number, configuration, hop, state_sha256 FROM hop JOIN model USING (run, model) WHERE run = %s"
+    )
+    assert set(sales(states, again)) == set(sales(states, run))
+
+
+SPACE = {"architecture": "mlp", "units": {"choice": [2, 4, 8]}, "learning_rate": {"log_uniform": [0.001, 0.1]}}
+
+
+@pytest.mark.parametrize("method", ["asha", "random", "tpe"])
+@pytest.mark.parametrize("start", ["random", "all rows"])
+def test_a_search_finds_the_best_configuration_of_each_group(sales: Lab, method: str, start: str) -> None:
+    name = f"{method}_{start}".replace(" ", "_")
+    run = sales.value(
+        "SELECT search('by_shop', %s, %s, method => %s, max_configurations => 4, epochs => 3, at_once => 10,"
+        " options => %s)",
+        name, json.dumps(SPACE), method, json.dumps({**OPTIONS, "groups_start": start}),
+    )  # fmt: skip
+    assert sales.status(run) == "finished"
+    found = epochs_of_groups(sales, run)
+    assert len(found) == 5 and {len(epochs) for epochs in found.values()} == {4}
+    best = sales("SELECT group_number, configuration FROM groups WHERE run = %s ORDER BY 1", run)
+    assert [group for group, _ in best] == [1, 2, 3, 4]
+    assert sales(f"SELECT count(DISTINCT group_number)::int FROM {name}_groups WHERE weights IS NOT NULL") == [(4,)]
+    assert sales.value(f"SELECT count(*)::int FROM predict('{name}', 'SELECT * FROM sales')") == 200
+
+
+def test_train_finds_models_of_groups_within_its_budget(sales: Lab) -> None:
+    run = sales.value(
+        "SELECT train('sales', 'trained', 'price', inputs => 'facts', group_by => 'shop', segments => 2,"
+        " budget => '15 s', options => %s)",
+        json.dumps({"seed": 3}),
+    )  # fmt: skip
+    assert sales.status(run) == "finished"
+    assert sales.value("SELECT count(DISTINCT group_number)::int FROM groups WHERE run = %s", run) == 4
+    told = sales.told()
+    assert any("in each of 4 groups" in line for line in told)
+    assert not any("calibrated" in line for line in told)
+
+
+@pytest.mark.parametrize("method", ["paced", "pbt"])
+def test_methods_that_plan_for_the_whole_run_are_refused(sales: Lab, method: str) -> None:
+    with pytest.raises(psycopg2.Error, match=f"method '{method}' cannot be used with groups") as error:
+        sales("SELECT search('by_shop', 'no', %s, method => %s, max_configurations => 4)", json.dumps(SPACE), method)
+    assert error.value.diag.message_hint
+
+
+def test_a_search_of_too_many_models_is_refused(sales: Lab) -> None:
+    with pytest.raises(psycopg2.Error, match="a run can have 10,000"):
+        sales("SELECT search('by_shop', 'no', %s, method => 'random', max_configurations => 2001)", json.dumps(SPACE))
