@@ -49,6 +49,7 @@ OF_WINDOWS = ("mlp", "conv1d", "lstm")  # that train tries where rows are window
 # Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
+BINS = (16,)  # of each number; a choice by the rows for validation between these and none was no better
 RATES = (0.0005, 0.01)  # learning rates
 FEW_ROWS = 1000  # a model soon knows them by heart
 DROPOUT_OF_FEW_ROWS = (0.5, 0.3)
@@ -121,7 +122,10 @@ def planned(
     configurations, epochs = amounts(wishes, seconds, epoch_seconds * times)
     if layout.groups is not None:
         configurations = min(configurations, wishes.configurations or MOST_MODELS // (len(layout.groups.labels) + 1))
-    space = {**_parameters(rows, seconds, wishes.architectures), **defaults(layout, rows, segments, wishes.objective)}
+    space = {
+        **_parameters(layout, rows, seconds, wishes.architectures),
+        **defaults(layout, rows, segments, wishes.objective),
+    }
     space["learning_rate"] = {"log_uniform": list(RATES_OF_FEW_ROWS if rows <= FEW_ROWS else RATES)}
     space["weight_decay"] = {"log_uniform": [0.0001, 0.1]}
     space["batch_size"] = {"choice": _batch_sizes(rows)}
@@ -207,12 +211,15 @@ def _passes(rows: int, segments: int) -> int:
     return max(1, min(MOST_PASSES, VISIT_ROWS * segments // max(1, rows)))
 
 
-def _parameters(rows: int, seconds: float | None, architectures: Mapping[Any, Source]) -> Json:
+def _parameters(layout: Layout, rows: int, seconds: float | None, architectures: Mapping[Any, Source]) -> Json:
     """The parameters of an mlp that a plan tries, if there is one among the architectures that has them."""
+    few = rows <= FEW_ROWS
     mlp = next(
         (label for label, one in architectures.items() if isinstance(one, sources.Kind) and one.kind == "mlp"), None
     )
-    values = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if rows <= FEW_ROWS else DROPOUT}
+    values: dict[str, tuple[float, ...]] = {"units": UNITS, "dropout": DROPOUT_OF_FEW_ROWS if few else DROPOUT}
+    if building.can_have_bins(layout) and not few:
+        values["bins"] = BINS
     known = sources.parameters(architectures[mlp]) if mlp is not None else set()
     found: Json = {}
     for name, of_one in values.items():

@@ -464,14 +464,14 @@ WITH whole AS (
      GROUP BY run, owner, group_number
 ), compared AS (
     SELECT grouped.*,
-           CASE WHEN objective = 'val_loss' THEN whole_loss WHEN objective LIKE 'val\_%' THEN whole_metric END AS whole_value
+           CASE WHEN objective = 'val_loss' THEN whole_loss WHEN left(objective, 4) = 'val_' THEN whole_metric END AS whole_value
       FROM grouped
 )
 SELECT run, group_number, group_value, rows, validation_rows, segments, model, configuration, architecture, status,
        epochs_done, objective, objective_value, validation_loss, training_loss, pg_get_userbyid(owner) AS owner,
        whole AS all_rows_configuration, whole_value AS all_rows_objective_value, whole_loss AS all_rows_validation_loss,
-       CASE WHEN objective LIKE 'val\_%' AND direction = 'max' THEN objective_value < whole_value
-            WHEN objective LIKE 'val\_%' THEN objective_value > whole_value
+       CASE WHEN left(objective, 4) = 'val_' AND direction = 'max' THEN objective_value < whole_value
+            WHEN left(objective, 4) = 'val_' THEN objective_value > whole_value
             ELSE validation_loss > whole_loss
        END AS worse_than_all_rows
   FROM compared

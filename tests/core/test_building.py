@@ -29,6 +29,7 @@ def variable(name: str, preparation: Preparation, shape: tuple[int, ...], dtype:
 
 
 NUMBERS = variable("numbers", Numbers((AGE, BORN)), (5,))
+OLD_NUMBERS = variable("numbers", Numbers((replace(AGE, edges=()), BORN)), (5,))  # as version 0.1.0 packed them
 CODES = variable("categories", Categories((CITY, LOGIN)), (2,), "int16")
 TEXT = variable("review", Words((WordsFeature("text", SqlType("text"), 8, 100),)), (8,), "int32")
 IMAGE = variable("Das Bild", AsIs(), (4, 4), "uint8")
@@ -143,7 +144,7 @@ def test_bins_lie_between_quantiles() -> None:
 
 
 def test_a_table_without_quantiles_has_no_bins() -> None:
-    old = layout([variable("numbers", Numbers((replace(AGE, edges=()), BORN)), (5,))], KIND)
+    old = layout([OLD_NUMBERS], KIND)
     with pytest.raises(BadData, match="bins cannot be 8: an earlier version has packed the table") as error:
         building.architecture("mlp", old, {"bins": 8}, "test")
     assert error.value.hint

@@ -29,6 +29,7 @@ GOOD: dict[str, list[Any]] = {
     "method": ["asha", {"name": "asha", "reduction": 4}],
     "budget": [{}, {"seconds": 60.5, "hops": 7}],
     "least_group_rows": [1, 500],
+    "groups_start": ["random", "all rows"],
     "new_groups": ["error", "all rows"],
     "replay": [1, 12],
 }
@@ -52,6 +53,7 @@ BAD: dict[str, list[Any]] = {
     "method": [1, None, ["asha"]],
     "budget": [60, "60", [60], None],
     "least_group_rows": [0, "9", 1.5, None],
+    "groups_start": ["some", True, None],
     "new_groups": ["some", True, None],
     "replay": [0, "12", True, 2**63],
 }

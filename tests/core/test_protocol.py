@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core import errors, protocol
@@ -239,7 +239,7 @@ def changed(document: Any, at: tuple[Any, ...], change: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data())
 def test_fields_that_lack_or_are_unknown(name: str, data: Any) -> None:
     document = protocol.encode(data.draw(objects(ORDERS[name])))

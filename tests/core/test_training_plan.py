@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_building import CODES, IMAGE, KIND, NUMBERS, PRICE, TEXT, VECTOR, layout
+from test_building import CODES, IMAGE, KIND, NUMBERS, OLD_NUMBERS, PRICE, TEXT, VECTOR, layout
 
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.search import flat_space, read_space
@@ -98,6 +99,22 @@ def test_little_time_means_one_program(rows: int, dropouts: list[float]) -> None
 
     assert tried(30) == [128, dropouts[0]]
     assert tried(600) == [{"choice": [128, 256]}, {"choice": dropouts}]
+
+
+def test_an_mlp_reads_the_bins_of_numbers_if_rows_are_many() -> None:
+    assert plan(1001, 600).space["bins"] == plan(1001, 30).space["bins"] == 16
+    assert "bins" not in plan(1000, 600).space
+    assert plan(1001, space={"bins": {"choice": [0, 8]}}).space["bins"] == {"choice": [0, 8]}
+    assert "bins" not in plan(1001, architectures={"mlp": {"bins": 4}}).space  # the architecture has a value
+    both = plan(1001, architectures={"mlp": {}, "resnet": {}}).space["bins"]
+    assert both == {"choice": [16], "when": {"architecture": "mlp"}}
+
+
+@pytest.mark.parametrize("inputs", [[CODES, TEXT], [OLD_NUMBERS, CODES]], ids=["none", "without edges"])
+def test_a_table_without_numbers_that_have_edges_has_no_bins(inputs: list[Variable]) -> None:
+    packed = layout(inputs, KIND)
+    wishes = Wishes({"mlp": Kind("mlp", {}, "test", packed)})
+    assert "bins" not in training_plan.planned(packed, 100_000, 2, 600, True, wishes).space
 
 
 def test_few_rows_are_learned_slowly() -> None:

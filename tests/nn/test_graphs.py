@@ -45,7 +45,7 @@ def trainer(folder: Path, kept: Path | None, engine: str = "tensorflow") -> Iter
         random = np.random.default_rng(1)
         images, labels = random.integers(0, 16, (50, 8, 8)), random.integers(0, 10, 50)
         one.data("digits", c.DIGITS, image=images, digit=c.one_hot(labels, 10))
-        for name, layout in (("sentences", c.SENTENCES), ("two", c.TWO_BY_TWO)):
+        for name, layout in (("sentences", c.SENTENCES), ("two", c.TWO_BY_TWO), ("prices", c.PRICES)):
             one.data(name, layout, **c.made_up(50, 3))
         yield one
     finally:
@@ -53,7 +53,8 @@ def trainer(folder: Path, kept: Path | None, engine: str = "tensorflow") -> Iter
 
 
 def made(one: Trainer, configuration: Any, layout: Any, functions: Any = None) -> tuple[Any, ...]:
-    handle = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "two"}[id(layout)]
+    names = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "two", id(c.PRICES): "prices"}
+    handle = names[id(layout)]
     one.train(configuration, handle, seed=7, functions=functions)  # so that the next must replace a state
     state = None
     for visit in range(2):  # the second begins with what the first left in a file

@@ -48,7 +48,7 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     if kind not in PARAMETERS:
         raise InvalidArgument(f"{where}: there is no kind {kind!r}.", hint=f"Kinds: {', '.join(PARAMETERS)}.")
     chosen = parameters_of(kind, parameters, where)
-    if chosen.get("bins") and not has_edges(layout):
+    if chosen.get("bins") and not _has_edges(layout):
         raise BadData(
             f"{where}: bins cannot be {chosen['bins']}: an earlier version has packed the table, without the quantiles"
             " of its numbers.",
@@ -64,10 +64,18 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
     return graph.model(kind, _compiled([(name, loss(variable)) for variable, name in outputs]))
 
 
-def has_edges(layout: Layout) -> bool:
-    """Whether the bins of all numbers have edges."""
+def can_have_bins(layout: Layout) -> bool:
+    """Whether bins change a model of these columns."""
+    return layout.windows is None and bool(_numbers(layout)) and _has_edges(layout)
+
+
+def _has_edges(layout: Layout) -> bool:
+    return all(feature.edges for feature in _numbers(layout))
+
+
+def _numbers(layout: Layout) -> list[NumberFeature]:
     features = [feature for variable in layout.inputs for feature in variable.preparation.features]
-    return all(feature.edges for feature in features if isinstance(feature, NumberFeature))
+    return [feature for feature in features if isinstance(feature, NumberFeature)]
 
 
 def loss(variable: Variable) -> str:
