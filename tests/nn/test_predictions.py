@@ -29,6 +29,7 @@ def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         first = {column: values[:rows] for column, values in made_up.items()}
         trainer.data(f"{name} sentences", c.SENTENCES, words=first["words"], mood=first["mood"])
         trainer.data(f"{name} pairs", c.TWO_BY_TWO, **first)
+        trainer.data(f"{name} prices", c.PRICES, facts=first["facts"], price=first["price"])
         trainer.data(f"{name} houses", c.HOUSES, facts=first["facts"], price=first["price"])
     yield trainer
     trainer.close()
@@ -47,7 +48,8 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_few_rows_and_many_rows(trainer: Trainer, name: str) -> None:
     configuration, layout = CASES[name]
-    kind = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "pairs"}[id(layout)]
+    kinds = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "pairs", id(c.PRICES): "prices"}
+    kind = kinds[id(layout)]
     trained = trainer.train(configuration, f"few {kind}")
     file = trainer.folder / "weights"
     file.write_bytes(raw_weights(trained))
