@@ -314,9 +314,13 @@ class Trainer:
 
     def _evaluate(self, order: protocol.Evaluate) -> Any:
         models = []
+        states: dict[tuple[Any, ...], str] = {}  # a model may be evaluated on the rows of several groups
         for model in order.models:
             # A trainer that meets a state which is gone has answered for nothing.
-            state = self._state(model.state, self._seed(order, model))
+            key = model.configuration, model.state.origin, model.state.name, model.state.token
+            if key not in states:
+                states[key] = self._state(model.state, self._seed(order, model))
+            state = states[key]
             if self._seed(order, model) in self.host.faults.unevaluable:
                 models.append(protocol.EvaluatedModel(error=Failure.of(ConfigurationFailed("it cannot be evaluated"))))
                 continue

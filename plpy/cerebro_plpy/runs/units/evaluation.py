@@ -22,7 +22,7 @@ from ...sessions.session import BEGIN, COMMIT, Statement
 from ...sessions.team import Worker
 from ..record.log.unit_rows import OrderOnRecord, UnitRows
 from . import on_groups
-from .unit import Configurations, Fetched, Result, Units
+from .unit import Fetched, OrderConfigurations, Result, Units
 
 
 async def evaluate(units: Units, worker: Worker, task: Task, todo: Sequence[Evaluate], share: bool) -> list[Result]:
@@ -47,7 +47,7 @@ async def _evaluated(
     beside = {unit: on_groups.wanted(units.run, unit) for unit in todo}
 
     def order(refs: Sequence[StateRef]) -> protocol.Evaluate:
-        configurations = Configurations()
+        configurations = OrderConfigurations()
         models = {
             unit: ModelState(
                 configurations.place(model),

@@ -43,7 +43,7 @@ class Result:
     cut: bool = False  # it did not begin, because a unit before it of the same model was the last one
 
 
-class Configurations:
+class OrderConfigurations:
     """The configurations of an order's models, each once."""
 
     def __init__(self) -> None:

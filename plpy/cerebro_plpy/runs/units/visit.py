@@ -38,7 +38,7 @@ from ..record import state_tables
 from ..record.log.unit_rows import OrderOnRecord, UnitRows
 from ..record.run import Left, Model
 from . import averaging
-from .unit import Configurations, Fetched, Result, Units
+from .unit import Fetched, OrderConfigurations, Result, Units
 
 Handles = Mapping[tuple[str, int], str]  # data set, part -> the name of the rows
 
@@ -83,7 +83,7 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
     def order(handle: str, refs: Sequence[StateRef]) -> protocol.Computation[Trained]:
         if isinstance(visits[0], Average):
             return averaging.order(units, visits[0], handle, refs)
-        states, configurations = iter(refs), Configurations()
+        states, configurations = iter(refs), OrderConfigurations()
         made = [
             Group([_member(units, its, next(states), configurations, handles) for its in _by_model(group)])
             for group in task.groups
@@ -135,7 +135,7 @@ def _by_model(group: Sequence[Unit]) -> list[Sequence[Unit]]:
 
 
 def _member(
-    units: Units, its: Sequence[Unit], state: StateRef, configurations: Configurations, handles: Handles
+    units: Units, its: Sequence[Unit], state: StateRef, configurations: OrderConfigurations, handles: Handles
 ) -> Member:
     """A model that is trained, and evaluated, by units that follow each other."""
     first, model = its[0], units.model(its[0])
@@ -166,7 +166,7 @@ def _member(
 
 
 @dataclass(frozen=True)
-class Done:
+class DoneUnit:
     """A unit that the trainer has done."""
 
     unit: Unit
@@ -182,7 +182,7 @@ class Answered:
     """What became of the units of an order."""
 
     results: dict[Unit, Result] = field(default_factory=dict)
-    done: list[Done] = field(default_factory=list)
+    done: list[DoneUnit] = field(default_factory=list)
 
 
 def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
@@ -199,13 +199,13 @@ def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
     return found
 
 
-def _fused(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
+def _fused(group: Sequence[Unit], result: TrainedGroup) -> Iterator[DoneUnit]:
     share = {stage: round(spent / len(group), 6) for stage, spent in result.seconds.items()}
     for unit, member in zip(group, result.members):
-        yield Done(unit, member.visits[0], dict(share), member, True, len(group))
+        yield DoneUnit(unit, member.visits[0], dict(share), member, True, len(group))
 
 
-def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
+def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[DoneUnit]:
     """The first visit has built and loaded the model, and the last one has saved it."""
     (member,) = result.members
     first, last = member.visits[0], member.visits[-1]
@@ -216,7 +216,7 @@ def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
             evaluated = next(evaluations, None)
             if evaluated is None:
                 return
-            yield Done(unit, evaluated, dict(evaluated.seconds), member)
+            yield DoneUnit(unit, evaluated, dict(evaluated.seconds), member)
             continue
         visit = next(visits, None)
         if visit is None:
@@ -224,7 +224,7 @@ def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[Done]:
         evaluations = iter(visit.evaluations)
         stages = [*(("build", "load") if visit is first else ()), *(("save",) if visit is last else ())]
         seconds = {"train": visit.seconds, **{stage: result.seconds.get(stage, 0.0) for stage in stages}}
-        yield Done(unit, visit, seconds, member, visit is last)
+        yield DoneUnit(unit, visit, seconds, member, visit is last)
 
 
 async def commit(units: Units, worker: Worker, task: Task, computed: Computed) -> list[Result]:
@@ -256,7 +256,7 @@ async def commit(units: Units, worker: Worker, task: Task, computed: Computed) -
 
 def _recorded(
     units: Units, worker: Worker, found: Answered, beside: Mapping[str, float], rows: UnitRows
-) -> tuple[list[Done], list[Statement]]:
+) -> tuple[list[DoneUnit], list[Statement]]:
     """The units that can be committed, whose results and rows are made here; also statements beside the rows.
 
     ``beside``: the seconds of the order in which the trainer did not compute, which all units share.
@@ -264,7 +264,7 @@ def _recorded(
     count = max(1, len(found.done))
     each = sum(beside.values()) / count
     whole = sum(sum(one.seconds.values()) + each for one in found.done) or 1.0
-    kept: list[Done] = []
+    kept: list[DoneUnit] = []
     copies: list[Statement] = []
     elapsed = 0.0  # share of the order's time that the units before this one took
     for one in found.done:
@@ -291,7 +291,7 @@ def _recorded(
     return kept, copies
 
 
-def _result(units: Units, one: Done, part: float) -> Result:
+def _result(units: Units, one: DoneUnit, part: float) -> Result:
     unit, figures = one.unit, one.figures
     reason = None
     if isinstance(figures, TrainedVisit) and not figures.finite and units.run.options.nan != "keep":
@@ -300,7 +300,7 @@ def _result(units: Units, one: Done, part: float) -> Result:
     return Result(reason, figures.rows, figures.loss, figures.metrics, building=building, part=part)
 
 
-def _is_committed(units: Units, worker: Worker, one: Done, trained: Trained, resident: bool) -> None:
+def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained, resident: bool) -> None:
     """``resident``: whether states that are in the trainer's memory stay there until its next order."""
     unit, figures, state = one.unit, one.figures, one.member.state
     if isinstance(unit, Evaluate):
@@ -319,7 +319,7 @@ def _is_committed(units: Units, worker: Worker, one: Done, trained: Trained, res
 
 
 async def _commit(
-    units: Units, worker: Worker, number: int, kept: Sequence[Done], records: Sequence[Statement]
+    units: Units, worker: Worker, number: int, kept: Sequence[DoneUnit], records: Sequence[Statement]
 ) -> None:
     """Store the states that visits have left in files, with the records of the order, in one transaction."""
     run, small = units.run, []
@@ -344,7 +344,7 @@ async def _commit(
     run.shared.turn(lambda: state_tables.needed_bytes(run))
 
 
-def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[Done], current: int) -> list[Statement]:
+def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[DoneUnit], current: int) -> list[Statement]:
     left = [LeftState(one.member.state.index, one.unit.model, one.unit.hop) for one in kept]
     return [
         Statement(
@@ -359,7 +359,7 @@ def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[Done]
     ]
 
 
-def _store_large(units: Units, worker: Worker, number: int, one: Done) -> list[Statement]:
+def _store_large(units: Units, worker: Worker, number: int, one: DoneUnit) -> list[Statement]:
     model, hop = units.model(one.unit), one.unit.hop
     function = sql("cerebro._state_out({number}, {index})", number=number, index=one.member.state.index)
     return [
@@ -376,7 +376,7 @@ def _store_large(units: Units, worker: Worker, number: int, one: Done) -> list[S
     ]
 
 
-def _free_large(units: Units, kept: Sequence[Done]) -> list[Statement]:
+def _free_large(units: Units, kept: Sequence[DoneUnit]) -> list[Statement]:
     """Free the states that large ones replace at once."""
     if units.keep_two:
         return []
