@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ENGINE
 from tests.sql.users import town
 
 pytestmark = pytest.mark.same_machine
 
-OPENING = {"engine": "tensorflow", "threads": 1, "deterministic": True, "gpu": None}
+OPENING = {"engine": ENGINE, "threads": 1, "deterministic": True, "gpu": None}
 
 
 @pytest.fixture(scope="module")
