@@ -186,6 +186,13 @@ $(RIVALS)/.installed: requirements-bench.txt
 	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
 
+# AutoGluon needs older packages than ours, so it has an environment of its own.
+TABLES := build/bench/tables
+$(TABLES)/.installed: requirements-tables.txt
+	@.venv/bin/python -m venv $(TABLES)
+	@$(TABLES)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-tables.txt
+	@touch $@
+
 # uv solves for all versions of Python at once.
 UV := build/lock/bin/uv
 lock:
@@ -195,6 +202,8 @@ lock:
 REPEATS ?= 3
 bench: env-dev
 	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: continues without Ray and Optuna' >&2
+	@$(if $(findstring tables,$(WORKS)),$(MAKE) --no-print-directory $(TABLES)/.installed || \
+	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2)
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
 

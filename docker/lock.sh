@@ -12,7 +12,8 @@ lock() {
   if [[ $extra == 'group '* ]]; then from=(--group "pyproject.toml:${extra#group }"); else from=(--extra "$extra" pyproject.toml); fi
   shift 4
   local more=()
-  [[ $file == requirements.txt ]] || more=(-c requirements.txt) # all files have the same versions
+  # All files have the same versions, except where another tool needs older ones.
+  [[ $file == requirements.txt || $file == requirements-tables.txt ]] || more=(-c requirements.txt)
   for before; do
     while read -r name; do
       more+=(--no-emit-package "$name")
@@ -34,3 +35,4 @@ lock requirements-dev.txt "The tests and linters, on top of requirements.txt or 
 lock requirements-bench.txt "Other tools for make bench, on top of requirements.txt and requirements-dev.txt" 3.11 bench \
   requirements.txt requirements-dev.txt
 lock requirements-site.txt "The environment of make site" 3.11 "group site"
+lock requirements-tables.txt "Other tools for make bench WORKS=tables, in an environment of their own" 3.11 "group tables"

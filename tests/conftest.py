@@ -40,6 +40,8 @@ KILLABLE = os.environ.get("CEREBRO_TEST_KILLABLE_DSN")
 GIVEN = KILLABLE or os.environ.get("CEREBRO_TEST_DSN")
 NOT_OURS = "CEREBRO_TEST_DSN names a server that is not ours"
 HAS_TENSORFLOW = find_spec("tensorflow") is not None
+ENGINE = "tensorflow" if HAS_TENSORFLOW else "jax"  # for tests to which it does not matter
+BOTH_ENGINES = [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"]
 if not HAS_TENSORFLOW:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # for tests that import Keras themselves
 TRAINER = str(Path(sys.executable).parent.resolve() / Path(sys.executable).name)
@@ -84,6 +86,7 @@ def chromium() -> str | None:
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "docker": (has_docker, "no Docker engine answers"),
     "gpu": (has_gpu, "no GPU here"),
+    "no_gpu": (lambda: not has_gpu(), "this machine has a GPU"),
     "browser": (lambda: chromium() is not None, "no Chromium here"),
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "onnx": (

@@ -45,10 +45,13 @@ class Installation:
 
     @classmethod
     def choose(cls, major: str | None = None) -> Installation:
-        """The installation of PG_CONFIG, else the newest one that has plpython3u. ``major`` limits the choice."""
-        if named := os.environ.get("PG_CONFIG"):
-            found = [cls.of(named)]
-        else:
+        """The installation of PG_CONFIG, else the newest one that has plpython3u.
+
+        ``major``: of a cluster that exists; its version counts for more than PG_CONFIG.
+        """
+        named = os.environ.get("PG_CONFIG")
+        found = [cls.of(named)] if named else []
+        if not found or major not in (None, found[0].major):
             programs = [program for pattern in PACKAGED for program in glob.glob(pattern)]
             on_path = shutil.which("pg_config")
             if not programs and on_path:

@@ -35,7 +35,6 @@ from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, GroupedWork, Work
 
-TABLES = "tables"  # has data sets in place of a work
 REDUCING = ("rows", "configurations", "epochs")  # the options that make works smaller
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
@@ -125,11 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 search.draw(work, repeats, path.with_name(f"{path.stem}-{work.name}.png"))
             if work.name in results.GROWING:
                 growing.append((work, repeats))
-        if asked.tables:
-            print(f"\n## {TABLES}: cerebro.train compared with scikit-learn, on rows that are held out\n")
-            lines = tabular.compared(served, asked.repeats, asked.contenders, record, say)
+        for name in asked.tables:
+            print(f"\n## {name}: cerebro.train compared with other tools, on rows that are held out\n")
+            lines = tabular.compared(
+                served, name, asked.contenders, asked.budget, repeats=asked.repeats, record=record, say=say
+            )
             print(tabular.table(lines), flush=True)
-            found["works"][TABLES] = results.rounded({"scores": lines})
+            found["works"][name] = results.rounded({"scores": lines})
             results.write(found, path.with_suffix(".json"))
         if len(growing) > 1:
             print(f"\n## growth\n\n{growth.table(growing)}\n\n{growth.simulation_table(growing)}")
@@ -140,14 +141,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="docs/benchmarks.md")
     names = list(dict.fromkeys([*CONTENDERS, *(name for known in CONTENDERS_OF.values() for name in known)]))
-    names += tabular.SETS
-    works = [*WORKS, TABLES]
-    parser.add_argument("--works", type=chosen([*BY_NAME, TABLES]), default=works, help=", ".join(works))
+    names += [name for sets in tabular.WORKS.values() for name in sets]
+    works = [*WORKS, *tabular.WORKS]  # tables have data sets in place of a work
+    parser.add_argument("--works", type=chosen([*BY_NAME, *tabular.WORKS]), default=works, help=", ".join(works))
     parser.add_argument("--contenders", type=chosen(names), default=[], help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="of each work, to try something out")
     parser.add_argument("--configurations", type=int, help="the first so many of each work")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--budget", type=int, help="seconds for each data set of tables")
     parser.add_argument("--results", type=Path, default=Path("build/bench"), help="a folder")
     asked = parser.parse_args(arguments)
     smaller: dict[str, Any] = {}
@@ -155,11 +157,11 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
         smaller.update(rows=asked.rows, validation_rows=max(10, asked.rows // 10))
     if asked.epochs:
         smaller.update(epochs=asked.epochs)
-    asked.tables = TABLES in asked.works
+    asked.tables = [name for name in tabular.WORKS if name in asked.works]
     asked.works = [
         work.but(**smaller, configurations=work.configurations[: asked.configurations])
         for name in asked.works
-        if name != TABLES
+        if name not in tabular.WORKS
         for work in BY_NAME[name]
     ]
     return asked

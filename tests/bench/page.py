@@ -230,12 +230,16 @@ def growing(results: Json) -> str | None:
     return _captioned(results, figures[0][0].name, growth.table(figures), growth.simulation_table(figures))
 
 
-def scores(results: Json) -> str | None:
-    found = results["works"].get("tables")
-    if not found:
-        return None
-    seeds = 1 + max(line["repeat"] for line in found["scores"])
-    return f"{tabular.table(found['scores'])}\n\nMeans over {seeds} seeds. Commit {results['commit'][:10]}."
+def scores(work: str) -> Block:
+    def block(results: Json) -> str | None:
+        found = results["works"].get(work)
+        if not found:
+            return None
+        seeds = 1 + max(line["repeat"] for line in found["scores"])
+        means = "One seed" if seeds == 1 else f"Means over {seeds} seeds"
+        return f"{tabular.table(found['scores'])}\n\n{means}. Commit {results['commit'][:10]}."
+
+    return block
 
 
 def _captioned(results: Json, work: str, *parts: str) -> str:
@@ -263,7 +267,7 @@ BLOCKS: dict[str, Block] = {
     "groups": models_of_groups,
     **{work.name: searches(work.name) for work in WORKS["search"]},
     "growth": growing,
-    "tables": scores,
+    **{work: scores(work) for work in tabular.WORKS},
 }
 
 

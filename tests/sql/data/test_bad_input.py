@@ -147,6 +147,7 @@ def test_a_fit_that_cannot_be(bench: Lab, changed: dict[str, Any], sqlstate: str
         assert refused(bench, *fit(**changed)).pgcode == sqlstate
 
 
+@pytest.mark.no_gpu
 def test_gpus_that_are_not_there(bench: Lab) -> None:
     if bench.home is None:
         pytest.skip("the server's machine may have one")

@@ -407,8 +407,7 @@ def test_how_many_segments(sql, flowers, greenplum):
     if greenplum:
         ((most,),) = sql("SELECT count(*) FROM gp_segment_configuration WHERE role = 'p' AND content >= 0")
     else:
-        gpus = len([name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()])
-        most = gpus or len(os.sched_getaffinity(0))
+        most = machine.gpus() or len(os.sched_getaffinity(0))
     sql(f"CREATE TABLE many AS SELECT i AS id, i::real AS x, i % 3 AS y FROM generate_series(1, {500 * most}) i")
     pack(sql, "many", output="many_packed", dependent="y", independent="x")
     pack(sql, output="few_packed")  # 150 rows
@@ -446,7 +445,9 @@ def test_the_number_of_segments_suits_the_rows(sql, flowers, greenplum):
     pack(sql)
     chosen = sql("SELECT count(DISTINCT __dist_key__) FROM packed")[0][0]
     assert chosen == 1
-    assert machine.cores() == 1 or "1 segment, because 150 rows would not repay" in sql.db.notices[0]
+    assert (machine.gpus() or machine.cores()) == 1 or "1 segment, because 150 rows would not repay" in sql.db.notices[
+        0
+    ]
     for number, advised in ((2, False), (8, True)):
         sql("DROP TABLE packed, packed_summary")
         sql.db.notices.clear()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import BOTH_ENGINES
 from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab, layer, sequential
 
@@ -68,7 +69,7 @@ def test_balanced_classes_weigh_the_same(claims: Lab) -> None:
 START = np.array([0.3, -0.2], "f4")  # slope and offset
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_a_step_follows_the_gradient_of_the_weighted_loss(claims: Lab, engine: str) -> None:
     """One step of gradient descent over all rows, beside the same in NumPy; what is evaluated is not weighed."""
     claims("DROP TABLE IF EXISTS step, step_summary, step_validation, step_validation_summary")

@@ -30,6 +30,7 @@ def measured(results: Path) -> dict[str, dict[str, Any]]:
     return {line["contender"]: line for line in lines[1:]}
 
 
+@pytest.mark.tensorflow
 @pytest.mark.throw_away
 def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
     tiny = ["--rows", "500", "--configurations", "3", "--epochs", "2"]

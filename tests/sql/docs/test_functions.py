@@ -12,6 +12,7 @@ import pytest
 from psycopg2 import errors
 from psycopg2.extensions import make_dsn, parse_dsn
 
+from tests.conftest import ENGINE
 from tests.sql.lab import Lab, connect, flower_model, run
 
 FOCAL = """
@@ -155,7 +156,7 @@ def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: i
                         fitted)[0]  # fmt: skip
     compiled = {"optimizer": {"class_name": "Adam", "config": {}}, "metrics": [], "loss_weights": None,
                 "weighted_metrics": None}  # fmt: skip
-    run(user, "SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
+    run(user, "SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
 
     def describe(loss: Any, **more: Any) -> Any:
         configuration = {"architecture": model, "compile": {**compiled, "loss": loss}, "fit": {}}

@@ -13,6 +13,7 @@ import pytest
 
 from cerebro_db.core import errors, protocol
 from cerebro_db.core.protocol.orders import ORDERS
+from tests.conftest import ENGINE
 from tests.sql.users import ARCHITECTURE, User, town
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ BY_TYPE: dict[str, list[Any]] = {
     "anyelement": [1, 1.5, True],
     "jsonb": [
         *(json.dumps(value) for value in (None, 1, "x", [], {}, {"engine": None}, {"engine": "x"}, {"engine": []})),
-        *(json.dumps({"engine": "tensorflow", name: value})
+        *(json.dumps({"engine": ENGINE, name: value})
           for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "deterministic", "silent")
           for value in ("x", -1, 2**70, 1e300, [], {})),
     ],
@@ -127,7 +128,7 @@ def user(server: str) -> Iterator[User]:
         user("SELECT cerebro._worker_close()")
 
 
-OPEN = 'SELECT cerebro._worker_open(\'{"engine": "tensorflow", "threads": 1}\')'
+OPEN = f"""SELECT cerebro._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
 
 
 def call(user: User, statement: str, *values: Any) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ENGINE
 from tests.sql.users import town
 
 pytestmark = pytest.mark.same_machine
 
-OPENING = {"engine": "tensorflow", "threads": 1, "deterministic": True, "gpu": None}
+OPENING = {"engine": ENGINE, "threads": 1, "deterministic": True, "gpu": None}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def words(trainer: dict[str, Any], name: str) -> dict[str, str]:
 
 def test_it_has_its_pipes_its_log_and_nothing_of_the_sessions(data_folder: Path, trainer: dict[str, Any]) -> None:
     held = {int(entry.name): os.readlink(entry) for entry in (trainer["proc"] / "fd").iterdir()}
-    assert held[0].startswith("pipe:") and held[1] == held[2] and held[1].endswith("/trainer-tensorflow.log")
+    assert held[0].startswith("pipe:") and held[1] == held[2] and held[1].endswith(f"/trainer-{ENGINE}.log")
     scratch = os.path.dirname(held[1])
     for number, target in held.items():
         assert not target.startswith(("socket:", str(data_folder / "base"), str(data_folder / "pg_wal"))), (

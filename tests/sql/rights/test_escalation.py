@@ -14,7 +14,7 @@ import pytest
 from psycopg2 import errors
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from tests.conftest import connect
+from tests.conftest import ENGINE, connect
 from tests.sql.users import ARCHITECTURE, Town, User, equip, fit, town, worker_roles
 
 
@@ -157,7 +157,7 @@ def test_the_secret_is_the_servers_alone(data_folder: Path, root: Town, alice: U
 
 # -- direct calls of the functions of worker sessions ------------------------------------------------------------
 
-OPEN = """SELECT cerebro._worker_open('{"engine": "tensorflow", "threads": 1}')"""
+OPEN = f"""SELECT cerebro._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
 PATHS = [
     "/etc/passwd",
     "../../cerebro_db/secret",
@@ -260,7 +260,7 @@ def test_a_process_that_was_not_opened_takes_no_orders(alice: User) -> None:
 
 
 def test_what_is_not_there_is_said_as_such(alice: User) -> None:
-    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
+    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     for unit, member in ((0, 0), (1, -1), (-1, 2**31 - 1)):
         error = alice.refused("SELECT * FROM cerebro._state_out(%s, %s)", unit, member, why=psycopg2.Error)
         assert error.diag.message_primary.endswith(f"visit {unit} of this session has left no state {member}")
@@ -279,7 +279,7 @@ def test_what_is_not_there_is_said_as_such(alice: User) -> None:
 
 def test_forged_work_reaches_nothing(alice: User) -> None:
     """Orders with forged paths, tokens and models: each answer is an error, or has no content of a file."""
-    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
+    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     model = {
         "architecture": json.loads(ARCHITECTURE),
         "compile": {"optimizer": {"class_name": "SGD", "config": {}}, "loss": "mse"},

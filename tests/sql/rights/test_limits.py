@@ -16,6 +16,7 @@ from psycopg2.extras import wait_select
 from cerebro_db.core.errors import DiskFull, OutOfResources
 from cerebro_plpy.platform import machine
 from cerebro_plpy.segment.scratch import require_disk, require_shared_memory
+from tests.conftest import ENGINE
 from tests.sql import users
 from tests.sql.lab import eventually
 from tests.sql.users import Town, User
@@ -241,7 +242,7 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
     others = f"others_{town.mark}"
     town(f"CREATE ROLE {others}; GRANT cerebro_user TO {others}; GRANT {others} TO {ann.name}")
     open_worker = "SELECT cerebro._worker_open(%s) ->> 'trainer_pid'"
-    settings = {"engine": "tensorflow", "threads": 1}
+    settings = {"engine": ENGINE, "threads": 1}
     town("SELECT cerebro.set_limits(NULL, max_trainer_mb => 9000)")
     try:
         for role, limits, allowed in (

@@ -20,6 +20,7 @@ from psycopg2 import errors
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.parameters import params
+from tests.conftest import ENGINE
 from tests.sql.users import ARCHITECTURE, User, equip, town
 
 pytestmark = pytest.mark.same_machine  # The canary is a file on the server.
@@ -249,7 +250,7 @@ def test_the_trainer_refuses_direct_orders(eve: User) -> None:
     configurations = [{"architecture": one, "compile": compiled} for one in ARCHITECTURES.values()]
     configurations += [{"architecture": good, "compile": one} for one in evil_compiles]
     functions = [{"name": "evil", "version": 1, "kind": "loss", "source": f"def evil(a, b): {TOUCH}", "sha256": "x"}]
-    eve("SELECT cerebro._worker_open(%s)", json.dumps({"engine": "tensorflow", "threads": 1}))
+    eve("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     try:
         for number, configuration in enumerate(configurations):
             configuration = {**configuration, "fit": {"batch_size": 2, "epochs": 1}, "functions": functions}

@@ -9,6 +9,7 @@ import numpy as np
 import psycopg2
 import pytest
 
+from tests.conftest import BOTH_ENGINES
 from tests.sql.lab import Lab, eventually, layer, sequential, verb
 from tests.sql.runs.test_metrics import broken
 
@@ -336,7 +337,7 @@ def test_no_rank_occurs_twice(noise: Lab) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_averaged_weights_are_ranked_and_are_in_the_tables(noise: Lab, engine: str) -> None:
     """What the leaderboard says is what an evaluation of the model table gives; a warm start has the whole state."""
     options = {**BEST, "engine": engine, "objective": "val_loss"}

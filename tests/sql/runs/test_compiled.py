@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.nn.engines.kept import DIGEST_BYTES
+from tests.conftest import BOTH_ENGINES
 from tests.sql import users
 from tests.sql.lab import CROSS, Lab, flower_model
 
@@ -50,7 +51,7 @@ def fit(place: Lab, engine: str = "jax") -> list[float]:
     return [loss for (loss,) in place("SELECT loss FROM hop WHERE run = %s ORDER BY hop", number)]
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_the_next_trainers_compile_nothing(place: Lab, engine: str) -> None:
     first, before = fit(place, engine), kept(place)
     assert any(f"/{engine}" in file for file in before) and stat.S_IMODE(folder_of(place).stat().st_mode) == 0o700

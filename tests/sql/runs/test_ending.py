@@ -22,7 +22,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core import protocol
-from tests.conftest import connect
+from tests.conftest import ENGINE, connect
 from tests.sql.lab import CROSS, Lab, flower_model
 from tests.sql.users import Town, User, town
 
@@ -41,7 +41,7 @@ SPACE = {
 
 
 OF_A_WORKER = {"cerebro._data_in", "cerebro._state_in", "cerebro._state_out", "cerebro._predict", "cerebro._work"}
-SETTINGS = protocol.encode_settings(protocol.TrainerSettings("tensorflow"))
+SETTINGS = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
 OPEN = f"SELECT cerebro._worker_open('{SETTINGS}'); "
 
 

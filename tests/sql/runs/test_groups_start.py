@@ -32,6 +32,7 @@ def whole(place: Lab, run: int) -> dict[int, int]:
     return dict(place("SELECT configuration, model FROM model WHERE run = %s AND group_number IS NULL", run))
 
 
+@pytest.mark.tensorflow  # with which oracle.py trains
 def test_each_group_equals_plain_keras_from_the_weights_of_the_model_on_all_rows(
     sales: Lab, run: int, tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ def test_groups_fit_in_one_call_with_a_start(sales: Lab) -> None:
 # -- a warm start ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.tensorflow  # with which oracle.py trains
 def test_a_warm_start_goes_on_with_the_weights_of_each_group(sales: Lab, tmp_path: Path) -> None:
     before = fit(sales, "by_shop", "warm", epochs=1)
     found = {model: variables(state) for model, state in sales.states(before).items()}

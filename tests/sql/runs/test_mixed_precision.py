@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import BOTH_ENGINES
 from tests.sql.lab import CROSS, Lab, flower_model
 
 OPTIONS = {"deterministic": True, "seed": 6, "precision": "mixed_bfloat16"}
@@ -58,7 +59,7 @@ def test_a_replay_and_a_resumed_run_keep_it(flowers: Lab, mixed: int) -> None:
     assert flowers.value("SELECT options ->> 'precision' FROM run WHERE run = %s", longer) == "mixed_bfloat16"
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_float16_has_its_loss_scaled(flowers: Lab, engine: str) -> None:
     output = f"half_{engine}"
     number = flowers.fit("train", output, "mst", 2, options={"seed": 6, "engine": engine, "precision": "mixed_float16"})

@@ -87,6 +87,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.no_gpu
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("call", ["tensorflow", "jax", "auto", "evaluate", "predict"])
 def test_what_should_be_on_a_gpu_is_refused(answers: dict[str, Any], call: str) -> None:
     state, message, detail, hint = answers[call]
@@ -96,6 +98,8 @@ def test_what_should_be_on_a_gpu_is_refused(answers: dict[str, Any], call: str) 
     assert "docker/install.sh --gpu" in hint and "use_gpus => false" in hint
 
 
+@pytest.mark.no_gpu
+@pytest.mark.tensorflow
 def test_nothing_is_left(answers: dict[str, Any]) -> None:
     assert answers["made"] == []
     assert answers["runs"] == [["finished"], ["failed"], ["failed"], ["failed"]]

@@ -78,6 +78,7 @@ from cerebro_plpy.segment import (
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.states import LOOK_EVERY
 from cerebro_plpy.segment.worker import Segment
+from tests.conftest import BOTH_ENGINES
 from tests.nn import configurations as c
 from tests.nn.test_arrays import array
 
@@ -396,7 +397,7 @@ def test_begin_and_collect(segment: Worker) -> None:
     assert evaluated.models[0].rows == ROWS and evaluated.worker_pid and evaluated.resident == [resident]
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine: str) -> None:
     """Where there is no GPU, a framework that is told to use number 0 computes on the processor.
 

@@ -268,6 +268,7 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.tensorflow  # with which the releases trained
 @pytest.mark.throw_away
 @pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("*.sql.gz")])
 def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
