@@ -205,7 +205,7 @@ class Driver:
         took = time.monotonic() - task.started
         self.decisions.unit_seconds += took
         refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
-        if len(refused) < len(task.units):
+        if any(result.error is None and not result.cut for result in task.result):
             worker.failing.clear()
         for _, refusal in refused:
             if isinstance(refusal.error, DiskFull):
