@@ -122,6 +122,11 @@ MUTANTS = (
         "sha256 = state.sha256 if one.last else None", "sha256 = None",
     ),
     Mutant(
+        "a chain starts from the state in the trainer's memory", RUNS + "units.visit",
+        "    visits = [unit for group in groups for unit in group if isinstance(unit, Train)]\n",
+        "    visits = first_visits(groups)\n",
+    ),
+    Mutant(
         "what an order did not come to has succeeded", "cerebro_db.core.scheduling.orchestrator",
         "        schedule.cut(unit)\n        return\n", "        pass\n",
     ),

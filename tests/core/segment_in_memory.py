@@ -246,6 +246,7 @@ class Trainer:
         """The visits of a member, one after the other, until one before that with a loss that is no number."""
         visits: list[protocol.TrainedVisit] = []
         self.host.seen["chains of several visits"] += len(member.visits) > 1
+        assert len(member.visits) == 1 or member.state.origin is not Origin.RESIDENT, "a chain may load its state twice"
         state, earlier = before, member.metric_states
         for number, visit in zip(self._visits_of(member, before), member.visits):
             diverges = self.host.faults.diverging.get(member.seed) == number

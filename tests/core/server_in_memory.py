@@ -504,7 +504,7 @@ HANDLERS = (
     (r"SELECT model, detail ->> 'group' FROM", "fused"),
     (r"SELECT DISTINCT ON \(m\.model\)", "last_states"),
     (r"SELECT DISTINCT ON \(model\) model, hop, epoch", "last_hops"),
-    (r"SELECT hop, segment, rows, state_sha256, metric_states", "replicas"),
+    (r"SELECT hop, segment, rows, COALESCE\(h\.state_sha256, ''\) AS state_sha256, metric_states", "replicas"),
     (r"SELECT model, epoch, hop, rows, loss, metrics FROM", "hops_on_record"),
     (r"SELECT model, epoch, dataset, part FROM", "evaluated"),
     (r"SELECT model, epoch, dataset, part, rows, loss", "evaluations"),
@@ -515,7 +515,7 @@ HANDLERS = (
     (r"SELECT DISTINCT ON \(model\) model, event", "failed"),
     (r"SELECT decision_id", "decisions"),
     (r"SELECT initial_sha256 FROM", "initial_state"),
-    (r"SELECT state_sha256, segment FROM", "state_after"),
+    (r"SELECT COALESCE\(h\.state_sha256, ''\) AS state_sha256, segment FROM", "state_after"),
     (r"SELECT name, version, kind FROM", "nothing"),  # custom functions
     (r"SELECT request_id", "requests"),
     (r"SELECT event = 'cancel requested'", "cancel_requested"),

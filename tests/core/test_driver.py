@@ -6,15 +6,36 @@ made of one number, and ``CEREBRO_HISTORIES=100000`` plays more of them.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import driver_mutants
 import pytest
 from driver_histories import DriverHistory, play
+
+from cerebro_db.core.errors import CorruptState, TrainerFailed
+from cerebro_db.core.protocol import (
+    EvaluatedModel,
+    MetricStates,
+    OutgoingState,
+    Trained,
+    TrainedGroup,
+    TrainedMember,
+    TrainedVisit,
+)
+from cerebro_db.core.scheduling.plan import Evaluate, Train, Unit
+from cerebro_plpy.runs.drive.driver import Driver
+from cerebro_plpy.runs.units import visit
+from cerebro_plpy.runs.units.unit import Result
+from cerebro_plpy.sessions.failures import Refused
+from cerebro_plpy.sessions.overlap import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # of a driver that is gone
 HISTORIES = int(os.environ.get("CEREBRO_HISTORIES", "700"))
@@ -36,6 +57,56 @@ def test_every_model_is_trained_as_it_would_be_alone(share: int) -> None:
     assert counts["decisions to refuse"] > number / 10 and counts["decisions to go on"] > 0
     assert min(counts["orders of several groups"], counts["commits that nobody heard of"]) > number / 25
     assert min(counts["chains of several visits"], counts["evaluations within chains"]) > number / 10
+
+
+def test_units_that_did_not_begin_clear_no_segment_of_suspicion() -> None:
+    """If the states of three models in a row are gone, the segment is to blame, though each order had another unit."""
+    driving: Any = object.__new__(Driver)
+    driving.decisions, driving.run = SimpleNamespace(unit_seconds=0.0), SimpleNamespace(id=7)
+    worker: Any = SimpleNamespace(segment=2, resident={}, failing=set())
+
+    def settled(model: int, *results: Result) -> None:
+        units: list[Unit] = [Train(model, 1, 1, 2), Evaluate(model, 1, 1, 2, "validation", 0)]
+        task = Task([units], time.monotonic(), may_compute=True)
+        task.result = list(results)
+        driving._settled(worker, task)
+
+    gone = Result(error=Refused(CorruptState("the model's state is not there")))
+    settled(1, gone, Result(cut=True))
+    settled(2, gone, Result(cut=True))
+    assert worker.failing == {1, 2}
+    with pytest.raises(TrainerFailed, match="segment 2 fails whatever it trains: the model's state is not there"):
+        settled(3, gone, Result(cut=True))
+
+
+CHAIN: list[Unit] = [
+    unit for hop in (1, 2) for unit in (Train(1, hop, hop, 0), Evaluate(1, hop, hop, 0, "validation", 0))
+]  # fmt: skip
+
+
+def made(*evaluations: int, finite: bool = True) -> Trained:
+    """The answer of a trainer that has made a visit for each number, and so many evaluations after it."""
+    counted = MetricStates({"loss": [1.0, 1.0]})
+    visits = [
+        TrainedVisit(1, 1, 1.0 if finite else math.nan, {}, counted, finite, 0.1, [EvaluatedModel(1)] * count)
+        for count in evaluations
+    ]
+    return Trained([TrainedGroup([TrainedMember(visits, OutgoingState(0, 8, "x", 0, 8))], {"save": 0.1})])
+
+
+@pytest.mark.parametrize(
+    ("answer", "done", "stored"),
+    [(made(1, 1), 4, 2), (made(1), 2, 0), (made(0, finite=False), 1, 0), (made(0, 1), 0, None), (made(1, 0), 3, 2)],
+)
+def test_what_was_done_of_a_chain_ends_with_a_state(answer: Trained, done: int, stored: int | None) -> None:
+    """A finite visit without its evaluation was not answered as ordered: nothing of it may go on record."""
+    found = visit.answered([CHAIN], answer)
+    assert [one.unit for one in found.done] == CHAIN[:done]
+    assert [place for place, one in enumerate(found.done) if one.last] == ([] if stored is None else [stored])
+    failed = [unit for unit, result in found.results.items() if result.error is not None]
+    assert failed == (CHAIN[:1] if stored is None else [])
+    assert all(result.cut or unit in failed for unit, result in found.results.items())
+    assert list(found.results) == CHAIN
 
 
 def test_a_history_is_made_of_its_number() -> None:

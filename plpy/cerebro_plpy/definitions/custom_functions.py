@@ -211,11 +211,11 @@ def fetched(db: Database, name: str, version: int) -> dict[str, Any] | None:
     )
 
 
-def of(db: Database, configuration: Any) -> list[dict[str, Any]]:
-    """The custom functions that a configuration names, with their source from the table."""
-    compiled = configuration.get("compile") if isinstance(configuration, dict) else None
+def of(db: Database, *configurations: Any) -> list[dict[str, Any]]:
+    """The custom functions that configurations name, each once, with their source from the table."""
+    compiled = [one.get("compile") for one in configurations if isinstance(one, dict)]
     found = []
-    for reference in sorted(custom.references(compiled)):
+    for reference in sorted({reference for one in compiled for reference in custom.references(one)}):
         name, version = custom.split(reference) or ("", 0)
         row = fetched(db, name, version)
         if row is None:

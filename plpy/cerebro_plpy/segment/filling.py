@@ -71,12 +71,11 @@ def filled(
 
 def functions_of(db: Database, order: Computation[Any] | BeginPrediction) -> list[CustomFunction]:
     """The custom functions that an order's configurations name.  Source text comes from the server's table alone."""
-    found = [CustomFunction(**row) for one in configurations_of(order) for row in custom_functions.of(db, one)]
-    return list({(function.name, function.version): function for function in found}.values())
+    return [CustomFunction(**row) for row in custom_functions.of(db, *configurations_of(order))]
 
 
 def configurations_of(order: Order[Any]) -> list[Json]:
-    """One configuration for all that are built alike or fused: they name the same custom functions."""
+    """The configurations of an order; of those that may be fused the first: all name the same custom functions."""
     if isinstance(order, (Train, Evaluate)):
         return order.configurations
     if isinstance(order, RehearseFusion):

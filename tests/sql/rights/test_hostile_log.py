@@ -195,6 +195,11 @@ def test_a_hop_that_a_model_cannot_have_is_named(ann: User, column: str, value: 
     ann(f"SELECT cerebro.forget({number})")
 
 
+def test_a_last_state_without_a_checksum_is_no_state(ann: User) -> None:
+    """Only hops in the middle of an order have none."""
+    assert use(ann, {"hop": ("state_sha256", "NULL")}) > 0
+
+
 REQUESTS = [
     ("stop", "{}"), ("stop", '{"model": "1"}'), ("stop", '{"model": 99}'), ("go on", '{"model": 1}'),
     ("add", '{"new": 7}'), ("add", '{"new": {"parent": 1, "visits": [7]}}'),

@@ -390,7 +390,7 @@ class Driver:
         progress = worker.session.progress
         if worker.tasks.computing is not task or progress is None or not isinstance(task.units[0], Train):
             return 0.0
-        models = [self.run.models[unit.model] for unit in task.units]
+        models = [self.run.models[unit.model] for unit in task.units if isinstance(unit, Train)]
         rows = sum(self.run.rows_of(model) / self.run.hops_per_epoch(model) for model in models)
         return min(1.0, max(0, progress.rows) / rows) if rows else 0.0
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
+from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.events import DataSetName
 from cerebro_db.core.protocol import (
     EvaluatedModel,
@@ -69,6 +70,16 @@ def first_visits(groups: Sequence[Sequence[Unit]]) -> list[Train]:
     return [unit for unit in firsts if isinstance(unit, Train)]
 
 
+def _may_be_resident(groups: Sequence[Sequence[Unit]]) -> bool:
+    """Whether a visit can start from the state that the trainer has in memory.
+
+    Of several visits, one may put its state where another's is; an average is put there, too.  A chain loads its state
+    again if it ends before a loss that is not finite.
+    """
+    visits = [unit for group in groups for unit in group if isinstance(unit, Train)]
+    return len(visits) == 1 and not isinstance(visits[0], Average)
+
+
 def wanted(units: Units, groups: Sequence[Sequence[Unit]]) -> list[tuple[Model, int]]:
     """The states that the visits start from: the model, and the hop that left its state."""
     visits = first_visits(groups)
@@ -118,8 +129,7 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         fetched,
         before,
         lambda refs: order(handle, refs),
-        # Of several visits, one may put its state where another's is; an average is put there, too.
-        resident=len(states) == 1 and not isinstance(visits[0], Average),
+        resident=_may_be_resident(task.groups),
     )
     computed = sum(sum(group.seconds.values()) for group in trained.groups)
     seconds = {"data": reading, "load": max(0.0, took - computed)}
@@ -190,12 +200,16 @@ def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
     found = Answered()
     for group, result in zip(groups, trained.groups):
         found.results.update(dict.fromkeys(group, Result(cut=True)))
-        if result.error is not None:
-            error = Result(error=Refused(result.error.error()))
-            failed = [group[0]] if is_chain(group) else group  # what comes after the first of a chain did not begin
-            found.results.update(dict.fromkeys(failed, error))
+        done, error = [], None if result.error is None else result.error.error()
+        if error is None:
+            done = list(_chained(group, result) if is_chain(group) else _fused(group, result))
+            if not any(one.last for one in done):  # no hop may be on record after which there is no state
+                error = TrainerFailed("the answer of the trainer lacks an evaluation")
+        if error is None:
+            found.done += done
             continue
-        found.done += _chained(group, result) if is_chain(group) else _fused(group, result)
+        failed = [group[0]] if is_chain(group) else group  # what comes after the first of a chain did not begin
+        found.results.update(dict.fromkeys(failed, Result(error=Refused(error))))
     return found
 
 

@@ -22,7 +22,7 @@ from .. import state_tables
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
 from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
-from .states import States
+from .states import CHECKSUM, States
 
 # The columns of cerebro.model that a new run fills.
 MODEL_COLUMNS = {
@@ -295,8 +295,10 @@ class PlanLog(Part):
         for model in run.models.values() if run.averages else ():
             for hop, segment, rows, sha256, counted, state_bytes in self._all(
                 sql(
-                    "SELECT hop, segment, rows, state_sha256, metric_states, state_bytes FROM cerebro.hop"
-                    " WHERE {own} AND model = {} AND hop > {} AND kind = {train_replica} ORDER BY hop",
+                    "SELECT hop, segment, rows, {checksum} AS state_sha256, metric_states, state_bytes"
+                    " FROM cerebro.hop h WHERE {own} AND model = {} AND hop > {} AND kind = {train_replica}"
+                    " ORDER BY hop",
+                    checksum=CHECKSUM,
                     own=OWN,
                     train_replica=literal(HopKind.TRAIN_REPLICA),
                 ),

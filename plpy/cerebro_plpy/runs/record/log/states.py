@@ -12,6 +12,10 @@ from cerebro_db.core.sql import Sql, literal, sql
 from ..run import StoredWeights
 from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part
 
+# Of a state that was stored.  The state after a visit is not, if the next one followed in the same order; where a user
+# has written such a row by hand, no state has the empty checksum.
+CHECKSUM = sql("COALESCE(h.state_sha256, '')")
+
 
 @dataclass(frozen=True)
 class StateOnRecord:
@@ -58,10 +62,11 @@ class States(Part):
         found = self._all(
             sql(
                 "SELECT DISTINCT ON (m.model) m.model, m.configuration, h.hop, h.epoch, h.segment, h.state_bytes,"
-                " h.state_sha256,"
+                " {checksum} AS state_sha256,"
                 " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
                 " {among} WHERE h.kind <> {train_replica} AND m.run = {} AND m.owner = {me}{one}"
                 " ORDER BY m.model, h.hop DESC",
+                checksum=CHECKSUM,
                 among=among,
                 train_replica=literal(HopKind.TRAIN_REPLICA),
                 me=ME,
@@ -174,7 +179,11 @@ class States(Part):
             ), 0
         where = sql("WHERE {own} AND model = {} AND hop = {}", own=OWN)
         ((sha256, segment),) = self._all(
-            sql("SELECT state_sha256, segment FROM cerebro.hop {where}", where=where), model, hop
+            sql(
+                "SELECT {checksum} AS state_sha256, segment FROM cerebro.hop h {where}", checksum=CHECKSUM, where=where
+            ),
+            model,
+            hop,
         )
         return sha256, segment
 

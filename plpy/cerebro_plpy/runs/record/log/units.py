@@ -132,7 +132,9 @@ class UnitLog(Part):
         )
         return found[0] if found else None  # type: ignore[return-value]
 
-    def hop_on_record(self, unit: Train) -> tuple[int, float, dict[str, Any], int, str, MetricStates | None] | None:
+    def hop_on_record(
+        self, unit: Train
+    ) -> tuple[int, float, dict[str, Any], int, str | None, MetricStates | None] | None:
         """(rows, loss, metrics, state_bytes, state_sha256, metric states) of a hop, if it is committed."""
         found = self._all(
             sql(
