@@ -105,6 +105,8 @@ class DriverHistory:
             chance.choice((POSTGRESQL, GREENPLUM)), self.faults, places, chance.choice((1000, 1 << 20, 3 << 20))
         )
         self.server.merges = chance.random() < 0.3
+        if random.Random(f"sizes {seed}").random() < 0.5:
+            self.server.expected_bytes = 1000  # as that of a model that was added, whose size nobody knows
         # Group -> the segments with rows of it: each segment has a group of its own, and all share one.
         self.groups: dict[int, list[int]] = {}
         if not self.averages and random.Random(f"groups {seed}").random() < 0.5:

@@ -91,6 +91,7 @@ class Host(Protocol):
     faults: Faults
     places: list[str]
     state_bytes: int
+    expected_bytes: int  # before the first visit
     merges: bool  # whether metrics are no means, so that trainers merge them
     files: dict[tuple[str, str], str]  # place, path -> the state that a segment keeps
     hops: dict[str, int]  # state -> how many hops have led to it
@@ -153,7 +154,9 @@ class Trainer:
         assert self.begun is None, "a trainer that computes was given another order"
         if isinstance(order, protocol.Describe):
             keys = [one["compile"]["group"] for one in (order.configuration, *order.others)]
-            return protocol.Described(order.configuration["compile"]["seed"] % 3, self.host.state_bytes, [], [], keys)
+            return protocol.Described(
+                order.configuration["compile"]["seed"] % 3, self.host.expected_bytes, [], [], keys
+            )
         if not {*getattr(order, "handles", [order.handle])} <= self.rows:
             raise RowsLost("the rows are gone")
         if self.host.faults.strikes(0.02, weight=2):

@@ -51,6 +51,7 @@ class Server:
 
     def __init__(self, platform: Platform, faults: Faults, places: Sequence[str], state_bytes: int) -> None:
         self.platform, self.faults, self.places, self.state_bytes = platform, faults, list(places), state_bytes
+        self.expected_bytes = state_bytes  # before the first visit
         self.merges = False  # whether metrics are no means, so that trainers merge them
         self.log: dict[str, list[Row]] = defaultdict(list)
         self.states: dict[str, list[Stored]] = {}  # by table

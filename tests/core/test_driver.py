@@ -84,22 +84,26 @@ CHAIN: list[Unit] = [
 ]  # fmt: skip
 
 
-def made(*evaluations: int, finite: bool = True) -> Trained:
+def made(*evaluations: int, finite: bool = True, size: int = 8) -> Trained:
     """The answer of a trainer that has made a visit for each number, and so many evaluations after it."""
     counted = MetricStates({"loss": [1.0, 1.0]})
     visits = [
         TrainedVisit(1, 1, 1.0 if finite else math.nan, {}, counted, finite, 0.1, [EvaluatedModel(1)] * count)
         for count in evaluations
     ]
-    return Trained([TrainedGroup([TrainedMember(visits, OutgoingState(0, 8, "x", 0, 8))], {"save": 0.1})])
+    return Trained([TrainedGroup([TrainedMember(visits, OutgoingState(0, size, "x", 0, 8))], {"save": 0.1})])
 
 
 @pytest.mark.parametrize(
     ("answer", "done", "stored"),
-    [(made(1, 1), 4, 2), (made(1), 2, 0), (made(0, finite=False), 1, 0), (made(0, 1), 0, None), (made(1, 0), 3, 2)],
-)
+    [(made(1, 1), 4, 2), (made(1), 2, 0), (made(0, finite=False), 1, 0), (made(0, 1), 0, None), (made(1, 0), 3, 2),
+     (made(1, 1, size=2 << 20), 0, None)],
+)  # fmt: skip
 def test_what_was_done_of_a_chain_ends_with_a_state(answer: Trained, done: int, stored: int | None) -> None:
-    """A finite visit without its evaluation was not answered as ordered: nothing of it may go on record."""
+    """A finite visit without its evaluation was not answered as ordered: nothing of it may go on record.
+
+    A large state has tables of its own, which store the state after each hop.
+    """
     found = visit.answered([CHAIN], answer)
     assert [one.unit for one in found.done] == CHAIN[:done]
     assert [place for place, one in enumerate(found.done) if one.last] == ([] if stored is None else [stored])

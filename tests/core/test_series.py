@@ -255,6 +255,29 @@ def test_a_chain_that_fails_is_repeated_unit_by_unit() -> None:
     assert again == chain[0] and schedule.order_with(again) == [[again]] and schedule.hops == 2
 
 
+def test_a_model_that_was_set_apart_is_alone_in_its_orders() -> None:
+    schedule = chained(range(1, 4))
+    first_order(schedule, 0.01)
+    for model in (1, 2, 3):
+        schedule.set_apart(model)
+    for _ in range(2 * (3 * 4 - 1)):
+        unit = schedule.take(0)
+        assert unit is not None and schedule.order_with(unit) == [[unit]]
+        schedule.succeeded(unit, 0.01)
+    assert schedule.finished
+
+
+def test_a_model_that_was_set_apart_has_one_unit_in_an_order() -> None:
+    schedule = chained(range(1, 2))
+    first_order(schedule, 0.01)
+    schedule.set_apart(1)
+    for expected in (chain_of(1, range(2, 3)), chain_of(1, range(3, 4))):
+        for one in expected:
+            unit = schedule.take(0)
+            assert unit == one and schedule.order_with(unit) == [[unit]]
+            schedule.succeeded(unit, 0.01)
+
+
 def test_a_model_with_rows_on_several_segments_cannot_be_chained() -> None:
     plan = chained(range(1, 2)).plan
     for wrong in (replace(plan.models[0], visits=(0, 1)), replace(plan.models[0], parts={"validation": [1]})):

@@ -298,6 +298,14 @@ class Schedule:
         self.give_up(unit.model, f"gave up after {tries} attempts: {reason}" if try_again else reason)
         return False
 
+    def set_apart(self, model: int) -> None:
+        """From now on each unit of a model has an order of its own.
+
+        Its state turned out to be large, or it goes on with another engine than the plan says.
+        """
+        mine = self.progress[model]
+        mine.plan = replace(mine.plan, group=None, series=None, most_chained=0)
+
     def ask_about(self, model: int) -> None:
         """A model awaits a decision at the end of its epoch: at once, if it has not begun the next one."""
         mine = self.progress[model]

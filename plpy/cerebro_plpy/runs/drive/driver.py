@@ -40,6 +40,7 @@ from ...sessions.overlap import Task, of_each
 from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
 from ..preflight import engine_choice
+from ..record import state_tables
 from ..record.log import RunLog
 from ..record.log.events import built_of
 from ..record.run import MOST_FUSED, Run
@@ -222,6 +223,8 @@ class Driver:
             if result.cut:
                 continue
             if result.error is None:
+                if isinstance(unit, Train) and self._is_too_large(unit.model):
+                    self.schedule.set_apart(unit.model)
                 self.pace.add(unit, seconds, result.building)
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
@@ -237,6 +240,11 @@ class Driver:
             outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again))
         return outcomes
 
+    def _is_too_large(self, model: int) -> bool:
+        """Whether a model has a larger state than those that share orders; of a new model the size was a guess."""
+        shares = self.schedule.progress[model].plan.series is not None
+        return shares and not state_tables.is_small(self.run.models[model].state_bytes)
+
     def _other_engine(self, unit: Unit) -> str | None:
         """Give a model that its engine cannot train another engine, on record, if ``auto`` has one left."""
         model = self.run.models[unit.model]
@@ -244,6 +252,7 @@ class Driver:
         if engine is not None:
             build = model.build
             build.engine, build.group = engine, None
+            self.schedule.set_apart(unit.model)
             self.idle_log().events.note(Event.BUILT, unit.model, **built_of(model))
         return engine
 

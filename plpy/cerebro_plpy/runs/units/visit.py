@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
-from cerebro_db.core.errors import TrainerFailed
+from cerebro_db.core.errors import CerebroError, TrainerFailed, WrongState
 from cerebro_db.core.events import DataSetName
 from cerebro_db.core.protocol import (
     EvaluatedModel,
@@ -200,11 +200,16 @@ def answered(groups: Sequence[Sequence[Unit]], trained: Trained) -> Answered:
     found = Answered()
     for group, result in zip(groups, trained.groups):
         found.results.update(dict.fromkeys(group, Result(cut=True)))
-        done, error = [], None if result.error is None else result.error.error()
+        done: list[DoneUnit] = []
+        error: CerebroError | None = None if result.error is None else result.error.error()
         if error is None:
             done = list(_chained(group, result) if is_chain(group) else _fused(group, result))
             if not any(one.last for one in done):  # no hop may be on record after which there is no state
                 error = TrainerFailed("the answer of the trainer lacks an evaluation")
+            elif len(group) > 1 and is_chain(group) and not state_tables.is_small(done[0].member.state.bytes):
+                # Of a model that was added to the run, the size is known after its first visit.  The tables for large
+                # states take them hop by hop.
+                error = WrongState(f"its state is larger than expected: {done[0].member.state.bytes:,} bytes")
         if error is None:
             found.done += done
             continue
