@@ -444,6 +444,8 @@ def play(seeds: range) -> Counter[str]:
         counts.update(history.counts + history.server.seen)
         decided = [row["decision"] for row in history.server.log["decision"]]
         counts.update(f"decisions to {one}" for one in decided)
+        reasons = [row["detail"] for row in history.server.log["event"] if row["event"] == "unit failed"]
+        counts["chains with states that are too large"] += sum("larger than expected" in one for one in reasons)
         counts["hops"] += len(history.server.log["hop"])
         counts["evaluations"] += len(history.server.log["evaluation"])
         counts["faults"] += history.faults.happened
