@@ -105,17 +105,17 @@ class TrainsWhileEvaluated(Schedule):
 
 
 class TriesForEver(Schedule):
-    def failed(self, unit, reason, *, try_again, most_tries=3):
+    def failed(self, unit, reason, *, try_again, most_tries=3, **more):
         return super().failed(unit, reason, try_again=try_again, most_tries=99)
 
 
 class GivesUpAtOnce(Schedule):
-    def failed(self, unit, reason, *, try_again, most_tries=3):
+    def failed(self, unit, reason, *, try_again, most_tries=3, **more):
         return super().failed(unit, reason, try_again=False)
 
 
 class CountsTriesTogether(Schedule):
-    def failed(self, unit, reason, *, try_again, most_tries=3):
+    def failed(self, unit, reason, *, try_again, most_tries=3, **more):
         tries = self.progress[unit.model].tries
         tries[unit] = max(tries.values(), default=0)
         return super().failed(unit, reason, try_again=try_again)

@@ -9,7 +9,7 @@ from experiments import Experiment
 from fakes import models
 
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Unit
-from cerebro_db.core.scheduling.schedule import Schedule
+from cerebro_db.core.scheduling.schedule import MOST_TRIES, Schedule
 
 HALF_A_SECOND = 0.5
 
@@ -253,6 +253,21 @@ def test_a_chain_that_fails_is_repeated_unit_by_unit() -> None:
     assert schedule.failed(chain[0], "the trainer died", try_again=True)
     again = schedule.take(0)
     assert again == chain[0] and schedule.order_with(again) == [[again]] and schedule.hops == 2
+
+
+def test_a_chain_that_fails_is_no_try_of_its_first_unit() -> None:
+    """It may have been any of its units.  But the first one is alone the next time, and those tries count."""
+    schedule = chained(range(1, 2))
+    for tries in range(MOST_TRIES + 1):
+        unit = schedule.take(0)
+        assert unit is not None
+        (chain,) = schedule.order_with(unit)
+        assert len(chain) == (1 if tries else 2)
+        for one in chain[1:]:
+            schedule.cut(one)
+        again = schedule.failed(unit, "the trainer died", try_again=True, counts=len(chain) == 1)
+        assert again == (tries < MOST_TRIES)
+    assert schedule.progress[1].reason == f"gave up after {MOST_TRIES} attempts: the trainer died"
 
 
 def test_a_model_that_was_set_apart_is_alone_in_its_orders() -> None:

@@ -76,7 +76,9 @@ def settle(
         return
     # Several evaluations of one model may fail, each on its segment, but the model is given up once.
     already = schedule.progress[model].status is Status.FAILED
-    if schedule.failed(unit, outcome.error, try_again=outcome.try_again, most_tries=outcome.most_tries):
+    if schedule.failed(
+        unit, outcome.error, try_again=outcome.try_again, most_tries=outcome.most_tries, counts=outcome.counts
+    ):
         ports.trying_again(unit, outcome.error)
     elif not already:
         if history is not None:

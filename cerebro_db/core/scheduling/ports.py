@@ -28,6 +28,7 @@ class Outcome:
     loss: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     most_tries: int = MOST_TRIES  # of a unit that failed like this
+    counts: bool = True  # whether it was a try of this unit; in a chain, perhaps a unit after it has failed
     # It did not begin: the order has ended at a unit before it of the same model.  The outcome of that one comes later.
     cut: bool = False
 

@@ -285,13 +285,18 @@ class Schedule:
         self._release(unit)
         self.hops -= isinstance(unit, Train)
 
-    def failed(self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES) -> bool:
-        """A unit did not succeed. Returns whether it will be tried again."""
+    def failed(
+        self, unit: Unit, reason: str, *, try_again: bool, most_tries: int = MOST_TRIES, counts: bool = True
+    ) -> bool:
+        """A unit did not succeed. Returns whether it will be tried again, alone.
+
+        ``counts``: whether it was one of its tries; it does not count if a unit after it in its chain may have failed.
+        """
         mine = self._release(unit)
         self.hops -= isinstance(unit, Train)
         if mine.status is not Status.ACTIVE:
             return False
-        tries = mine.tries[unit] = mine.tries.get(unit, 0) + 1
+        tries = mine.tries[unit] = mine.tries.get(unit, 0) + counts
         if try_again and tries < most_tries:
             self._offer(unit)
             return True

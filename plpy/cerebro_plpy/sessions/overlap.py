@@ -53,6 +53,11 @@ def is_chain(group: Sequence[Unit]) -> bool:
     return all(unit.model == group[0].model for unit in group)
 
 
+def first_of_chains(groups: Sequence[Sequence[Unit]]) -> set[Unit]:
+    """The first units of groups that have several units of one model."""
+    return {group[0] for group in groups if len(group) > 1 and is_chain(group)}
+
+
 def of_each(groups: Sequence[Sequence[Unit]], failed: Callable[[Unit], T]) -> list[T | None]:
     """For each unit of groups that have failed as a whole what that means.  None: it comes after one that failed."""
     return [

@@ -36,7 +36,7 @@ from ...database.polling import LISTEN_EVERY
 from ...platform.machine import cores
 from ...sessions import limits
 from ...sessions.failures import Refused, failure_of, first_line, session_was_lost
-from ...sessions.overlap import Task, of_each
+from ...sessions.overlap import Task, first_of_chains, of_each
 from ...sessions.session import Session, wait_any
 from ...sessions.team import Team, Worker
 from ..preflight import engine_choice
@@ -237,7 +237,8 @@ class Driver:
                             most_tries=MOST_TRIES + len(ENGINES))
                 )  # fmt: skip
                 continue
-            outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again))
+            counts = unit not in first_of_chains(task.groups)
+            outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again, counts=counts))
         return outcomes
 
     def _is_too_large(self, model: int) -> bool:
@@ -278,8 +279,12 @@ class Driver:
     def _lost(self, worker: Worker, task: Task, reason: str, most: int) -> list[Outcome]:
         """The outcomes of the units whose session was lost; those that the log has are committed."""
         seconds = (time.monotonic() - task.started) / len(task.units)
+        chained = first_of_chains(task.groups)
         failed = of_each(
-            task.groups, lambda unit: Outcome(unit, seconds, error=reason, try_again=True, most_tries=most)
+            task.groups,
+            lambda unit: Outcome(
+                unit, seconds, error=reason, try_again=True, most_tries=most, counts=unit not in chained
+            ),
         )
         found = [
             self.on_record(worker, unit, seconds) or lost or Outcome(unit, cut=True)
