@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,15 @@ def spans(place: Lab, table: str) -> dict[tuple[int, int | None], slice]:
 
 
 def plain_keras(
-    place: Lab, run: int, folder: Path, starts: dict[int, list[np.ndarray]] | None = None
+    place: Lab,
+    run: int,
+    folder: Path,
+    starts: dict[int, list[np.ndarray]] | None = None,
+    order_of: Callable[[int, int, int | None], tuple[Any, ...]] = lambda model, key, group: (model - 1,),
 ) -> dict[int, list[np.ndarray]]:
     """The variables of plain Keras after the visits of each model, on the rows of its group in their order.
 
-    ``starts``: the variables that some models start with.
+    ``starts``: the variables that some models start with.  ``order_of``: what the order of a model's rows follows from.
     """
     rows, lie, asked = partitions(place, "by_shop"), spans(place, "by_shop"), []
     seed = place.value("SELECT seed FROM run WHERE run = %s", run)
@@ -100,7 +105,7 @@ def plain_keras(
         arrays = {}
         for number, (hop, segment) in enumerate(visits):
             x, y = (side[lie[segment, group]] for side in rows[segment])
-            order = row_order(len(x), derived_seed(seed, "rows", model - 1, hop), 0)
+            order = row_order(len(x), derived_seed(seed, "rows", *order_of(model, key, group), hop), 0)
             arrays[f"x{number}"], arrays[f"y{number}"] = x[order], y[order]
         np.savez(folder / f"{model}.npz", **arrays)
         one, given = CONFIGURATIONS[key], {}
