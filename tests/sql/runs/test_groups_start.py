@@ -86,7 +86,7 @@ def test_what_a_group_learns_does_not_follow_from_when_it_began(sales: Lab) -> N
     alone = fit(sales, "by_shop", "alone", json.dumps([slow]), epochs=1, options=START)
     beside = fit(sales, "by_shop", "beside", json.dumps([slow, quick]), epochs=1, options=START)
     numbers = "SELECT array_agg(model ORDER BY model) FROM model WHERE run = %s AND configuration = 1 AND parent > 0"
-    assert [sales.value(numbers, run) for run in (alone, beside)] == [[2, 3, 4, 5], [7, 8, 9, 10]]
+    assert sales.value(numbers, alone) != sales.value(numbers, beside)  # they follow from which model ended first
     assert digests(sales, alone) == [row for row in digests(sales, beside) if row[0] == 1]
 
 
