@@ -220,8 +220,10 @@ def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab)
     for _, _, whole, own, objective, worse in found:
         assert whole is not None and whole == objective and worse == (own > whole)
     # Together, the groups have the rows that the model on all rows was evaluated on.
-    sizes = dict(sales("SELECT group_number, validation_rows::int FROM groups WHERE run = %s", run))
-    total = sum(size * row[2] for size, row in zip(sizes.values(), found)) / sum(sizes.values())
+    sizes = [size for (size,) in sales(
+        "SELECT validation_rows::int FROM groups WHERE run = %s ORDER BY group_number", run
+    )]  # fmt: skip
+    total = sum(size * row[2] for size, row in zip(sizes, found)) / sum(sizes)
     loss = sales.value(
         "SELECT validation_loss FROM leaderboard WHERE run = %s AND group_number IS NULL AND rank = 1", run
     )
