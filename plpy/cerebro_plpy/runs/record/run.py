@@ -164,10 +164,9 @@ class Run:
     models: dict[int, Model] = field(default_factory=dict)
     shared: SharedTables = field(default_factory=SharedTables)  # for small states
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
-    _of_group: dict[tuple[int, int | None], int] = field(
-        default_factory=dict
-    )  # configuration, group -> its first model
-    _looked_at: int = 0  # the models that are in it
+    # Configuration and group -> the number of their first model.
+    _of_group: dict[tuple[int, int | None], int] = field(default_factory=dict)
+    _looked_at: int = 0  # how many models it was made from
 
     @property
     def segments(self) -> int:
