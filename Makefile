@@ -202,8 +202,8 @@ lock:
 REPEATS ?= 3
 bench: env-dev
 	@$(MAKE) --no-print-directory $(RIVALS)/.installed || echo 'bench: continues without Ray and Optuna' >&2
-	@$(if $(findstring tables,$(WORKS)),$(MAKE) --no-print-directory $(TABLES)/.installed || \
-	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2)
+	@$(if $(if $(WORKS),$(findstring tables,$(WORKS)),all),$(MAKE) --no-print-directory $(TABLES)/.installed,true) || \
+	  echo 'bench: continues without LightGBM, CatBoost and AutoGluon' >&2
 	@$(RUN)/python -m tests.bench --repeats $(REPEATS) $(if $(WORKS),--works $(WORKS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(BENCH)
 

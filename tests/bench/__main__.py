@@ -35,7 +35,7 @@ from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
 from tests.bench.works import WORKS, GroupedWork, Work
 
-REDUCING = ("rows", "configurations", "epochs")  # the options that make works smaller
+REDUCING = ("rows", "configurations", "epochs", "budget")  # the options that make works smaller
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
 CONTENDERS_OF = {
     "packing": other_work.PACKING,

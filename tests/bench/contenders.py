@@ -118,7 +118,7 @@ def python_with(package: str) -> str | None:
     for python in (sys.executable, *(str(CLONE / f"build/bench/{name}/bin/python") for name in ("env", "tables"))):
         with contextlib.suppress(OSError):
             find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"
-            if subprocess.run([python, "-c", find], cwd="/").returncode == 0:
+            if subprocess.run([python, "-c", find], cwd="/", capture_output=True).returncode == 0:
                 return python
     return None
 

@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 
+from tests.bench.rivals.tabular import APART
 from tests.bench.tabular import LINEAR, NETWORK, OURS, TREES, table
 from tests.conftest import CLONE
 
@@ -44,6 +45,23 @@ def test_the_figures_below_the_table_of_the_page_follow_from_it() -> None:
     alone = re.findall(r"mean ranks are ([\d.]+) \(`cerebro.train`\), ([\d.]+) .*? and ([\d.]+)", text, re.DOTALL)
     ours, trees, linear = mean_ranks([[row[0], row[2], row[3]] for row in means])
     assert [float(one) for one in alone[0]] == pytest.approx([ours, linear, trees], abs=0.005)
+
+
+def test_the_figures_of_the_tables_that_were_kept_apart() -> None:
+    page = (CLONE / "docs" / "accuracy.md").read_text()
+    text = page.partition("## Compared with boosted trees and AutoGluon")[2].partition("\n## ")[0]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    scores = {name: [float(cell) for cell in cells] for name, *cells in found if name in APART}
+    assert list(scores) == list(APART)
+    said = {name: [float(cell) for cell in cells] for name, *cells in found if name.startswith("**")}
+    means = list(scores.values())
+    assert said["**mean rank**"] == pytest.approx(mean_ranks(means), abs=0.15)  # of scores with more digits
+    for place, score in enumerate(said["**mean score**"]):
+        assert score == pytest.approx(statistics.fmean(row[place] for row in means), abs=5e-4)
+    better = re.search(r"better than `HistGradientBoosting` on (\d+) .* LightGBM on (\d+), .* CatBoost on (\d+) .*"
+                       r"AutoGluon on (\d+)", text, re.DOTALL)  # fmt: skip
+    assert better
+    assert [int(one) for one in better.groups()] == [sum(row[1] > row[other] for row in means) for other in range(2, 6)]
 
 
 def mean_ranks(means: list[list[float]]) -> list[float]:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import cerebro_db
 from cerebro_db.client import cli
-from cerebro_db.embedded import files, throw_away
+from cerebro_db.embedded import files, installation, throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.errors import ClusterError
@@ -90,6 +90,24 @@ def test_files_that_vanish_while_a_cluster_is_removed(tmp_path: Path, monkeypatc
     monkeypatch.setattr(files.shutil, "rmtree", vanishing)
     of_cluster.remove()
     assert len(calls) == 3 and not of_cluster.path.exists()
+
+
+def test_the_version_of_a_cluster_counts_for_more_than_pg_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for major in ("14", "16"):
+        folder = tmp_path / major
+        (folder / "extension").mkdir(parents=True)
+        for name in ("postgres", "initdb", "extension/plpython3u.control"):
+            (folder / name).touch()
+        program = folder / "pg_config"
+        program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "PostgreSQL {major}.1" || echo {folder}\n')
+        program.chmod(0o755)
+    monkeypatch.setattr(installation, "PACKAGED", (f"{tmp_path}/*/pg_config",))
+    monkeypatch.setenv("PG_CONFIG", str(tmp_path / "16" / "pg_config"))
+    assert [Installation.choose(major).major for major in (None, "16", "14")] == ["16", "16", "14"]
+    with pytest.raises(ClusterError, match="The cluster needs PostgreSQL 13"):
+        Installation.choose("13")
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,15 @@ def spans(place: Lab, table: str) -> dict[tuple[int, int | None], slice]:
 
 
 def plain_keras(
-    place: Lab, run: int, folder: Path, starts: dict[int, list[np.ndarray]] | None = None
+    place: Lab,
+    run: int,
+    folder: Path,
+    starts: dict[int, list[np.ndarray]] | None = None,
+    order_of: Callable[[int, int, int | None], tuple[Any, ...]] = lambda model, key, group: (model - 1,),
 ) -> dict[int, list[np.ndarray]]:
     """The variables of plain Keras after the visits of each model, on the rows of its group in their order.
 
-    ``starts``: the variables that some models start with.
+    ``starts``: the variables that some models start with.  ``order_of``: what the order of a model's rows follows from.
     """
     rows, lie, asked = partitions(place, "by_shop"), spans(place, "by_shop"), []
     seed = place.value("SELECT seed FROM run WHERE run = %s", run)
@@ -100,7 +105,7 @@ def plain_keras(
         arrays = {}
         for number, (hop, segment) in enumerate(visits):
             x, y = (side[lie[segment, group]] for side in rows[segment])
-            order = row_order(len(x), derived_seed(seed, "rows", model - 1, hop), 0)
+            order = row_order(len(x), derived_seed(seed, "rows", *order_of(model, key, group), hop), 0)
             arrays[f"x{number}"], arrays[f"y{number}"] = x[order], y[order]
         np.savez(folder / f"{model}.npz", **arrays)
         one, given = CONFIGURATIONS[key], {}
@@ -234,8 +239,10 @@ def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab)
     for _, _, whole, own, objective, worse in found:
         assert whole is not None and whole == objective and worse == (own > whole)
     # Together, the groups have the rows that the model on all rows was evaluated on.
-    sizes = dict(sales("SELECT group_number, validation_rows::int FROM groups WHERE run = %s", run))
-    total = sum(size * row[2] for size, row in zip(sizes.values(), found)) / sum(sizes.values())
+    sizes = [size for (size,) in sales(
+        "SELECT validation_rows::int FROM groups WHERE run = %s ORDER BY group_number", run
+    )]  # fmt: skip
+    total = sum(size * row[2] for size, row in zip(sizes, found)) / sum(sizes)
     loss = sales.value(
         "SELECT validation_loss FROM leaderboard WHERE run = %s AND group_number IS NULL AND rank = 1", run
     )

@@ -40,7 +40,10 @@ def test_each_group_equals_plain_keras_from_the_weights_of_the_model_on_all_rows
     of_all = whole(sales, run)
     parents = dict(sales("SELECT model, parent FROM model WHERE run = %s AND group_number > 0", run))
     assert len(parents) == 8 and set(parents.values()) == set(of_all.values())
-    expected = plain_keras(sales, run, tmp_path, {model: found[parent] for model, parent in parents.items()})
+    expected = plain_keras(
+        sales, run, tmp_path, {model: found[parent] for model, parent in parents.items()},
+        order_of=lambda model, key, group: (model - 1,) if group is None else ("group", key, group),
+    )  # fmt: skip
     assert sorted(expected) == sorted(found)
     for model, its in found.items():
         assert all(same(its, expected[model])), model
@@ -76,6 +79,15 @@ def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int)
     if sales.status(other) != "finished":
         sales("SELECT resume(%s)", other)
     assert sales.status(other) == "finished" and digests(sales, other) == digests(sales, run)
+
+
+def test_what_a_group_learns_does_not_follow_from_when_it_began(sales: Lab) -> None:
+    slow, quick = ({"architecture": "mlp", "units": 4, "passes": passes} for passes in (8, 1))
+    alone = fit(sales, "by_shop", "alone", json.dumps([slow]), epochs=1, options=START)
+    beside = fit(sales, "by_shop", "beside", json.dumps([slow, quick]), epochs=1, options=START)
+    numbers = "SELECT array_agg(model ORDER BY model) FROM model WHERE run = %s AND configuration = 1 AND parent > 0"
+    assert sales.value(numbers, alone) != sales.value(numbers, beside)  # they follow from which model ended first
+    assert digests(sales, alone) == [row for row in digests(sales, beside) if row[0] == 1]
 
 
 def test_a_replay_has_the_same_bits(sales: Lab, run: int) -> None:

@@ -266,6 +266,7 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
     earlier = RunLog(log.ask, run.options.replay).plan.built() if run.options.replay is not None else {}
     taken = {position for model in run.models.values() if (position := model.build.position) is not None}
     fresh = ring_positions({model.number: 0 for model in models if model.number not in earlier}, taken)
+    whole = {model.key: model.build.position for model in run.models.values() if model.asked.group_number is None}
     alike: dict[int, Model] = {}  # of each architecture, a model that is built
     beside: dict[Any, list[Model]] = {}  # the built models of an architecture that train on the same rows
     sizes: dict[int, int] = {}
@@ -282,6 +283,8 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
             build.engine, build.position = earlier[model.number]
         else:
             build.position = fresh[model.number]
+            if run.is_of_waiting_group(model):  # its number follows from when it began
+                build.position = (whole[model.key] or 0) + (model.asked.group_number or 0)
             build.engine = like.build.engine if like is not None else engine_choice.of_added(run, model)
         model.state_bytes = sizes.get(model.asked.model_id, largest)
         build.parameters = like.build.parameters if like is not None else None

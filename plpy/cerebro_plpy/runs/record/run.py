@@ -166,6 +166,9 @@ class Run:
     models: dict[int, Model] = field(default_factory=dict)
     shared: SharedTables = field(default_factory=SharedTables)  # for small states
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
+    # Configuration and group -> the number of their first model.
+    _of_group: dict[tuple[int, int | None], int] = field(default_factory=dict)
+    _looked_at: int = 0  # how many models it was made from
 
     @property
     def segments(self) -> int:
@@ -332,7 +335,23 @@ class Run:
         return rows
 
     def shuffle_seed(self, model: Model, hop: int) -> int:
+        if self.is_of_waiting_group(model):
+            return derived_seed(self.seed, "rows", "group", model.key, model.asked.group_number, hop)
         return derived_seed(self.seed, "rows", model.number - 1, hop)
+
+    def is_of_waiting_group(self, model: Model) -> bool:
+        """Whether a model began when the model on all rows of its configuration had ended; copies of it did not.
+
+        Its number follows from when that was, so what it does must not follow from its number.
+        """
+        if not self.options.groups_wait or model.asked.group_number is None:
+            return False
+        if self._looked_at < len(self.models):
+            for number in sorted(self.models)[self._looked_at :]:
+                asked = self.models[number].asked
+                self._of_group.setdefault((asked.key, asked.group_number), number)
+            self._looked_at = len(self.models)
+        return self._of_group.get((model.key, model.asked.group_number), model.number) == model.number
 
 
 def groups_with_models(source: DataSet, least_rows: int) -> list[int]:
