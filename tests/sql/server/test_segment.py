@@ -424,7 +424,7 @@ def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine:
     segment.rows("r")
     assert segment(TryEngine(linear(), "r")).batch > 0
     found = [group.members[0] for group in segment(order).groups]
-    assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], rel=1e-5)
+    assert [one.visits[0].loss for one in found] == pytest.approx([one.visits[0].loss for one in expected], rel=1e-5)
     if engine == "tensorflow":  # XLA compiles in another way for a GPU
         assert [one.state.sha256 for one in found] == [one.state.sha256 for one in expected]
     evaluated = segment(evaluation(StateRef.resident(found[0].state.token)))
