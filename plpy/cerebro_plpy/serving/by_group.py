@@ -1,4 +1,4 @@
-"""``cerebro.predict`` with a table of models of groups: each row is predicted by a model of its group.
+"""Predictions with a table of models of groups: each row is predicted by a model of its group.
 
 The query of the rows finds the model of each row.  Rows are read model by model, so the weights of each model go to the
 trainer once.
@@ -22,6 +22,7 @@ from ..data.subgroups import require_types
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import natural, trainers
+from .calibrations import Wanted
 from .chunks import at_a_time, gathered_arrays
 from .reading import Reading
 from .table_rows import bytes_per_row
@@ -50,10 +51,30 @@ class GroupModel(TrainedModel):
         return None  # a trainer that still has weights of another group must not take them for these
 
 
+@dataclass(frozen=True)
+class RowsOfGroups:
+    """The rows to predict, of a query or of a table."""
+
+    table: Relation
+    present: dict[str, Column]  # its columns
+    named: str  # what an error calls them
+    keys: list[str]  # the columns of a row's key; empty: its number is the key
+
+
 def require_whole(model: TrainedModel, function: str, hint: str) -> None:
     """Refuse what would predict all rows with the model on all rows."""
     if model.grouped is not None:
         raise Unsupported(f"{function} does not know models of groups, which '{model.table.text}' has.", hint=hint)
+
+
+def require_plain(wanted: Wanted, model_table: str | None) -> None:
+    """Refuse what only a calibrated model has."""
+    if wanted != Wanted(None, False, False):
+        raise Unsupported(
+            f"coverage, calibrated and thresholds cannot be used: '{model_table}' has models of groups, which are not"
+            " calibrated.",
+            hint="Leave them out.",
+        )
 
 
 class Models:
@@ -97,7 +118,7 @@ class Models:
             columns = ", ".join(column.name for column in self.grouped.columns)
             raise UndefinedObject(
                 f"no model was trained on the group {group_key} of {columns}.",
-                hint="Leave its rows out of the query. A fit with the option new_groups 'all rows' makes tables that"
+                hint="Leave its rows out. A fit with the option new_groups 'all rows' makes tables that"
                 " predict such rows by the model on all rows.",
             )
 
@@ -105,17 +126,15 @@ class Models:
 def predicted(
     db: Database,
     model: TrainedModel,
-    rows: tuple[Relation, dict[str, Column]],
-    key: str | None,
+    rows: RowsOfGroups,
     configuration: int | None,
     best: BestClasses | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk, as ``streaming.predict_rows`` gives them."""
-    grouped, (source, present) = model.grouped, rows
+    grouped, source = model.grouped, rows.table
     assert grouped is not None
-    columns = _columns(grouped, present)
     models = Models(db, model, grouped)
-    reading = _reading(db, model, rows, key, best, columns=columns, of_groups=models.best(configuration))
+    reading = _reading(db, model, rows, best, columns=_columns(grouped, rows), of_groups=models.best(configuration))
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
@@ -140,26 +159,24 @@ def predicted(
     surprises.tell(db, source.text, reading.news, found)
 
 
-def _columns(grouped: Grouped, present: dict[str, Column]) -> list[Column]:
-    """The columns of the query that tell the groups apart, with the types that they had in training."""
+def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
+    """The columns that tell the groups apart, with the types that they had in training."""
     columns = [Column(one.name, one.type.name, str(one.type), "", None) for one in grouped.columns]
-    require_types(columns, present, "the query")
+    require_types(columns, rows.present, rows.named)
     return columns
 
 
 def _reading(
     db: Database,
     model: TrainedModel,
-    rows: tuple[Relation, dict[str, Column]],
-    key: str | None,
+    rows: RowsOfGroups,
     best: BestClasses | None,
     *,
     columns: list[Column],
     of_groups: Sql,
 ) -> Reading:
-    source, present = rows
-    inputs = natural.inputs_of(db, model.layout, present, "the query")
-    keys = natural.key_columns(db, key, present, model.layout, source, "the query")
+    keys = rows.keys
+    inputs = natural.inputs_of(db, model.layout, rows.present, rows.named)
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
@@ -77,9 +77,8 @@ def _size_of(db: Database, table: Relation) -> int:
 def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
     here = platform.of(db)
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
-    table = Name("pg_temp", f"cerebro_predict_{token()}").sql
     with trainers.predicting(db, mine, model, order) as prediction:
-        _create(db, staging.create(table, here))
+        table = create_temporary(db)
         if here.runs_functions_in_session:
             db.execute(staging.fill(table, chunks))
         else:
@@ -87,10 +86,11 @@ def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: Predi
     return table
 
 
-def _create(db: Database, statements: Sequence[Sql]) -> None:
-    """Create the temporary table of the answers."""
+def create_temporary(db: Database) -> Sql:
+    """The temporary table of the answers, which has no rows yet."""
+    table = Name("pg_temp", f"cerebro_predict_{token()}").sql
     try:
-        for statement in statements:
+        for statement in staging.create(table, platform.of(db)):
             db.execute(statement)
     except db.plpy.SPIError as error:
         if not db.is_error(error, NotPermitted.sqlstate):
@@ -99,17 +99,16 @@ def _create(db: Database, statements: Sequence[Sql]) -> None:
             f"the predictions need a temporary table: {error}.",
             hint="cerebro.predict() needs none. It works in materialized views, and without the privilege TEMPORARY.",
         ) from None
+    return table
 
 
 def _predict_fetched(db: Database, prediction: SegmentPrediction, chunks: Sql, table: Sql) -> None:
     """Chunk by chunk through this function, where a query would call cerebro._predict on the segments."""
-    cursor = db.cursor(sql("SELECT __dist_key__, rows, ids::text AS ids, variables FROM ({chunks}) c", chunks=chunks))
+    cursor = db.cursor(sql("SELECT __dist_key__, rows, ids, variables FROM ({chunks}) c", chunks=chunks))
     while found := cursor.fetch(1):
         chunk = found[0]
+        answers = prediction.predict(chunk["rows"], chunk["variables"])
         db.execute(
-            sql("INSERT INTO {table} VALUES ($1, $2, $3::text[], $4)", table=table),
-            ("integer", "bigint", "text", "cerebro._prediction[]"),
-            *(chunk[name] for name in ("__dist_key__", "rows", "ids")),
-            prediction.predict(chunk["rows"], chunk["variables"]),
+            staging.add(table), staging.ADDED, *(chunk[name] for name in ("__dist_key__", "rows", "ids")), answers
         )
     cursor.close()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import Sql, sql
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from . import execution, trained
+from . import execution, staging, trained
+
+if TYPE_CHECKING:
+    from ..database.relations import Column, Relation
+    from .trained import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -35,27 +39,66 @@ def predict_into(db: Database, *arguments: Any) -> int:
     given = IntoArguments(*arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
+    answered = _by_group(db, given, source) if trained.may_have_groups(db, given.model_table) else None
+    staged, outputs = answered or _by_one_model(db, given, source)
+    from . import predictions  # only now, as in _by_one_model
+
+    predictions.write_rows(db, staged, output, outputs)
+    rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
+    db.execute(sql("DROP TABLE {staged}", staged=staged))
+    return int(rows)
+
+
+def _by_one_model(db: Database, given: IntoArguments, source: Relation) -> tuple[Sql, str]:
+    """The table with the answers, and the outputs that they are of."""
     with execution.place_for(db, source, False, sealed=trained.must_seal(db, given.model_table)) as predict:
-        from . import by_group, calibrations, natural, predictions, table_rows  # only now: the trainer starts meanwhile
+        from . import calibrations, natural, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 
         ranks = natural.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, given.model_table or "", given.configuration)
-        by_group.require_whole(model, "cerebro.predict_into", "cerebro.predict() predicts the rows of a query.")
-        named, present = f"'{source.text}'", relations.columns(db, source)
-        inputs = natural.inputs_of(db, model.layout, present, named)
-        columns = natural.key_columns(db, given.key, present, model.layout, source, named)
-        if not columns:
-            raise InvalidArgument(
-                f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",
-                hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
-            )
+        present = relations.columns(db, source)
+        inputs = natural.inputs_of(db, model.layout, present, f"'{source.text}'")
+        columns = _key(db, given, model, source, present)
         applied = calibrations.applied(db, model, wanted)
         best = natural.best_classes(model.layout.outputs, ranks, applied)
         to_predict = table_rows.RowsToPredict(source, present, inputs, natural.key_of(columns), columns)
         staged = table_rows.answers(db, predict, model, to_predict, best)
-    predictions.write_rows(db, staged, output, natural.outputs_as_json(model.layout.outputs, applied))
-    rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
-    db.execute(sql("DROP TABLE {staged}", staged=staged))
-    return int(rows)
+    return staged, natural.outputs_as_json(model.layout.outputs, applied)
+
+
+def _by_group(db: Database, given: IntoArguments, source: Relation) -> tuple[Sql, str] | None:
+    """The same with models of groups, in the caller's session; None: the model table has none."""
+    from . import by_group, calibrations, natural
+    from .remembered import read_model
+
+    ranks = natural.require_top(given.top)
+    wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
+    model = read_model(db, given.model_table or "", given.configuration)
+    if model.grouped is None:
+        return None
+    by_group.require_plain(wanted, given.model_table)
+    present = relations.columns(db, source)
+    columns = _key(db, given, model, source, present)
+    rows = by_group.RowsOfGroups(source, present, f"'{source.text}'", columns)
+    best = natural.best_classes(model.layout.outputs, ranks)
+    staged = execution.create_temporary(db)
+    for chunk in by_group.predicted(db, model, rows, given.configuration, best):
+        db.execute(staging.add(staged), staging.ADDED, 0, len(chunk["ids"]), chunk["ids"], chunk["answers"])
+    return staged, natural.outputs_as_json(model.layout.outputs)
+
+
+def _key(
+    db: Database, given: IntoArguments, model: TrainedModel, source: Relation, present: dict[str, Column]
+) -> list[str]:
+    from . import natural
+
+    named = f"'{source.text}'"
+    columns = natural.key_columns(db, given.key, present, model.layout, source, named)
+    if not columns:
+        raise InvalidArgument(
+            f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",
+            hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
+        )
+    return columns

@@ -40,15 +40,17 @@ def create_predictor(
             f"'{model_table.strip()}' names one model, so there is no configuration to choose.", hint="Leave it out."
         )
     model = read_model(db, model_table, configuration)
-    by_group.require_whole(model, "a predictor", "cerebro.predict() predicts the rows of a query.")
-    calibrations.applied(db, model, calibrations.Wanted.of(None, False, thresholds))  # an error if none are kept
+    wanted = calibrations.Wanted.of(None, False, thresholds)
+    if model.grouped is not None:
+        by_group.require_plain(wanted, model_table)
+    calibrations.applied(db, model, wanted)  # an error if none are kept
     if len(model.layout.outputs) != 1:
         raise Unsupported(
             f"the model has {len(model.layout.outputs)} targets; a function returns one.",
             hint="cerebro.predict() returns a row for each target.",
         )
     function = relations.qualified(db, Name.parse(function_name, "function_name"))
-    arguments = _arguments(model.layout)
+    arguments = _arguments(model)
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
         raise Unsupported(
@@ -85,8 +87,17 @@ def create_predictor(
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
-def _arguments(trained: Layout) -> Arguments:
-    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows."""
+def _arguments(model: TrainedModel) -> Arguments:
+    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows.
+
+    With models of groups, the columns that tell the groups apart come first.
+    """
+    inputs, grouped = _inputs(model.layout), model.grouped.columns if model.grouped is not None else ()
+    names = {name for name, _ in inputs}
+    return [*((column.name, column.type) for column in grouped if column.name not in names), *inputs]
+
+
+def _inputs(trained: Layout) -> Arguments:
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
@@ -140,7 +151,8 @@ def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
 def _which(model: TrainedModel, model_table: str, pinned: bool) -> str:
     if references.is_reference(model_table):
         return f"the registered model {model_table.strip()}"
-    return f"configuration {model.key} of {model.table.name}" if pinned else f"the best model of {model.table.name}"
+    which = f"configuration {model.key}" if pinned else "the best model"
+    return f"{which} of {model.table.name}{'' if model.grouped is None else ' for the group of the row'}"
 
 
 def _comment(model: TrainedModel, target: str, which: str) -> str:

@@ -47,6 +47,14 @@ def fill(table: Sql, chunks: Sql) -> Sql:
     )
 
 
+ADDED = ("integer", "bigint", "text[]", "cerebro._prediction[]")  # the types of what ``add`` adds
+
+
+def add(table: Sql) -> Sql:
+    """A statement that adds the answers of one chunk."""
+    return sql("INSERT INTO {table} VALUES ($1, $2, $3, $4)", table=table)
+
+
 def drop_forgotten(session: Session) -> None:
     """Drop this user's staging tables that were never read, because the caller's transaction failed."""
     for (name,) in session.run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
-from cerebro_db.core.errors import InvalidArgument, SerializationFailure, Unsupported
+from cerebro_db.core.errors import InvalidArgument, SerializationFailure
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -77,14 +77,11 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     if model.grouped is not None:
         from . import by_group  # only now: other models need nothing of it
 
-        if wanted != calibrations.Wanted(None, False, False):
-            raise Unsupported(
-                f"coverage, calibrated and thresholds cannot be used: '{given.model_table}' has models of groups, which"
-                " are not calibrated.",
-                hint="Leave them out.",
-            )
+        by_group.require_plain(wanted, given.model_table)
         best = natural.best_classes(model.layout.outputs, ranks)
-        yield from by_group.predicted(db, model, (source, present), key, given.configuration, best)
+        keys = natural.key_columns(db, key, present, model.layout, source, "the query")
+        rows_of_groups = by_group.RowsOfGroups(source, present, "the query", keys)
+        yield from by_group.predicted(db, model, rows_of_groups, given.configuration, best)
         return
     asked = (tuple(present.items()), key, ranks, wanted)
     reading = model.remembered.get(asked)

@@ -220,6 +220,13 @@ def _table(db: Database, text: str | None) -> Relation:
     return replace(found, text=(text or "").strip())
 
 
+def may_have_groups(db: Database, text: str | None) -> bool:
+    """Whether a table of models of groups lies beside this model table; the summary says whether it belongs to it."""
+    if references.is_reference(text) or not (text and text.strip()):
+        return False
+    return relations.find(db, Name.parse(text).suffixed("_groups")) is not None
+
+
 def must_seal(db: Database, text: str | None) -> bool:
     """Whether this model's weights must not leave the caller's session, because the caller may not read them."""
     if not references.is_reference(text):

@@ -18,6 +18,8 @@ CREATE TABLE shops AS SELECT i AS id, ARRAY[sin(i), cos(i * 3)]::real[] AS facts
   date '2026-01-01' + i % 2 AS day
  FROM generate_series(1, 164) i;
 ALTER TABLE shops ADD PRIMARY KEY (id);
+CREATE VIEW some_of_shops AS SELECT * FROM shops WHERE id % 3 = 0;
+CREATE VIEW without_shop AS SELECT id, facts FROM shops;
 CREATE VIEW with_new AS SELECT * FROM shops UNION ALL SELECT 1000, ARRAY[1, 2], 1, 'new', date '2026-01-01';
 """
 SGD = "optimizer='SGD(learning_rate=0.05)', loss='mse'"
@@ -136,6 +138,29 @@ def test_several_columns_and_types(shops: Lab) -> None:
     found = predictions(shops, table="of_both")
     assert found == pytest.approx(expected(shops, "of_both", None, by), rel=1e-5, abs=1e-6)
     assert predictions(shops, "SELECT id, facts, shop::varchar, day FROM shops", "of_both") == found
+
+
+@pytest.mark.parametrize("configuration", [None, 2])
+@pytest.mark.parametrize("source", ["shops", "some_of_shops"])
+def test_a_table_or_view_is_predicted_into_a_table(shops: Lab, source: str, configuration: int | None) -> None:
+    made = f"predicted_{source}_{configuration or 0}"
+    count = shops.value("SELECT predict_into('models', %s, %s, configuration => %s)", source, made, configuration)
+    more = {} if configuration is None else {"configuration": configuration}
+    found = predictions(shops, f"SELECT * FROM {source}", **more)
+    assert count == len(found) > 50
+    assert dict(shops(f"SELECT key_value, value FROM {made}")) == found
+
+
+def test_a_function_predicts_a_row_of_any_group(shops: Lab) -> None:
+    assert shops.value("SELECT create_predictor('models', 'cost_of')") == f"{shops.schema}.cost_of(shop, facts)"
+    found = dict(shops("SELECT id::text, cost_of(shop, facts) FROM shops"))
+    assert found == pytest.approx(predictions(shops), rel=1e-5)  # batches of other sizes are rounded in another way
+    fit(shops, "by_both", "models_of_both", {})
+    shops("SELECT create_predictor('models_of_both', 'cost_at', 2)")
+    found = dict(shops("SELECT id::text, cost_at(day => day, shop => shop, facts => facts) FROM shops"))
+    assert found == pytest.approx(predictions(shops, table="models_of_both", configuration=2), rel=1e-5)
+    with pytest.raises(psycopg2.Error, match="no model was trained on the group"):
+        shops("SELECT cost_of('new', ARRAY[1, 2]::real[])")
 
 
 def test_rows_in_any_order_and_of_one_group(shops: Lab) -> None:
@@ -283,8 +308,10 @@ def test_the_best_model_is_that_of_the_view(shops: Lab) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ("predict_into('models', 'shops', 'predicted')", "does not know models of groups"),
-        ("create_predictor('models', 'predictor')", "does not know models of groups"),
+        ("predict_into('models', 'shops', 'predicted', coverage => 0.9)", "models of groups"),
+        ("predict_into('models', 'with_new', 'predicted')", 'the group ["new"] of shop'),
+        ("predict_into('models', 'without_shop', 'predicted')", "has no column 'shop'"),
+        ("create_predictor('models', 'predictor', thresholds => true)", "models of groups"),
         ("predict('models', 'SELECT * FROM shops', coverage => 0.9)", "models of groups"),
         ("predict('models', 'SELECT * FROM shops', calibrated => true)", "models of groups"),
         ("predict('models', 'SELECT * FROM shops', thresholds => true)", "models of groups"),
