@@ -300,8 +300,11 @@ class Layout:
             raise fields.wrong(f"must have groups from 1 to {count}", "partitions")
         if pieces > 2 * MOST_GROUPS:
             raise fields.wrong(f"must have at most {2 * MOST_GROUPS} pieces of groups", "partitions")
-        if self.groups is not None and (self.fold is not None or self.windows is not None):
-            raise fields.wrong("cannot have folds or a sequence beside groups")
+        if self.groups is not None and self.fold is not None:
+            raise fields.wrong("cannot have folds beside groups")
+        by = self.windows.by if self.windows is not None else None
+        if self.groups is not None and by is not None and {one.name for one in self.groups.columns} - set(by):
+            raise fields.wrong('must have "by" with the columns of the groups', "sequence")
 
 
 @dataclass(frozen=True)

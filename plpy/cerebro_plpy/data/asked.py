@@ -53,8 +53,8 @@ def split_of(
 ) -> Split | None:
     """How the rows are divided; None: they are not.  By default a fifth of them are for validation.
 
-    Windows are divided by their subject, so that no row is on both sides; those of a single subject, and those that
-    forecast a later row, by their time.
+    Windows are divided by their subject, so that no row is on both sides.  They are divided by their time if there is
+    only one subject, if each subject has models of its own, and if they forecast a later row.
     """
     share, split_by, split_at, stratify = given.validation, given.split_by, given.split_at, given.stratify
     if given.validation_table is not None and share:
@@ -78,7 +78,8 @@ def split_of(
     if not share:
         return None
     if windows is not None and not used:
-        if windows.by and not windows.horizon:
+        grouped = split_list(given.group_by, "group_by") if given.group_by is not None else []
+        if not windows.horizon and set(windows.by) - set(grouped):
             return Split(share, tuple(present[name] for name in windows.by), None, None)
         return Split(share, (), present[windows.order[0]], None)
 

@@ -138,7 +138,11 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
             labels.find(db, source, variable, variable.preparation, None)
     if windows is not None:
         group = divided.group() if divided is not None else None
-        training, ins, rows = windowed.gathered(db, training, windows, ins, outs, weight=wanted.weight, group=group)
+        present = relations.columns(db, source)
+        subjects = [present[name] for name in windows.by] if wanted.group_by else []
+        training, ins, rows = windowed.gathered(
+            db, training, windows, ins, outs, weight=wanted.weight, group=group, subjects=subjects
+        )
     count = pack_plain.segments_of(db, wanted.segments, wanted.rule, rows)
     job = PackJob(
         source=training,
@@ -158,7 +162,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         windows=windows,
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
         key=key,
-        row_hash=None if windows else hash_of_rows(db, training),
+        row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
     )
     if divided is not None:
         job.fold = folding.found(db, training, divided, key_of(db, source), windows)
@@ -238,7 +242,12 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
             labels.match(db, source, variable, variable.preparation, trained.output_text)
             variable.shape = like.shape
     if windows is not None:
-        source, ins, rows = windowed.gathered(db, source, windows, ins, outs, reaches_back=reaches_back)
+        subjects = [present[name] for name in windows.by] if groups is not None else []
+        source, ins, rows = windowed.gathered(
+            db, source, windows, ins, outs, subjects=subjects, reaches_back=reaches_back
+        )
+        if groups is not None:
+            order = shuffled(hash_of_rows(db, source), sql("{seed}::bigint", seed=trained.seed or 0))
     count = min(len(trained.keys), rows)
     job = replace(
         trained,

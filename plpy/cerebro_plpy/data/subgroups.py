@@ -108,14 +108,11 @@ def asked_for(
     """The columns of the argument ``group_by``; none: rows have no groups."""
     if given.group_by is None:
         return ()
-    for name, why in (
-        ("folds", "each model of a fold would need the rows of all groups"),
-        ("sequence", "windows have no groups"),
-    ):
-        if getattr(given, name) is not None:
-            raise InvalidArgument(
-                f"group_by and {name} cannot be used together: {why}.", hint="Leave one of the two out."
-            )
+    if given.folds is not None:
+        raise InvalidArgument(
+            "group_by and folds cannot be used together: each model of a fold would need the rows of all groups.",
+            hint="Leave one of the two out.",
+        )
     columns = variables.pick(present, split_list(given.group_by, "group_by"), "group_by", source)
     if len(columns) > MOST_COLUMNS:
         raise InvalidArgument(
@@ -124,6 +121,11 @@ def asked_for(
         )
     targets = split_list(given.target, "target")
     for column in columns:
+        if windows is not None and column.name not in windows.by:
+            raise InvalidArgument(
+                f"'{column.name}' of group_by is not in \"by\" of sequence: a window could have rows of two groups.",
+                hint=f'For instance sequence => \'{{"by": "{column.name}", …}}\'.',
+            )
         if column.name in targets:
             raise InvalidArgument(
                 f"the target '{column.name}' is in group_by: all rows of a group would have the same target.",

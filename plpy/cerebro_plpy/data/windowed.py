@@ -17,12 +17,14 @@ from cerebro_db.core.windows import Windows
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import buffers, unusable
+from . import buffers, splits, unusable
 from .preparation import SourceVariable, value
 
 KEY_NAME = "cerebro_key"
 KEY = identifier(KEY_NAME)
 GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
+HASH = identifier("cerebro_hash")
+PLACE = Column("place", "bigint", "bigint", "N", None)  # of a window within its subject
 
 
 def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[SourceVariable]:
@@ -30,7 +32,7 @@ def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[Source
     return [
         replace(
             one,
-            columns=[Column(one.name, f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
+            columns=[Column(_named(one, windows), f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
             gathered=tuple(column.name for column in one.columns),
             shape=(windows.length, *one.shape),
         )
@@ -48,6 +50,7 @@ def of(
     key: Sql | None = None,
     key_of_most: bool = False,
     group: Sql | None = None,
+    subjects: Sequence[Column] = (),
     needs_target: bool = True,
     reaches_back: bool = False,
 ) -> Relation:
@@ -62,6 +65,7 @@ def of(
     window with a row that is left out is left out itself.  ``weight``: a column of which a window has the value of its
     last row.  ``key``: SQL that gives the key of that row, or of most rows (``key_of_most``).  ``group``: SQL that
     gives a number; a window of rows with different numbers is left out, the others have theirs in the column GROUP.
+    ``subjects``: the columns of ``by``, which the windows keep, and with them a hash in the column HASH.
     """
     all_kept = [*targets, *([weight] if weight else [])]
     arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
@@ -93,7 +97,8 @@ def of(
     length, step = windows.length, windows.step
     at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
     gathered = [
-        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(one.name)) for i, one in enumerate(inputs)
+        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(_named(one, windows)))
+        for i, one in enumerate(inputs)
     ]
     for i, column in enumerate(all_kept):
         if windows.target == "majority" and column is not weight:
@@ -108,6 +113,11 @@ def of(
     elif key is not None:
         gathered.append(sql("(array_agg(r.k) {at_the_end})[1] AS {key}", at_the_end=at_the_end, key=KEY))
     gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
+    if subjects:
+        place_of = {one.name: sql("r.b{i}", i=i) for i, one in enumerate(subjects)} | {PLACE.name: sql("w.place")}
+        gathered += [sql("{value} AS {name}", value=place_of[one.name], name=identifier(one.name)) for one in subjects]
+        hashed = splits.whole_hash_of([*subjects, PLACE], lambda column: place_of[column.name])
+        gathered.append(sql("{hashed} AS {name}", hashed=hashed, name=HASH))
     groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
     query = sql(
         "SELECT {gathered} FROM (SELECT {columns} FROM {rows} AS s WINDOW o AS ({partition}ORDER BY {order})) r"
@@ -129,7 +139,12 @@ def of(
         if group is not None
         else sql(""),
     )
-    return replace(source, oid=0, condition=None, query=query)
+    return replace(source, oid=0, condition=None, query=query, row_hash=HASH if subjects else None)
+
+
+def _named(variable: SourceVariable, windows: Windows) -> str:
+    """The name of the column of an input; a column of ``by`` keeps its own."""
+    return f"{variable.name}_of_rows" if variable.name in windows.by else variable.name
 
 
 def _element(variable: SourceVariable) -> str:
@@ -145,6 +160,7 @@ def gathered(
     *,
     weight: Column | None = None,
     group: Sql | None = None,
+    subjects: Sequence[Column] = (),
     reaches_back: bool = False,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made.
@@ -154,7 +170,9 @@ def gathered(
     require_target(windows, outputs)
     require_usable(db, source, windows, inputs, 1 if reaches_back else windows.length + windows.horizon)
     targets = [column for one in outputs for column in one.columns]
-    found = of(source, windows, inputs, targets, weight=weight, group=group, reaches_back=reaches_back)
+    found = of(
+        source, windows, inputs, targets, weight=weight, group=group, subjects=subjects, reaches_back=reaches_back
+    )
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs)
     if not rows:
@@ -171,6 +189,7 @@ def to_predict(
     inputs: list[SourceVariable],
     key: Sql,
     *,
+    subjects: Sequence[Column] = (),
     judged: bool = False,
 ) -> tuple[Relation, list[SourceVariable]]:
     """The windows, with the key of each in the column KEY, and their inputs.
@@ -179,7 +198,7 @@ def to_predict(
     """
     require_usable(db, source, windows, inputs, windows.length + (windows.horizon if judged else 0))
     most = judged and windows.target == "majority"
-    found = of(source, windows, inputs, key=key, key_of_most=most, needs_target=judged)
+    found = of(source, windows, inputs, key=key, key_of_most=most, subjects=subjects, needs_target=judged)
     return found, inputs_of(inputs, windows)
 
 

@@ -16,7 +16,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, group_key, surprises, weights
+from ..data import buffers, group_key, surprises, weights, windowed
 from ..data.preparation import expression
 from ..data.subgroups import require_types
 from ..database.access import Database
@@ -131,10 +131,11 @@ def predicted(
     best: BestClasses | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk, as ``streaming.predict_rows`` gives them."""
-    grouped, source = model.grouped, rows.table
+    grouped = model.grouped
     assert grouped is not None
     models = Models(db, model, grouped)
-    reading = _reading(db, model, rows, best, columns=_columns(grouped, rows), of_groups=models.best(configuration))
+    columns, of_groups = _columns(grouped, rows), models.best(configuration)
+    source, reading = _reading(db, model, rows, best, columns=columns, of_groups=of_groups)
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
@@ -144,7 +145,7 @@ def predicted(
         while batch := cursor.fetch(1):
             chunk = batch[0]
             found = {name: before + chunk[name] for name, before in found.items()}
-            reading.require_sound(chunk, chunk["ids0"], source.text)
+            reading.require_sound(chunk, chunk["ids0"], rows.table.text)
             if chunk["unknown"]:  # these come first
                 models.require_known(chunk["g"])
             wanted = chunk["key"], chunk["group_number"]
@@ -156,7 +157,7 @@ def predicted(
             answers = prediction.predict(chunk["rows"], chunk["variables"], None)
             yield {"ids": chunk["ids0"], "outputs": reading.outputs, "answers": answers}
     cursor.close()
-    surprises.tell(db, source.text, reading.news, found)
+    surprises.tell(db, rows.table.text, reading.news, found)
 
 
 def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
@@ -174,9 +175,14 @@ def _reading(
     *,
     columns: list[Column],
     of_groups: Sql,
-) -> Reading:
-    keys = rows.keys
+) -> tuple[Relation, Reading]:
+    source, windows, key = rows.table, model.layout.windows, natural.key_of(rows.keys) if rows.keys else NUMBER
     inputs = natural.inputs_of(db, model.layout, rows.present, rows.named)
+    if windows is not None:
+        buffers.count(db, source, inputs)
+        subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [natural.PAIR]
+        source, inputs = windowed.to_predict(db, source, windows, inputs, key, subjects=subjects, judged=judged)
+        key = windowed.KEY
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
@@ -201,11 +207,11 @@ def _reading(
             of_groups=of_groups,
             gathered=gathered,
             chunk=chunk,
-            id=natural.key_of(keys) if keys else NUMBER,
+            id=key,
             group=group_key.of(columns, lambda column: identifier(column.name)),
             stored=stored,
             rows=source.rows,
         )
 
     outputs = natural.outputs_as_json(model.layout.outputs, None)
-    return Reading(keys, inputs, best, outputs, chunk, query, list(needed), news)
+    return source, Reading(rows.keys, inputs, best, outputs, chunk, query, list(needed), news)

@@ -50,7 +50,8 @@ def create_predictor(
             hint="cerebro.predict() returns a row for each target.",
         )
     function = relations.qualified(db, Name.parse(function_name, "function_name"))
-    arguments = _arguments(model)
+    of_group, inputs = _columns_of_group(model), _inputs(model.layout)
+    arguments = of_group + inputs
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
         raise Unsupported(
@@ -70,11 +71,11 @@ def create_predictor(
         "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}){where}",
         returned=returned,
         table=literal(model_table.strip()) if references.is_reference(model_table) else quoting(model.table.sql),
-        query=quoting(_rows(model.layout, arguments)),
+        query=quoting(_rows(model.layout, of_group, inputs)),
         places=joined(", ", places),
         chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
         decided=sql(", thresholds => true") if thresholds else sql(""),
-        where=_of_one_window(model.layout, places),
+        where=_of_one_window(model.layout, places[len(of_group) :]),
     )
     _make(db, function, arguments, result, body, replace=bool(replace))
     db.execute(
@@ -87,17 +88,15 @@ def create_predictor(
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
-def _arguments(model: TrainedModel) -> Arguments:
-    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows.
-
-    With models of groups, the columns that tell the groups apart come first.
-    """
-    inputs, grouped = _inputs(model.layout), model.grouped.columns if model.grouped is not None else ()
-    names = {name for name, _ in inputs}
-    return [*((column.name, column.type) for column in grouped if column.name not in names), *inputs]
+def _columns_of_group(model: TrainedModel) -> Arguments:
+    """The columns that tell the groups apart, except for inputs."""
+    inputs = {column for variable in model.layout.inputs for column in variable.columns}
+    grouped = model.grouped.columns if model.grouped is not None else ()
+    return [(column.name, column.type) for column in grouped if column.name not in inputs]
 
 
 def _inputs(trained: Layout) -> Arguments:
+    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows."""
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
@@ -114,16 +113,16 @@ def _inputs(trained: Layout) -> Arguments:
     return found
 
 
-def _rows(trained: Layout, arguments: Arguments) -> Sql:
+def _rows(trained: Layout, of_group: Arguments, inputs: Arguments) -> Sql:
     """The query of the row, or of the rows of the window, as a format for the values; format() writes NULL for NULL."""
-    values = [sql("%L::{kind}", kind=in_format(kind.sql)) for _, kind in arguments]
-    columns = [in_format(identifier(column)) for column, _ in arguments]
     if trained.windows is None:
-        named = (sql("{value} AS {column}", value=value, column=column) for value, column in zip(values, columns))
-        return sql("SELECT {named}", named=joined(", ", named))
-    given = {column for column, _ in arguments}
+        return sql("SELECT {named}", named=joined(", ", map(_named, [*of_group, *inputs])))
+    values = [sql("%L::{kind}", kind=in_format(kind.sql)) for _, kind in inputs]
+    columns = [in_format(identifier(column)) for column, _ in inputs]
+    given = {column for column, _ in [*of_group, *inputs]}
     # All rows belong to one subject, and have the order of the arrays.
     places = [
+        *map(_named, of_group),
         *(sql("1 AS {name}", name=in_format(identifier(name))) for name in trained.windows.by if name not in given),
         *(
             sql("{number} AS {name}", number=NUMBER, name=in_format(identifier(name)))
@@ -138,6 +137,11 @@ def _rows(trained: Layout, arguments: Arguments) -> Sql:
         names=joined(", ", columns),
         number=NUMBER,
     )
+
+
+def _named(argument: tuple[str, SqlType]) -> Sql:
+    name, kind = argument
+    return sql("%L::{kind} AS {name}", kind=in_format(kind.sql), name=in_format(identifier(name)))
 
 
 def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:

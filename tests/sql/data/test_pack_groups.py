@@ -181,8 +181,8 @@ def test_rows_that_are_alike_cannot_be_divided(sales: Lab) -> None:
     [
         ({"folds": 3, "group_by": "shop"}, "group_by and folds cannot be used together"),
         (
-            {"group_by": "shop", "sequence": '{"by": "shop", "order": "id", "length": 3, "step": 1}'},
-            "group_by and sequence cannot be used together",
+            {"group_by": "shop, region", "sequence": '{"by": "shop", "order": "id", "length": 3, "step": 1}'},
+            "'region' of group_by is not in \"by\" of sequence",
         ),
         ({"group_by": "rate"}, "its type is real"),
         ({"group_by": "pair"}, r"its type is integer\[\]"),
