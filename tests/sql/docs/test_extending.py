@@ -24,6 +24,7 @@ EXAMPLES = {
 SHOW = {
     "stopping models that are far behind the best": "contract or field or behind or method",
     "Keras on TensorFlow without a compiled loop": "start_engine or no_rows_and_few or custom_loss or options",
+    "the events of runs": "test_run_events or whole_matrix or judged or test_reference or has_a_model or structure",
 }
 LEFT_OUT = (".git", ".venv", "build", ".pytest_cache", "__pycache__")  # not what linters know already
 LINTERS = ("ruff format --check --quiet .", "ruff check .", "mypy", "lint-imports --no-logo")
