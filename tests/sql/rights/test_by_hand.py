@@ -60,7 +60,13 @@ LAYOUT = {
     "outputs": [{"name": "y", "dtype": "float32", "shape": [2], "kind": "real"}],
 }
 STATE = {"origin": "seed"}
-MEMBER = {"configuration": CONFIGURATION, "seed": 1, "shuffle_seed": 1, "state": STATE}
+MEMBER = {
+    "configuration": 0,
+    "seed": 1,
+    "visits": [{"shuffle_seed": 1, "evaluated": True}, {"shuffle_seed": 2}],
+    "state": STATE,
+    "evaluations": [{"handle": "h"}],
+}
 EXCHANGE: dict[str, Any] = {"elements": [{"input": "x", "start": 1, "width": 1}, {"input": "x"}], "seed": 1}
 COUNTED: dict[str, Any] = {"means": {"loss": [1.0, 1.0]}}
 SOUND: dict[str, dict[str, Any]] = {
@@ -69,7 +75,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "describe": {"configuration": CONFIGURATION, "layout": LAYOUT, "others": [CONFIGURATION]},
     "try_engine": {"configuration": CONFIGURATION, "handle": "h", "others": []},
     "rehearse_fusion": {"configurations": [CONFIGURATION], "handle": "h"},
-    "train": {"handle": "h", "groups": [{"members": [MEMBER]}]},
+    "train": {"handle": "h", "configurations": [CONFIGURATION], "groups": [{"members": [MEMBER]}]},
     "average": {
         "configuration": CONFIGURATION,
         "handle": "h",
@@ -80,9 +86,8 @@ SOUND: dict[str, dict[str, Any]] = {
     },
     "evaluate": {
         "handle": "h",
-        "models": [
-            {"configuration": CONFIGURATION, "state": STATE, "exchanges": [EXCHANGE, {**EXCHANGE, "repeats": 2}]}
-        ],
+        "configurations": [CONFIGURATION],
+        "models": [{"configuration": 0, "state": STATE, "exchanges": [EXCHANGE, {**EXCHANGE, "repeats": 2}]}],
     },
     "merge_metrics": {"configuration": CONFIGURATION, "handle": "h", "states": [COUNTED]},
     "suggest": {
@@ -206,7 +211,7 @@ def test_an_order_with_any_wrong_value_is_refused_clearly(user: User, name: str)
     user(OPEN)
     user("SELECT cerebro._data_in('h', 'x', %s)", b"\x00" * 8)
     for path in places(SOUND[name]):
-        if "configuration" in path[:-1] or "configurations" in path[:-1] or "others" in path[:-1]:
+        if "configuration" in path[:-1] or {"configurations", "others"} & set(path[:-2]):
             continue  # the trainer looks at these itself, and may end: test_documents_that_have…
         for value in WRONG:
             document = json.dumps({"order": name, **changed(SOUND[name], path, value)})
@@ -243,10 +248,9 @@ def test_documents_that_have_the_right_types_only_outside(user: User, name: str)
     user(OPEN)
     for parameters in PARAMETERS:
         configuration = {**CONFIGURATION, "compile": {**CONFIGURATION["compile"], **parameters}}
-        document = json.loads(json.dumps({"order": name, **SOUND[name]}).replace(json.dumps(CONFIGURATION), "0"))
-        for path in list(places(document)):
-            if path[-1] == "configuration":
-                document = changed(document, path, configuration)
+        text = json.dumps({"order": name, **SOUND[name]})
+        assert text.count(json.dumps(CONFIGURATION)) > 0
+        document = json.loads(text.replace(json.dumps(CONFIGURATION), json.dumps(configuration)))
         check_reply(call(user, "SELECT cerebro._work(%s)", json.dumps(document)), document)
     for layout in LAYOUTS:
         document = {"order": "describe", **SOUND["describe"], "layout": layout}

@@ -238,8 +238,8 @@ def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
         " WHERE lanname = 'plpython3u' AND pronamespace = 'cerebro'::regnamespace ORDER BY 1"
     )
     assert [name for (name,) in found] == [
-        "_data_in", "_gpu_texts", "_gpus", "_hold", "_predict", "_state_in", "_state_out", "_warm_up", "_work",
-        "_worker_close", "_worker_open",
+        "_as_registry", "_data_in", "_gpu_texts", "_gpus", "_hold", "_predict", "_state_in", "_state_out", "_warm_up",
+        "_work", "_worker_close", "_worker_open",
     ]  # fmt: skip
     place("SELECT plpgsql_validator(oid) FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
           " AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql')")  # fmt: skip
