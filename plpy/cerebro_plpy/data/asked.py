@@ -54,7 +54,7 @@ def split_of(
     """How the rows are divided; None: they are not.  By default a fifth of them are for validation.
 
     Windows are divided by their subject, so that no row is on both sides.  They are divided by their time if there is
-    only one subject, if each subject has models of its own, and if they forecast a later row.
+    only one subject, if they have groups (which may have one subject each), and if they forecast a later row.
     """
     share, split_by, split_at, stratify = given.validation, given.split_by, given.split_at, given.stratify
     if given.validation_table is not None and share:
@@ -78,8 +78,7 @@ def split_of(
     if not share:
         return None
     if windows is not None and not used:
-        grouped = split_list(given.group_by, "group_by") if given.group_by is not None else []
-        if not windows.horizon and set(windows.by) - set(grouped):
+        if windows.by and not windows.horizon and given.group_by is None:
             return Split(share, tuple(present[name] for name in windows.by), None, None)
         return Split(share, (), present[windows.order[0]], None)
 

@@ -20,11 +20,11 @@ from ..database.relations import Column, Relation
 from . import buffers, splits, unusable
 from .preparation import SourceVariable, value
 
-KEY_NAME = "cerebro_key"
+KEY_NAME = "__cerebro_key"
 KEY = identifier(KEY_NAME)
 GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
-HASH = identifier("cerebro_hash")
-PLACE = Column("place", "bigint", "bigint", "N", None)  # of a window within its subject
+HASH = identifier("__cerebro_hash")
+PLACE = Column("__cerebro_place", "bigint", "bigint", "N", None)  # of a window within its subject
 
 
 def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[SourceVariable]:
@@ -32,11 +32,11 @@ def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[Source
     return [
         replace(
             one,
-            columns=[Column(_named(one, windows), f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
+            columns=[Column(_named(one, i, windows), f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
             gathered=tuple(column.name for column in one.columns),
             shape=(windows.length, *one.shape),
         )
-        for one in inputs
+        for i, one in enumerate(inputs)
     ]
 
 
@@ -71,7 +71,12 @@ def of(
     arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
     kept = [sql("{name}::{type}", name=identifier(column.name), type=column.cast) for column in all_kept]
     whole = [one for one in (key, group) if one is not None]
-    by = list(map(identifier, windows.by))
+    # Groups are told apart byte by byte, whatever the collation or type of a text says of equality.
+    texts = {one.name for one in subjects if one.category == "S"}
+    by = [
+        sql('({name}::text COLLATE "C")', name=identifier(name)) if name in texts else identifier(name)
+        for name in windows.by
+    ]
     partition = sql("PARTITION BY {by} ", by=joined(", ", by)) if by else sql("")
     # Rows of the same moment have an order, too.
     order = joined(", ", [*map(identifier, windows.order), *arrays, *kept, *whole])
@@ -97,7 +102,7 @@ def of(
     length, step = windows.length, windows.step
     at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
     gathered = [
-        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(_named(one, windows)))
+        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(_named(one, i, windows)))
         for i, one in enumerate(inputs)
     ]
     for i, column in enumerate(all_kept):
@@ -115,7 +120,12 @@ def of(
     gathered += [sql("min(r.g) AS {name}", name=identifier(GROUP.name))] if group is not None else []
     if subjects:
         place_of = {one.name: sql("r.b{i}", i=i) for i, one in enumerate(subjects)} | {PLACE.name: sql("w.place")}
-        gathered += [sql("{value} AS {name}", value=place_of[one.name], name=identifier(one.name)) for one in subjects]
+        known = {column.name for column in all_kept}  # a target or weight that is in ``by`` is the same in all rows
+        gathered += [
+            sql("{value} AS {name}", value=place_of[one.name], name=identifier(one.name))
+            for one in subjects
+            if one.name not in known
+        ]
         hashed = splits.whole_hash_of([*subjects, PLACE], lambda column: place_of[column.name])
         gathered.append(sql("{hashed} AS {name}", hashed=hashed, name=HASH))
     groups = joined(", ", [*(sql("r.b{i}", i=i) for i in range(len(by))), sql("w.place")])
@@ -142,9 +152,9 @@ def of(
     return replace(source, oid=0, condition=None, query=query, row_hash=HASH if subjects else None)
 
 
-def _named(variable: SourceVariable, windows: Windows) -> str:
+def _named(variable: SourceVariable, place: int, windows: Windows) -> str:
     """The name of the column of an input; a column of ``by`` keeps its own."""
-    return f"{variable.name}_of_rows" if variable.name in windows.by else variable.name
+    return f"__cerebro_rows_{place}" if variable.name in windows.by else variable.name
 
 
 def _element(variable: SourceVariable) -> str:
