@@ -48,9 +48,15 @@ def _names(trained: Layout) -> list[str]:
 
 def found(trained: Layout, present: dict[str, Column], table: str) -> list[SourceVariable]:
     """The inputs, made of the columns of these names; an error if one is not there or has another type."""
+    inputs_of_training = {name for variable in trained.inputs for name in variable.columns}
     missing = [name for name in _names(trained) if name not in present]
+    if of_inputs := [name for name in missing if name in inputs_of_training]:
+        raise lacks(table, of_inputs)
     if missing:
-        raise lacks(table, missing)
+        raise BadData(
+            f"{table} does not have the column{'s' if len(missing) > 1 else ''} {', '.join(missing)} of sequence.",
+            hint="Add them: they say which rows make a window, in which order.",
+        )
     changed, in_a_zone = [], False
     for variable in trained.inputs:
         for feature, name in zip(variable.preparation.features, variable.columns):

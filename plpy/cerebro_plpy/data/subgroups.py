@@ -122,9 +122,10 @@ def asked_for(
     targets = split_list(given.target, "target")
     for column in columns:
         if windows is not None and column.name not in windows.by:
+            by = json.dumps([*windows.by, column.name], ensure_ascii=False)
             raise InvalidArgument(
                 f"'{column.name}' of group_by is not in \"by\" of sequence: a window could have rows of two groups.",
-                hint=f'For instance sequence => \'{{"by": "{column.name}", …}}\'.',
+                hint=f"For instance sequence => '{{\"by\": {by}, …}}'.",
             )
         if column.name in targets:
             raise InvalidArgument(

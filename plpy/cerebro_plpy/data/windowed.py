@@ -22,7 +22,7 @@ from .preparation import SourceVariable, value
 
 KEY_NAME = "__cerebro_key"
 KEY = identifier(KEY_NAME)
-GROUP = Column("cerebro_group", "bigint", "bigint", "N", None)
+GROUP = Column("__cerebro_group", "bigint", "bigint", "N", None)
 HASH = identifier("__cerebro_hash")
 PLACE = Column("__cerebro_place", "bigint", "bigint", "N", None)  # of a window within its subject
 

@@ -50,7 +50,8 @@ def create_predictor(
             hint="cerebro.predict() returns a row for each target.",
         )
     function = relations.qualified(db, Name.parse(function_name, "function_name"))
-    of_group, inputs = _columns_of_group(model), _inputs(model.layout)
+    of_group = [(one.name, one.type) for one in model.grouped.columns] if model.grouped is not None else []
+    inputs = _inputs(model.layout, {name for name, _ in of_group})
     arguments = of_group + inputs
     most = int(db.value(sql("SELECT pg_catalog.current_setting('max_function_args')"))) - 1  # format() has one more
     if len(arguments) > most:
@@ -88,15 +89,11 @@ def create_predictor(
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
 
 
-def _columns_of_group(model: TrainedModel) -> Arguments:
-    """The columns that tell the groups apart, except for inputs."""
-    inputs = {column for variable in model.layout.inputs for column in variable.columns}
-    grouped = model.grouped.columns if model.grouped is not None else ()
-    return [(column.name, column.type) for column in grouped if column.name not in inputs]
+def _inputs(trained: Layout, given: set[str]) -> Arguments:
+    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows.
 
-
-def _inputs(trained: Layout) -> Arguments:
-    """The input columns and their types, as in training where these are known.  Of a window, arrays of its rows."""
+    ``given``: columns that are arguments already.
+    """
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
@@ -109,7 +106,13 @@ def _inputs(trained: Layout) -> Arguments:
         for place, column in enumerate(variable.columns):
             plain = SqlType("double precision") if variable.elements == len(variable.columns) else array
             kind = features[place].type if features else plain
-            found.append((column, kind if trained.windows is None else kind.array))
+            if column not in given:
+                found.append((column, kind if trained.windows is None else kind.array))
+    if trained.windows is not None and not found:
+        raise Unsupported(
+            "the model reads only columns that tell the groups apart, so no argument could have the rows of a window.",
+            hint="cerebro.predict() takes a query that returns the rows.",
+        )
     return found
 
 

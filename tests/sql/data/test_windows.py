@@ -242,7 +242,7 @@ def test_a_query_of_rows_is_predicted_window_by_window(trained: Lab) -> None:
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("SELECT x, y, foot, who FROM moves", "the query does not have the input at"),
+        ("SELECT x, y, foot, who FROM moves", "the query does not have the column at of sequence"),
         (
             "SELECT x, y, foot, who, NULLIF(at, '2024-01-01 00:00:09') AS at FROM moves",
             "column 'at' of sequence is NULL",

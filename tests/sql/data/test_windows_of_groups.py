@@ -193,3 +193,24 @@ def test_a_function_forecasts_from_the_last_days_of_a_shop(days: Lab) -> None:
     assert days.value(f"{asked} FROM ({query}) q") == pytest.approx(value, rel=1e-5)
     with pytest.raises(psycopg2.Error, match="4"):
         days("SELECT ahead('shop 2', ARRAY[1, 2], ARRAY[1, 2]::real[])")
+
+
+def test_a_function_of_a_model_that_reads_the_column_of_the_group_takes_one_value_of_it(days: Lab) -> None:
+    packed(
+        days, "with_shop", "sold", "days", inputs="shop, sold", group_by="shop", sequence=json.dumps(SEQUENCE),
+        segments=1, seed=1, validation=0,
+    )  # fmt: skip
+    days("""SELECT cerebro.fit('with_shop', 'knowing', '[{"architecture": "mlp", "units": 4}]', epochs => 2)""")
+    assert days.value("SELECT create_predictor('knowing', 'of_shop')") == f"{days.schema}.of_shop(shop, sold)"
+    query = "SELECT shop, day, sold FROM days WHERE shop = 'shop 2' ORDER BY day DESC LIMIT 4"
+    ((value,),) = days("SELECT value FROM predict('knowing', %s)", query)
+    found = days.value(f"SELECT of_shop('shop 2', array_agg(sold ORDER BY day)) FROM ({query}) q")
+    assert found == pytest.approx(value, rel=1e-5)
+    packed(
+        days, "only_shop", "sold", "days", inputs="shop", group_by="shop", sequence=json.dumps(SEQUENCE),
+        segments=1, seed=1, validation=0,
+    )  # fmt: skip
+    days("""SELECT cerebro.fit('only_shop', 'little', '[{"architecture": "mlp", "units": 4}]', epochs => 1)""")
+    with pytest.raises(psycopg2.Error, match="reads only columns that tell the groups apart") as error:
+        days("SELECT create_predictor('little', 'of_nothing')")
+    assert error.value.diag.message_hint
