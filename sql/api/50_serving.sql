@@ -228,6 +228,5 @@ configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made.
-- members: how many of the models are tried, the best first by the objective of the run. A copy of a model that is tried
-  comes after all models that are no copies.
+- members: how many of the models are tried, the best first by the objective of the run.
 - all_join: true makes the mean of all of them. So does a run without validation rows.';

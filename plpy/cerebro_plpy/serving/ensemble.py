@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
@@ -17,13 +16,11 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Relation
 from . import joining
 from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
 
 MOST_MEMBERS = 100
-MOST_RANKED = 10_000  # models of a run
 
 
 @entry
@@ -39,8 +36,7 @@ def ensemble(
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
     named = require_trained(table, relations.columns(db, table))
     output = relations.new(db, output_table, COMPANIONS)
-    ranked = best_keys(db, table, info, summary, named, MOST_RANKED)
-    keys = apart(ranked, roots(db, summary))[:members]
+    keys = best_keys(db, table, info, summary, named, members)
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
@@ -159,36 +155,3 @@ def _judged(group: Joined, measure: Measure) -> str:
 
 def _shown(value: float | None) -> str:
     return "no number" if value is None else f"{value:.4g}"
-
-
-def roots(db: Database, summary: Relation) -> dict[int, int]:
-    """Of each configuration that began as a copy of another one's model: the first one of its line.
-
-    The log of a run is its owner's: for others each configuration has a line of its own.
-    """
-    present = relations.columns(db, summary)
-    if "run" not in present:
-        return {}
-    relations.require_readable(db, summary, [present["run"]])
-    rows = db.rows(
-        sql(
-            "SELECT b.configuration, p.configuration AS parent FROM cerebro.leaderboard b"
-            " JOIN cerebro.leaderboard p ON p.run = b.run AND p.model = b.parent"
-            " WHERE b.run = (SELECT run FROM {summary} LIMIT 1) AND b.group_number IS NULL AND b.fold IS NULL",
-            summary=summary.sql,
-        )
-    )
-    parents = {row["configuration"]: row["parent"] for row in rows if row["parent"] != row["configuration"]}
-    found = {}
-    for key in parents:
-        root = key
-        for _ in parents:  # whoever owns the log could have made a circle
-            root = parents.get(root, root)
-        found[key] = root
-    return found
-
-
-def apart(ranked: Sequence[int], root: Mapping[int, int]) -> list[int]:
-    """First the best configuration of each line, then the others: models of one line err in the same way."""
-    first = set({root.get(key, key): key for key in reversed(ranked)}.values())
-    return sorted(ranked, key=lambda key: key not in first)

@@ -158,16 +158,6 @@ def test_a_model_joins_an_ensemble_only_if_it_makes_the_objective_better(flats: 
     assert judged("all_together") > best
     rows = flats("SELECT count(*) FROM cerebro.predict('spoilt_together', 'SELECT * FROM flats')")
     assert rows == [(400,)]
-    # A copy of the best model errs as it does, so others come first.
-    flats(
-        "UPDATE cerebro.model SET parent = %s, parent_hop = 1 WHERE run = (SELECT run FROM several_summary)"
-        " AND model = %s",
-        *ranked[:2],
-    )
-    for members, joined in ((2, [ranked[0], ranked[2]]), (4, [ranked[0], *ranked[2:], ranked[1]])):
-        flats("SELECT cerebro.ensemble('several', %s, %s, all_join => true)", f"apart_{members}", members)
-        reason = flats.value(f"SELECT reason FROM apart_{members}_info")
-        assert reason.startswith(f"the mean of configurations {', '.join(map(str, joined))} of ")
 
 
 def test_an_ensemble_of_a_run_without_validation_rows_has_all_members(flats: Lab) -> None:
