@@ -189,8 +189,8 @@ def test_a_function_forecasts_from_the_last_days_of_a_shop(days: Lab) -> None:
     assert days.value("SELECT create_predictor('asked', 'ahead')") == f"{days.schema}.ahead(shop, x, sold)"
     query = "SELECT shop, day, x, sold FROM plain WHERE shop = 'shop 2' ORDER BY day DESC LIMIT 4"
     ((value,),) = days("SELECT value FROM predict('asked', %s)", query)
-    asked = "SELECT ahead('shop 2', array_agg(x ORDER BY day), array_agg(sold ORDER BY day))"
-    assert days.value(f"{asked} FROM ({query}) q") == pytest.approx(value, rel=1e-5)
+    ((x, sold),) = days(f"SELECT array_agg(x ORDER BY day), array_agg(sold ORDER BY day) FROM ({query}) q")
+    assert days.value("SELECT ahead('shop 2', %s, %s::real[])", x, sold) == pytest.approx(value, rel=1e-5)
     with pytest.raises(psycopg2.Error, match="4"):
         days("SELECT ahead('shop 2', ARRAY[1, 2], ARRAY[1, 2]::real[])")
 
@@ -204,8 +204,8 @@ def test_a_function_of_a_model_that_reads_the_column_of_the_group_takes_one_valu
     assert days.value("SELECT create_predictor('knowing', 'of_shop')") == f"{days.schema}.of_shop(shop, sold)"
     query = "SELECT shop, day, sold FROM days WHERE shop = 'shop 2' ORDER BY day DESC LIMIT 4"
     ((value,),) = days("SELECT value FROM predict('knowing', %s)", query)
-    found = days.value(f"SELECT of_shop('shop 2', array_agg(sold ORDER BY day)) FROM ({query}) q")
-    assert found == pytest.approx(value, rel=1e-5)
+    sold = days.value(f"SELECT array_agg(sold ORDER BY day) FROM ({query}) q")
+    assert days.value("SELECT of_shop('shop 2', %s::real[])", sold) == pytest.approx(value, rel=1e-5)
     packed(
         days, "only_shop", "sold", "days", inputs="shop", group_by="shop", sequence=json.dumps(SEQUENCE),
         segments=1, seed=1, validation=0,
