@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
+import psycopg2
 import pytest
 
 from tests.sql.data.test_tables import packed, values
@@ -98,9 +99,10 @@ def test_windows_of_such_groups_are_predicted(days: Lab, name: str) -> None:
 
 
 def test_texts_that_a_collation_calls_equal_are_two_groups(days: Lab) -> None:
-    if not days("SELECT FROM pg_collation WHERE collprovider = 'i' LIMIT 1"):
+    try:
+        days("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    except psycopg2.errors.FeatureNotSupported:
         pytest.skip("this server has no ICU")
-    days("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     days(
         "CREATE TABLE cities AS SELECT id, day, which, sold, (ARRAY['Rome', 'rome', 'Oslo', 'Bonn'])[place]"
         " COLLATE any_case AS city FROM days"
