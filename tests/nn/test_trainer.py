@@ -518,7 +518,12 @@ def test_orders_that_make_no_sense(trainer: Trainer) -> None:
         ({}, "null"),
         ({"order": "describe", "configuration": configuration, "engine": 1}, "engine"),
         (
-            {"order": "evaluate", "handle": "digits", "models": [{"configuration": {}, "state": {"origin": "x"}}]},
+            {
+                "order": "evaluate",
+                "handle": "digits",
+                "configurations": [configuration],
+                "models": [{"configuration": 0, "state": {"origin": "x"}}],
+            },
             "origin",
         ),
         ({"order": "inspect"}, "takes no order"),
