@@ -53,7 +53,7 @@ ALTER TABLE cerebro.model
 
 ALTER TABLE cerebro.hop ALTER COLUMN state_sha256 DROP NOT NULL;
 COMMENT ON TABLE cerebro.attempt IS
-'Every attempt at a visit, committed before the visit starts. Of several visits of a model in one order, the first.';
+'Every attempt at a visit, committed before the visit starts. If an order has several visits of a model, only the first.';
 
 ALTER TABLE cerebro.evaluation
     ADD COLUMN of_groups jsonb,

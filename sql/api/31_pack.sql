@@ -41,7 +41,8 @@ shows. Predictions prepare rows in the same way.
   one value are ignored, with a notice.
 - prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}.
 - validation: the share of the rows for validation, chosen by a hash of the key. A row stays on its side when other
-  rows are added. 0: none. NULL: 0.2, or none if there are folds or a validation_table.
+  rows are added. Windows are divided by their subject or their time (docs/prepare.md). 0: none. NULL: 0.2, or none if
+  there are folds or a validation_table.
 - validation_table: a table with the rows for validation, instead of a share.
 - split_by: a column, such as patient. All rows with the same value are on the same side.
 - split_at: a column, such as a time; the rows with its largest values are for validation.
@@ -57,7 +58,8 @@ shows. Predictions prepare rows in the same way.
   model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
   all rows with the same value in one fold; stratify gives each fold the same share of each class.
 - group_by: columns, separated by commas. Rows with the same values are a group, which lies on one segment unless it has
-  more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all rows.';
+  more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all
+  rows. With a sequence, the columns are among those of its "by".';
 
 -- The settings are those of cerebro.pack.
 CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text

@@ -132,7 +132,7 @@ COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, intege
 returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
 columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
 all segments at the same time; all else is predicted in your own session. On Greenplum, only what other sessions cannot
-see is predicted in your own session.
+see is predicted in your own session. Models of groups predict in your own session, each row by the model of its group.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.
@@ -155,6 +155,8 @@ number or the class. Returns how to call it. Each call predicts on its own; for 
 
 If the model reads windows, the function predicts one window. Each argument is an array with the values of its rows, in
 their order.
+
+If the model table has models of groups, the columns that tell the groups apart are the first arguments.
 
 While a transaction replaces the model table, the function waits for it. Afterwards it predicts with the new table.
 

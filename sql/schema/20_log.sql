@@ -44,7 +44,7 @@ CREATE TABLE cerebro.attempt (
 );
 CREATE INDEX attempt_run ON cerebro.attempt (run, owner);
 COMMENT ON TABLE cerebro.attempt IS
-'Every attempt at a visit, committed before the visit starts. Of several visits of a model in one order, the first.';
+'Every attempt at a visit, committed before the visit starts. If an order has several visits of a model, only the first.';
 
 CREATE TABLE cerebro.hop (
     run            bigint           NOT NULL,

@@ -61,6 +61,7 @@ WHOLE_STATES = st.builds(StateRef.full, st.text(), st.text())
 REPLICAS = st.builds(
     protocol.ModelReplica, WHOLE_STATES, COUNTS, st.builds(protocol.MetricStates, st.just({"loss": [1.0, 2.0]}))
 )
+RESTS = st.none() | st.integers(1, protocol.LONGEST_REST)  # most other numbers would be refused
 PLACES = st.integers(0, 2)
 CONFIGURATIONS = st.lists(DOCUMENTS, min_size=3, max_size=3)
 VISITS = st.builds(protocol.MemberVisit, INTEGERS, st.booleans())
@@ -144,7 +145,10 @@ def objects(draw: Any, kind: Any) -> Any:
     if kind in OWN:
         return draw(OWN[kind])
     types = typing.get_type_hints(kind)
-    found = {field.name: draw(values(types[field.name])) for field in dataclasses.fields(kind)}
+    found = {
+        field.name: draw(RESTS if field.name == "rest" else values(types[field.name]))
+        for field in dataclasses.fields(kind)
+    }
     try:
         return kind(**found)
     except InvalidArgument:  # a value that its class refuses
@@ -287,8 +291,8 @@ WRONG = [
     ("train", {**EMPTY, "groups": {}}, "train.groups has to be a list, not a JSON object"),
     ("train", {**EMPTY, "groups": [{"members": [{}]}]}, ".members[0] lacks the field configuration"),
     ("train", {**EMPTY, "groups": [{"members": []}]}, "a group needs a member"),
-    ("train", member_of(configuration=1), "the order has 1 configurations, and none at place [1]"),
-    ("train", member_of(configuration=-1), "the order has 1 configurations, and none at place [-1]"),
+    ("train", member_of(configuration=1), "the order has 1 configurations, and none at place 1"),
+    ("train", member_of(configuration=-1), "the order has 1 configurations, and none at place -1"),
     ("train", member_of(visits=[]), "a member needs a visit"),
     ("train", member_of({"visits": [{"shuffle_seed": 1}] * 2}, {}), "fused members have one visit each"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": True}, "load_rows.rows has to be a whole number, not true"),

@@ -9,6 +9,8 @@ import typing
 from enum import Enum
 from typing import Any, ClassVar, Generic, Optional, TypeVar
 
+from cerebro_db.core.errors import InvalidArgument
+
 from ..records import dataclass, field
 from . import codec
 from .answers import (
@@ -103,8 +105,9 @@ def _snake(name: str) -> str:
 
 
 def _require_places(configurations: list[Json], places: list[int]) -> None:
-    wrong = [place for place in places if not 0 <= place < len(configurations)]
-    require(not wrong, f"the order has {len(configurations)} configurations, and none at place {wrong[:1]}")
+    for place in places:
+        if not 0 <= place < len(configurations):
+            raise InvalidArgument(f"the order has {len(configurations)} configurations, and none at place {place}")
 
 
 def decode_answer(order: Order[A], document: Any) -> A:

@@ -108,6 +108,10 @@ def asked_for(
     """The columns of the argument ``group_by``; none: rows have no groups."""
     if given.group_by is None:
         return ()
+    if not given.group_by.strip():
+        raise InvalidArgument(
+            "group_by must not be empty.", hint="Leave it out, or name the columns that tell the groups apart."
+        )
     if given.folds is not None:
         raise InvalidArgument(
             "group_by and folds cannot be used together: each model of a fold would need the rows of all groups.",

@@ -61,10 +61,13 @@ class RowsOfGroups:
     keys: list[str]  # the columns of a row's key; empty: its number is the key
 
 
-def require_whole(model: TrainedModel, function: str, hint: str) -> None:
-    """Refuse what would predict all rows with the model on all rows."""
+def refuse_groups(model: TrainedModel) -> None:
+    """Refuse to calibrate models of groups."""
     if model.grouped is not None:
-        raise Unsupported(f"{function} does not know models of groups, which '{model.table.text}' has.", hint=hint)
+        raise Unsupported(
+            f"'{model.table.text}' has models of groups, which cannot be calibrated.",
+            hint="cerebro.predict() predicts without a calibration.",
+        )
 
 
 def require_plain(wanted: Wanted, model_table: str | None) -> None:

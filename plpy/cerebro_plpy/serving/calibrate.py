@@ -63,7 +63,7 @@ def calibrate(
     """What was found: a row for each target and measure."""
     platform.of(db).require_own_session(db)
     model = read_model(db, model_table or "", configuration)
-    by_group.require_whole(model, "cerebro.calibrate", "cerebro.predict() predicts without a calibration.")
+    by_group.refuse_groups(model)
     info = _info(db, model)
     chosen = [judging.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
     for variable in chosen:

@@ -163,8 +163,8 @@ def _which(model: TrainedModel, model_table: str, pinned: bool) -> str:
 
 
 def _comment(model: TrainedModel, target: str, which: str) -> str:
-    windows = model.layout.windows
-    rows = "" if windows is None else f" Each argument has the values of {windows.length} rows, in their order."
+    windows, each = model.layout.windows, "Each argument" if model.grouped is None else "Each array"
+    rows = "" if windows is None else f" {each} has the values of {windows.length} rows, in their order."
     return f"Predicts {target} with {which}.{rows} {OURS}"
 
 

@@ -184,6 +184,7 @@ def test_rows_that_are_alike_cannot_be_divided(sales: Lab) -> None:
             {"group_by": "shop, region", "sequence": '{"by": "shop", "order": "id", "length": 3, "step": 1}'},
             "'region' of group_by is not in \"by\" of sequence",
         ),
+        ({"group_by": " "}, "group_by must not be empty"),
         ({"group_by": "rate"}, "its type is real"),
         ({"group_by": "pair"}, r"its type is integer\[\]"),
         ({"group_by": "price"}, "is in group_by"),

@@ -187,6 +187,8 @@ def test_a_function_forecasts_from_the_last_days_of_a_shop(days: Lab) -> None:
     )  # fmt: skip
     days("""SELECT cerebro.fit('to_ask', 'asked', '[{"architecture": "mlp", "units": 4}]', epochs => 2)""")
     assert days.value("SELECT create_predictor('asked', 'ahead')") == f"{days.schema}.ahead(shop, x, sold)"
+    said = days.value("SELECT obj_description('ahead(text, integer[], real[])'::regprocedure)")
+    assert "for the group of the row. Each array has the values of 4 rows" in said
     query = "SELECT shop, day, x, sold FROM plain WHERE shop = 'shop 2' ORDER BY day DESC LIMIT 4"
     ((value,),) = days("SELECT value FROM predict('asked', %s)", query)
     ((x, sold),) = days(f"SELECT array_agg(x ORDER BY day), array_agg(sold ORDER BY day) FROM ({query}) q")

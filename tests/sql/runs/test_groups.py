@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
 
 EPOCHS, SEGMENTS = 4, 3
+LONG = 40  # epochs of runs whose orders have several
 OPTIONS = {"deterministic": True, "seed": 3}
 NOISY = sequential(
     [4],
@@ -147,23 +151,48 @@ def test_only_the_group_that_is_split_hops(sales: Lab, run: int) -> None:
     assert [count for (count,) in hops] == [12, 12, 8, 8, *[4] * 6]
 
 
-def test_an_order_has_several_epochs_of_a_group_on_one_segment(sales: Lab) -> None:
-    """Of these the last state is stored; models on several segments store each.
+@pytest.fixture(scope="module")
+def long(sales: Lab) -> int:
+    """A run whose orders have several epochs: the mean of all visits, also of slow first ones, says how many."""
+    return fit(sales, "by_shop", "many_epochs", epochs=LONG, evaluate_every=1)
 
-    The first visits may build programs for a second, and the mean of all says how many epochs an order has.
-    """
-    epochs = 40
-    run = fit(sales, "by_shop", "many_epochs", epochs=epochs, evaluate_every=1)
+
+def test_an_order_has_several_epochs_of_a_group_on_one_segment(sales: Lab, long: int) -> None:
+    """Of these the last state is stored; models on several segments store each."""
     stored = sales(
         "SELECT COALESCE(group_value, 'none'), bool_and(state_sha256 IS NOT NULL),"
         " bool_and(state_sha256 IS NOT NULL) FILTER (WHERE hop = hops)"
         " FROM (SELECT *, max(hop) OVER (PARTITION BY model) AS hops FROM hop WHERE run = %s) h"
-        " JOIN model USING (run, model) GROUP BY group_number, 1", run
+        " JOIN model USING (run, model) GROUP BY group_number, 1", long
     )  # fmt: skip
     assert all(last for *_, last in stored) and len(stored) == 5
     assert {group: each for group, each, _ in stored if group in ("giant", "tiny")} == {"giant": True, "tiny": False}
     orders = "SELECT count(*)::int FROM attempt JOIN model USING (run, model) WHERE run = %s AND group_value = 'tiny'"
-    assert sales.value(orders, run) < 2 * epochs
+    assert sales.value(orders, long) < 2 * LONG
+
+
+@pytest.mark.needs_cluster
+def test_trainers_and_sessions_that_are_killed_in_a_chain_change_no_bit(sales: Lab, long: int) -> None:
+    run = sales.value(
+        "SELECT fit('by_shop', 'killed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
+        LONG, json.dumps(OPTIONS),
+    )  # fmt: skip
+    chained = "SELECT count(*)::int FROM hop WHERE run = %s AND state_sha256 IS NULL"
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s ORDER BY application_name"
+    for kill_trainers in (True, False, True):
+        before = sales.value(chained, run)
+        eventually(lambda before=before: sales.value(chained, run) > before, 60, "orders have several epochs")
+        if kill_trainers:
+            for pid, _ in sales.trainers():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            pid = sales(sessions, "cerebro_db segment %")[0][0]
+            sales("SELECT pg_terminate_backend(%s)", pid)
+    assert sales.value("SELECT wait(%s, 120)", run) == "finished"
+    assert digests(sales, run) == digests(sales, long)
+    assert sales("SELECT 1 FROM event WHERE run = %s AND event = 'unit failed'", run), "one died at work"
+    assert not sales("SELECT detail FROM event WHERE run = %s AND event = 'model failed'", run)
 
 
 def test_the_log_has_the_rows_of_each_group(sales: Lab, run: int) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.search import outlook
+from cerebro_db.core.search.objective import Objective
 from tests.sql.lab import Lab
 from tests.sql.runs.test_groups import OPTIONS, fit, with_sales
 
@@ -101,8 +103,10 @@ def test_a_search_finds_the_best_configuration_of_each_group(sales: Lab, method:
 
 
 def test_train_finds_models_of_groups_within_its_budget(sales: Lab) -> None:
+    # A model of a group soon knows its only class, which the facts do not tell the models on all rows.
+    sales("CREATE VIEW told_apart AS SELECT *, COALESCE(shop, 'none') AS kind FROM sales")
     run = sales.value(
-        "SELECT train('sales', 'trained', 'price', inputs => 'facts', group_by => 'shop', segments => 2,"
+        "SELECT train('told_apart', 'trained', 'kind', inputs => 'facts', group_by => 'shop', segments => 2,"
         " budget => '15 s', options => %s)",
         json.dumps({"seed": 3}),
     )  # fmt: skip
@@ -111,6 +115,15 @@ def test_train_finds_models_of_groups_within_its_budget(sales: Lab) -> None:
     told = sales.told()
     assert any("in each of 4 groups" in line for line in told)
     assert not any("calibrated" in line for line in told)
+    # What is expected of twice the budget follows from the models on all rows: other rows have other losses.
+    curve = sales(
+        "SELECT extract(epoch FROM o.at - (SELECT min(at) FROM event WHERE run = %s AND event = 'started'))::float8,"
+        " o.value FROM cerebro.objective o JOIN model USING (run, model) WHERE run = %s AND group_number IS NULL"
+        " ORDER BY o.at", run, run
+    )  # fmt: skip
+    expected = outlook.outlook(curve, curve[-1][0], Objective("val_loss", "min"))
+    (line,) = [line for line in told if line.partition("NOTICE:")[2].strip().startswith("where the")]
+    assert expected and expected in line
 
 
 @pytest.mark.parametrize("method", ["paced", "pbt"])

@@ -319,7 +319,7 @@ def test_the_best_model_is_that_of_the_view(shops: Lab) -> None:
         ("predict('models', 'SELECT * FROM shops', coverage => 0.9)", "models of groups"),
         ("predict('models', 'SELECT * FROM shops', calibrated => true)", "models of groups"),
         ("predict('models', 'SELECT * FROM shops', thresholds => true)", "models of groups"),
-        ("calibrate('models')", "does not know models of groups"),
+        ("calibrate('models')", "models of groups, which cannot be calibrated"),
         ("predict('models', 'SELECT id, facts FROM shops')", "the query has no column 'shop'"),
         ("predict('models', 'SELECT NULL::int AS id, facts, shop FROM shops', 'id')", "NULL in the key"),
         ("predict('models', 'SELECT id, NULL::real[] AS facts, shop FROM shops')", "NULL"),

@@ -21,8 +21,8 @@ Ask = Callable[[Sql, Sequence[Any]], Rows]
 # The tables have the number of a row's owner, and the views show the name.
 ME = sql("pg_catalog.quote_ident(current_user)::pg_catalog.regrole")
 OWN = sql("run = {} AND owner = {me}", me=ME)
-# In a query of cerebro.leaderboard as ``b``.  Until the extension is updated, the view of an earlier version has no
-# column group_number.
+# In a query of cerebro.leaderboard or cerebro.model as ``b``.  Until the extension is updated, those of an earlier
+# version have no column group_number.
 OF_ALL_ROWS = sql("pg_catalog.to_jsonb(b) ->> 'group_number' IS NULL")
 OWN_IN_VIEW = sql("run = {} AND owner = current_user")
 # Users may write events of their own, also for models that do not exist: only those of real models count.

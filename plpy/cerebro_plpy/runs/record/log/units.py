@@ -12,7 +12,7 @@ from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.sql import joined, sql
 
 from ....sessions.session import Rows, Statement
-from .base import OWN, Part, counted_states, listed
+from .base import OF_ALL_ROWS, OWN, Part, counted_states, listed
 
 
 class UnitLog(Part):
@@ -44,14 +44,19 @@ class UnitLog(Part):
         )
 
     def objective_over_time(self) -> list[tuple[float, float]]:
-        """(seconds since the run first began, value) of every complete epoch, in the order of time."""
+        """(seconds since the run first began, value) of every complete epoch, in the order of time.
+
+        Without the models of groups: values on other rows cannot be compared.
+        """
         return [
             (seconds, value)
             for seconds, value in self._all(
                 sql(
                     "SELECT extract(epoch FROM o.at - (SELECT min(at) FROM cerebro.event WHERE {own} AND event = {}))"
-                    "::double precision AS seconds, o.value FROM cerebro.objective o WHERE {own} ORDER BY o.at",
+                    "::double precision AS seconds, o.value FROM cerebro.objective o"
+                    " JOIN cerebro.model b USING (run, owner, model) WHERE {own} AND {of_all_rows} ORDER BY o.at",
                     own=OWN,
+                    of_all_rows=OF_ALL_ROWS,
                 ),
                 Event.STARTED.value,
                 self.run,
