@@ -93,6 +93,7 @@ SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
     **dict.fromkeys(("started_at", "ended_at"), "timestamptz"),
     "cerebro_version": "text",
     "layout": "jsonb",
+    "packing": "jsonb",  # core/packed_summary.py; NULL for tables that an earlier version packed
 }
 
 

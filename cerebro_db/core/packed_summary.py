@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Optional
 
-from .documents import Fields
+from .documents import LARGEST_WHOLE, Fields
+from .drift import Profile
 from .errors import InvalidName
 from .names import Name, split_list, written_list
 from .packing import MOST_CLASSES
@@ -31,7 +32,7 @@ class SummaryColumns:
     @property
     def told(self) -> tuple[str, ...]:
         """Those that ``PackedSummary`` has, but for the labels."""
-        return ("source_table", self.target, self.inputs, self.target_types, self.classes, self.divide_by)
+        return ("source_table", self.target, self.inputs, self.target_types, self.classes, self.divide_by, "packing")
 
 
 PLAIN = SummaryColumns("packed_table", "target", "inputs", "target_types", "classes", "divide_by", "_labels", False)
@@ -47,6 +48,54 @@ def of(present: Collection[str]) -> SummaryColumns:
     return MADLIB if MADLIB.target in present else PLAIN
 
 
+ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types
+    **dict.fromkeys(("target", "inputs", "prepare", "validation_table", "split_by", "split_at"), "text"),
+    **dict.fromkeys(("distribution_rules", "sequence", "weights", "class_weight", "group_by"), "text"),
+    **dict.fromkeys(("buffer_size", "segments", "seed", "folds"), "whole"),
+    "validation": "number",
+    "stratify": "flag",
+}
+LONGEST_ARGUMENT = 1_000_000  # characters
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How rows were packed, and how the values of their columns were distributed."""
+
+    arguments: Mapping[str, Any]  # of ARGUMENTS, those that are not NULL
+    fingerprint: str | None  # of rows and arguments
+    profiles: tuple[Profile, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "arguments": dict(self.arguments),
+            **({} if self.fingerprint is None else {"fingerprint": self.fingerprint}),
+            "profiles": [one.to_json() for one in self.profiles],
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> Packing:
+        given = fields.object("arguments", f"{fields.where}: arguments")
+        arguments: dict[str, Any] = {}
+        for name in given.document:
+            kind = ARGUMENTS.get(name)
+            if kind == "text":
+                arguments[name] = given.text(name, LONGEST_ARGUMENT)
+            elif kind == "whole":
+                arguments[name] = given.whole(name, -LARGEST_WHOLE)
+            elif kind == "number":
+                arguments[name] = given.number(name)
+            elif kind == "flag":
+                arguments[name] = given.flag(name)
+        found = cls(
+            arguments,
+            fields.text("fingerprint", 64) if fields.has("fingerprint") else None,
+            tuple(Profile.read(one) for one in fields.objects("profiles", 0, MOST_COLUMNS)),
+        )
+        fields.done()
+        return found
+
+
 @dataclass(frozen=True)
 class PackedSummary:
     """``None``: the summary does not say it."""
@@ -58,6 +107,7 @@ class PackedSummary:
     classes: tuple[int, ...] | None
     divide_by: float | None
     labels: Labels  # by output; NULL for a class without a label; None: the output has no labels
+    packing: Packing | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``read`` reads, in the plain form."""
@@ -69,6 +119,7 @@ class PackedSummary:
             **{name: None if value is None else list(value) for name, value in lists.items()},
             "divide_by": self.divide_by,
             **{name + PLAIN.labels: None if one is None else list(one) for name, one in self.labels.items()},
+            **({} if self.packing is None else {"packing": self.packing.to_json()}),
         }
 
     @classmethod
@@ -112,4 +163,5 @@ class PackedSummary:
             classes=fields.wholes(columns.classes, 0, MOST_COLUMNS, 0, MOST_CLASSES) if says(columns.classes) else None,
             divide_by=fields.number(columns.divide_by) if says(columns.divide_by) else None,
             labels=labels,
+            packing=Packing.read(fields.object("packing", f"{where}: packing")) if says("packing") else None,
         )

@@ -52,6 +52,7 @@ FUNCTIONS = {
     "runs.verbs": ("fit", "search_space", "train"),
     "segment.functions": ("data_in", "predict_chunk", "state_in", "state_out", "work", "worker_close", "worker_open"),
     "serving.calibrate": ("calibrate",),
+    "serving.drift": ("drift_rows",),
     "serving.ensemble": ("ensemble",),
     "serving.importance": ("importance",),
     "serving.into": ("predict_into",),

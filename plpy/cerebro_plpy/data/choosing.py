@@ -11,6 +11,7 @@ from cerebro_db.core.columns import NOTHING, POSSIBLE, Found, Ignored, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import CategoryFeature, Feature, NumberFeature
 from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, Preparation, Words
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, sql
 from cerebro_db.core.sql_types import REALS
 
@@ -22,10 +23,18 @@ from .preparation import SourceVariable, applied
 from .statistics import Looked
 
 
-def prepared(
-    db: Database, training: Relation, asked: AskedColumns
-) -> tuple[list[SourceVariable], list[SourceVariable], str | None]:
-    """The inputs and outputs, with the preparations that the training rows ask for; and the column of a row's key."""
+@dataclass(frozen=True)
+class Prepared:
+    """The inputs and outputs, the column of a row's key, and what the rows tell about each column."""
+
+    inputs: list[SourceVariable]
+    outputs: list[SourceVariable]
+    key: str | None
+    found: dict[str, Found]
+
+
+def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
+    """What the columns become, as the training rows ask for."""
     looked: list[Looked] = []
     arrays: list[Column] = []
     ignored: dict[str, Ignored] = {}
@@ -82,7 +91,8 @@ def prepared(
     ins += [applied(column.name, [column], AsIs()) for column in arrays]
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
         leaks.tell(db, training, [one for one in found if one.name not in ignored], outs, asked)
-    return ins, outs, asked.key or next((name for name, one in ignored.items() if one.identifies), None)
+    key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
+    return Prepared(ins, outs, key, {one.name: one for one in both})
 
 
 def _require_known(db: Database, found: Found, feature: Feature) -> None:

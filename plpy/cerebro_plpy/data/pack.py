@@ -12,6 +12,7 @@ from typing import Any
 
 from cerebro_db.core import documents
 from cerebro_db.core.names import Name
+from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
@@ -32,6 +33,7 @@ from . import (
     copied,
     labels,
     pack_plain,
+    profiles,
     row_weights,
     splits,
     subgroups,
@@ -82,6 +84,8 @@ def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -
     begun = time.monotonic()
     job, others = planned(db, wanted)
     job.fingerprint = fingerprint
+    if job.packing is not None:
+        job.packing = replace(job.packing, fingerprint=fingerprint)
     buffers.write(db, job)
     pack_plain.tell(db, job, begun)
     if others is not None:
@@ -127,11 +131,13 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
             subgroups.require_types(wanted.group_by, relations.columns(db, others), f"table {others.text}")
 
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
-    ins, outs, key = prepared(db, training, asked)
+    decided = prepared(db, training, asked)
+    ins, outs = decided.inputs, decided.outputs
     variables.check_names(ins, outs)
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)
     rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
     find_shapes(db, training, ins + outs)
+    packing = Packing(wanted.given.recorded, None, profiles.of(db, training, rows, ins + outs, decided.found))
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.
@@ -161,7 +167,8 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         rule=wanted.rule,
         windows=windows,
         weight=row_weights.found(db, training, wanted.weight, class_weight is not None, outs[0]),
-        key=key,
+        key=decided.key,
+        packing=packing,
         row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
     )
     if divided is not None:
@@ -264,6 +271,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         seed=None if groups is None else trained.seed,
         row_hash=None if groups is None else hash_of_rows(db, source),
         partitions=[],
+        packing=None,
     )
     if groups is not None:
         rows_of_groups, known = source, groups

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from cerebro_db.core.packed_summary import ARGUMENTS
 from cerebro_db.core.records import dataclass
 
 
@@ -28,6 +31,11 @@ class PackArguments:
     class_weight: str | None = None
     folds: int | None = None
     group_by: str | None = None
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What packing other rows in the same way needs: those that are not NULL, but for the tables."""
+        return {name: value for name in ARGUMENTS if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True)

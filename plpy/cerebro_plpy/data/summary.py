@@ -8,12 +8,12 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from cerebro_db.core import packing, preparation
+from cerebro_db.core import documents, packing, preparation
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import MOST_PARTITIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name, with_ending, written_list
-from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary, SummaryColumns
+from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary, Packing, SummaryColumns
 from cerebro_db.core.packed_summary import of as columns_of
 from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
@@ -64,6 +64,7 @@ class PackJob:
     key: str | None = None  # the column that identifies a row, if one does
     row_hash: Sql | None = None  # of what tells a row apart, 64 bits; None: the order follows from the packed columns
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
+    packing: Packing | None = None  # of the rows for training
 
     @property
     def variables(self) -> list[SourceVariable]:
@@ -118,6 +119,8 @@ def write(db: Database, job: PackJob) -> None:
     ]
     if job.fingerprint is not None:
         columns.append(("fingerprint", "text", job.fingerprint))
+    if job.packing is not None:
+        columns.append(("packing", "jsonb", json.dumps(job.packing.to_json())))
     name = job.output.suffixed("_summary").sql
     body = joined(
         ", ",
@@ -244,8 +247,11 @@ def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: s
     listed = joined(", ", map(identifier, known))
     row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql)) if known else {}
     outputs = [output.name for output in layout.outputs]
+    row = row or {}
+    if row.get("packing") is not None:
+        row["packing"] = documents.decoded(row["packing"], f"the packing of '{table}'")
     found = {
-        **(row or {}),
+        **row,
         **{name + form.labels: label_column(db, summary, present, name) for name in outputs},
     }
     return PackedSummary.read(found, outputs, f"the summary of '{table}'", form)

@@ -282,6 +282,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             ("cerebro_version", "text", run["cerebro_version"]),
             *labels(made, PLAIN.labels),
             ("layout", "jsonb", json.dumps(made.layout.without_groups.to_json()) if of_groups else run["layout"]),
+            ("packing", "jsonb", None if summary.packing is None else json.dumps(summary.packing.to_json())),
             *of_groups,
         ],
     )
