@@ -50,7 +50,10 @@ class Profile:
             return "numbers"
         if place == 0:
             return f"below {ends[0]}"
-        return f"from {ends[-1]}" if place == len(ends) else f"{ends[place - 1]} to {ends[place]}"
+        if place == len(ends):
+            return f"from {ends[-1]}"
+        low, high = self.edges[place - 1 : place + 1]
+        return ends[place - 1] if high == _just_above(low) else f"{ends[place - 1]} to {ends[place]}"
 
     def to_json(self) -> Json:
         where = {"edges": list(self.edges)} if self.kind == NUMBER else {"values": list(self.values)}
@@ -78,10 +81,12 @@ def edges_of(found: Distribution) -> tuple[float, ...]:
     """Different values that divide the rows into parts of about equal size.  A value that many rows have, such as 0,
     has a bin of its own."""
     places = [found.quantile(place / PARTS) for place in range(1, PARTS)] if found.bins else []
-    edges = set(places)
-    for repeated in {low for low, high in zip(places, places[1:]) if low == high}:
-        edges.update([one.low for one in found.bins if one.low > repeated][:1])
-    return tuple(sorted(edges))
+    repeated = {low for low, high in zip(places, places[1:]) if low == high}
+    return tuple(sorted({*places, *map(_just_above, repeated)}))
+
+
+def _just_above(value: float) -> float:
+    return value + abs(value) * 2.0**-52 if value else 1e-300
 
 
 @dataclass(frozen=True)

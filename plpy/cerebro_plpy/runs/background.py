@@ -39,18 +39,38 @@ def start(
 
     ``on_cancel`` is called if this call is cancelled before the run has begun, before that session learns it.
     """
-    require_statements(db)
     log = RunLog.of_caller(db, run_id)
+    before = log.drivers.starts()
+    drive = Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed))
+    begin(db, f"run {run_id}", drive, lambda: log.drivers.starts() != before, on_cancel=on_cancel)
+
+
+def begin(
+    db: Database,
+    what: str,
+    statement: Statement,
+    has_begun: Callable[[], bool],
+    *,
+    search_path: str | None = None,
+    on_cancel: Callable[[BaseException], None] = lambda error: None,
+) -> None:
+    """Have a session of its own run a statement; return when it has begun what it is for, or has ended.
+
+    Raises what that session refuses before that.  ``on_cancel`` is called if this call is cancelled until then, before
+    that session learns it.
+    """
+    require_statements(db)
     session: Session | None = None
     try:
-        before = log.drivers.starts()
         # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages,
         # so it has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
-        session = logins.connect_as(db, relations.current_role(db), f"cerebro_db run {run_id}", listener(db.plpy))
+        session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {what}", listener(db.plpy))
         session.configure(client_connection_check_interval="0", statement_timeout="0")
+        if search_path is not None:
+            session.configure(search_path=search_path)
         session.run(sql("SET client_min_messages = error"))
-        session.send(Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed)))
-        while not session.ready() and log.drivers.starts() == before:
+        session.send(statement)
+        while not session.ready() and not has_begun():
             time.sleep(LISTEN_EVERY)
     except psycopg2.Error as error:
         refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)

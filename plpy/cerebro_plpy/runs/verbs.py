@@ -74,20 +74,21 @@ class Asked:
 @entry
 def train(db: Database, *arguments: Any) -> int | None:
     """The number of the run; None for a dry run.  So do the others."""
-    return _called(db, of_call(TRAIN, arguments))
+    return run_verb(db, of_call(TRAIN, arguments))
 
 
 @entry(called="cerebro.search")
 def search_space(db: Database, *arguments: Any) -> int | None:
-    return _called(db, of_call(SEARCH, arguments))
+    return run_verb(db, of_call(SEARCH, arguments))
 
 
 @entry
 def fit(db: Database, *arguments: Any) -> int | None:
-    return _called(db, of_call(FIT, arguments))
+    return run_verb(db, of_call(FIT, arguments))
 
 
-def _called(db: Database, given: Given) -> int | None:
+def run_verb(db: Database, given: Given) -> int | None:
+    """What a call of one of the verbs does."""
     begun, began_at = time.monotonic(), time.time()
     if not given.dry_run:
         visibility.refuse_transaction(db)

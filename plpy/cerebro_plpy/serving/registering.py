@@ -59,7 +59,7 @@ def register(db: Database, *arguments: Any) -> int:
     model, (info, summary) = _read(db, model_table, given.configuration)
     before = model.version(db)
     content = Content(
-        _architecture(db, model), _row(db, info, model.key), _row(db, summary, None), [*_labels(db, model)]
+        _architecture(db, model), row_of(db, info, model.key), row_of(db, summary, None), [*_labels(db, model)]
     )
     if history.find(db, name) is None:
         _add_name(db, name, given.description)
@@ -117,7 +117,7 @@ def _architecture(db: Database, model: TrainedModel) -> str:
     return found
 
 
-def _row(db: Database, table: relations.Relation, key: int | None) -> dict[str, Any]:
+def row_of(db: Database, table: relations.Relation, key: int | None) -> dict[str, Any]:
     """The row of _info, or that of _summary, by column."""
     alias = identifier("cerebro_row")  # no column has this name
     chosen = sql(" WHERE configuration = {key}", key=key) if key is not None else sql("")

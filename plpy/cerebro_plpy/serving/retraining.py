@@ -1,0 +1,367 @@
+"""``cerebro.retrain``: trains the configuration of a registered model on the rows of today, and promotes it if it wins.
+
+One call does everything, in the session that calls it or in one of its own: it packs the rows as those of the version
+were packed, trains, has both models predict the same rows, registers the new one, and moves the alias.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import psycopg2
+
+from cerebro_db.core import documents
+from cerebro_db.core.architecture import building
+from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.events import Event
+from cerebro_db.core.metrics import MAX, MIN
+from cerebro_db.core.names import Name, written_list
+from cerebro_db.core.options import BEST
+from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.parameters import flat
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import identifier, joined, shown, sql
+from cerebro_db.core.texts import counted
+
+from ..data import asked, kept_rows, pack, visibility
+from ..data.pack_arguments import PackArguments
+from ..database import locks, relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Relation
+from ..registry import history, references
+from ..runs import background, verbs
+from ..runs.record.log import RunLog
+from ..runs.request.given import FIT, Given
+from ..sessions import recorder
+from ..sessions.session import Statement
+from . import trained
+from .registering import row_of
+
+BEST_IS: dict[str, str] = {
+    **dict.fromkeys(("accuracy", "f1", "auc", "balanced_accuracy", "r2"), MAX),
+    **dict.fromkeys(("log_loss", "ece", "rmse", "mse", "mae", "mape"), MIN),
+}
+# The metrics of cerebro.evaluate that are nearest to objectives of runs, by the objective without its "val_".
+OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
+# What a run was asked to do that its successor does, too.
+SAME_OPTIONS = ("engine", "precision", "deterministic")
+ENDINGS = ("", "_info", "_summary", "_weights", "_groups", "_packed", "_packed_summary", "_packed_validation",
+           "_packed_validation_summary")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RetrainArguments:
+    """The arguments of ``cerebro.retrain``, in the order of the SQL function."""
+
+    registered_model: str | None
+    alias: str | None
+    source_table: str | None
+    query: str | None
+    metric: str | None
+    margin: float | None
+    epochs: int | None
+    use_gpus: bool | None
+    if_unchanged: bool | None
+    wait: bool | None
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names, and how it was made."""
+
+    model: str
+    alias: str
+    version: int
+    info: dict[str, Any]  # its row of _info
+    summary: dict[str, Any]
+    packing: Packing
+    architecture: Any  # as a configuration names it
+    inputs: tuple[str, ...]
+    target: str
+
+    @property
+    def reference(self) -> str:
+        return f"{self.model}@{self.version}"
+
+    @property
+    def what(self) -> str:
+        """What is retrained: the name of its runs and of the lock."""
+        return f"retrain {self.model}@{self.alias}"
+
+
+@entry
+def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
+    """One row about the new version; none if there was nothing to do."""
+    given = RetrainArguments(*arguments)
+    visibility.refuse_transaction(db)
+    champion = _champion(db, given)
+    metric = _metric(given, champion)
+    if given.margin is None or not 0 <= given.margin < float("inf"):
+        raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
+    if given.epochs is not None and given.epochs < 1:
+        raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
+    if given.wait is False:
+        return _submitted(db, given, champion)
+    if not db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db {champion.what}"):
+        db.notice(
+            f"'{champion.model}@{champion.alias}' is being retrained by another session, so this call does nothing"
+        )
+        return []
+    source = relations.filled(db, given.source_table or champion.summary["source_table"], argument="source_table")
+    wanted = _packed_like(champion, source, champion.packing.arguments)
+    if not given.if_unchanged and _is_unchanged(db, champion, source):
+        db.notice(
+            f"the rows of {source.text} are those that {champion.reference} was trained on, so this call does nothing",
+            "if_unchanged => true trains nevertheless.",
+        )
+        return []
+    query = given.query or _validation_query(db, wanted)
+    before = _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
+    output = _free_name(db, champion.model)
+    run = verbs.run_verb(db, _fit(db, champion, given, source, output))
+    assert run is not None
+    try:
+        after = _value(db, metric, output.quoted, query)
+        wins = _wins(metric, before, after, given.margin)
+        says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
+        version = _registered(db, champion, output, run, says, promoted=wins)
+    except BaseException as error:
+        _note(db, run, error)
+        raise
+    db.notice(
+        f"{champion.model}@{version} has {says}, so "
+        + (
+            f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
+            if wins
+            else f"'{champion.alias}' stays version {champion.version}"
+        )
+    )
+    return [
+        {"run": run, "version": version, "metric": metric, "before": before[0], "after": after[0], "promoted": wins}
+    ]
+
+
+# -- what there is -----------------------------------------------------------------------------------------
+
+
+def _champion(db: Database, given: RetrainArguments) -> Champion:
+    """An error, before anything is trained, if its successor could not be registered or promoted."""
+    model = history.known(db, given.registered_model)
+    alias = references.require_name(given.alias, "alias", "production")
+    history.require(model, model.owns, admin=False)
+    if not model.may_move:
+        raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
+    table = references.table_of(db, f"{model.name}@{alias}")
+    found, (info_table, summary_table) = trained.read(db, table.quoted, None)
+    info, summary = row_of(db, info_table, found.key), row_of(db, summary_table, None)
+    version = int(table.table.rpartition("@")[2])
+    if summary.get("packing") is None:
+        raise WrongState(
+            f"version {version} of '{model.name}' does not say how its rows were packed.",
+            hint="Train and register it once more by hand: what cerebro.train(), search() and fit() of this version"
+            " pack says it.",
+        )
+    if found.layout.outputs[1:]:
+        raise Unsupported(
+            f"'{model.name}' has {len(found.layout.outputs)} targets, and cerebro.retrain() compares models of one.",
+            hint="Train, judge and register it by hand (docs/retrain.md).",
+        )
+    where = f"the packing of {model.name}@{version}"
+    return Champion(
+        model.name,
+        alias,
+        version,
+        info,
+        summary,
+        Packing.read(documents.Fields(summary["packing"], where)),
+        _architecture(db, info["architecture"], found.definition["architecture"]),
+        tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
+        found.layout.outputs[0].columns[0],
+    )
+
+
+def _architecture(db: Database, name: str | None, built: Any) -> Any:
+    """A kind or an architecture that the user has added, which fits the new rows; else the layers as they were."""
+    added = sql("SELECT EXISTS (SELECT FROM cerebro.architectures WHERE architecture = $1)")
+    if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
+        return name
+    return built
+
+
+def _metric(given: RetrainArguments, champion: Champion) -> str:
+    """The metric by which the models are compared: the argument, or the objective of the run, or the loss."""
+    if given.metric is not None:
+        if given.metric not in BEST_IS:
+            raise InvalidArgument(
+                f"metric cannot be '{given.metric}'.", hint=f"cerebro.evaluate() has {', '.join(BEST_IS)}."
+            )
+        return given.metric
+    objective = str(champion.summary.get("objective") or "").removeprefix("val_").removeprefix("train_")
+    is_class = bool(champion.info.get("loss_name") and "crossentropy" in champion.info["loss_name"])
+    return OF_OBJECTIVES.get(objective, "log_loss" if is_class else "rmse")
+
+
+def _packed_like(champion: Champion, source: Relation, arguments: Any) -> PackArguments:
+    return PackArguments(source_table=source.name.quoted, output_table="unused", **{"target": None, **arguments})
+
+
+def _is_unchanged(db: Database, champion: Champion, source: Relation) -> bool:
+    """Whether packing would make of the source what the version was trained on."""
+    if champion.packing.fingerprint is None:
+        return False
+    wanted = pack.checked(db, _packed_like(champion, source, champion.packing.arguments))
+    return kept_rows.fingerprint_of(db, wanted) == champion.packing.fingerprint
+
+
+def _validation_query(db: Database, given: PackArguments) -> str:
+    """The query of the rows that packing keeps for validation, from which neither model has learned."""
+    wanted = pack.checked(db, given)
+    if not wanted.is_validated:
+        raise InvalidArgument(
+            "the models cannot be compared: the rows of the version were packed without rows for validation.",
+            hint="query => 'SELECT …' names rows that neither model has learned from.",
+        )
+    _, others = asked.sides(db, wanted.source, wanted.split, given.validation_table)
+    assert others is not None
+    return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
+
+
+# -- training, comparing, registering ----------------------------------------------------------------------
+
+
+def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Relation, output: Name) -> Given:
+    parameters = dict(champion.info["parameters"] or {})
+    if not isinstance(champion.architecture, str):  # its parameters are in its layers
+        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
+    arguments = dict(champion.packing.arguments)
+    options: dict[str, Any] = {}
+    before = RunLog.of_caller(db, champion.summary["run"]).known.options()
+    if before is not None:
+        options.update({name: getattr(before, name) for name in SAME_OPTIONS if getattr(before, name) is not None})
+    if champion.summary.get("which") == BEST:
+        options["keep"] = BEST
+    if "seed" in arguments:
+        options["seed"] = arguments["seed"]
+    return Given(
+        FIT,
+        source_table=source.name.quoted,
+        model_table=output.quoted,
+        target=arguments.get("target") or written_list([champion.target]),
+        configurations=json.dumps([{flat.ARCHITECTURE: champion.architecture, **parameters}]),
+        inputs=written_list(champion.inputs),
+        **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
+                                                  "validation_table", "split_by", "split_at", "stratify", "folds")},
+        segments=arguments.get("segments"),
+        epochs=given.epochs or champion.summary["epochs"],
+        objective=champion.summary.get("objective"),
+        direction=champion.summary.get("direction"),
+        evaluate_every=champion.summary.get("evaluate_every") or None,
+        use_gpus=given.use_gpus,
+        run_name=champion.what,
+        description=f"from version {champion.version}",
+        options=json.dumps(options),
+    )  # fmt: skip
+
+
+def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, int]:
+    """The metric, and the number of rows that it was measured on."""
+    found = {
+        row["metric"]: row["value"]
+        for row in db.rows(sql("SELECT metric, value FROM cerebro.evaluate($1, $2)"), ("text", "text"), model, query)
+    }
+    if metric not in found:
+        raise InvalidArgument(
+            f"metric cannot be '{metric}' for this target.",
+            hint=f"It has {', '.join(n for n in found if n != 'rows')}.",
+        )
+    if found[metric] is None:
+        raise WrongState(
+            f"{metric} has no value on {counted(int(found['rows'] or 0), 'row')} of the query.",
+            hint="query => 'SELECT …' names other rows, and metric another metric.",
+        )
+    return found[metric], int(found["rows"])
+
+
+def _wins(metric: str, before: tuple[float, int], after: tuple[float, int], margin: float) -> bool:
+    gain = after[0] - before[0] if BEST_IS[metric] == MAX else before[0] - after[0]
+    return gain > margin if margin == 0 else gain >= margin
+
+
+def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:
+    """The number of the new version."""
+    reason = f"retrained from version {champion.version} by run {run}: {says}"
+    version: int = db.value(
+        sql("SELECT cerebro.register($1, $2, reason => $3)"),
+        ("text", "text", "text"),
+        champion.model,
+        output.quoted,
+        reason,
+    )
+    if promoted:
+        db.rows(
+            sql("SELECT cerebro.set_alias($1, $2, $3, $4)"),
+            ("text", "text", "integer", "text"),
+            champion.model,
+            champion.alias,
+            version,
+            reason,
+        )
+    _drop(db, output)
+    return version
+
+
+def _note(db: Database, run: int, error: BaseException) -> None:
+    """Say in the log of the run what became of its models: perhaps nobody waits for this call."""
+    with contextlib.suppress(psycopg2.Error, CerebroError), recorder.opened(db) as session:
+        RunLog.of(session, run).events.note(Event.NOT_MATERIALIZED, message=str(error))
+
+
+def _free_name(db: Database, model: str) -> Name:
+    """A name for the tables of this call, in the schema where the user's new tables go."""
+    number = 1
+    while True:
+        name = relations.qualified(db, Name.parse(f"{model}_retrained" + (f"_{number}" if number > 1 else "")))
+        if all(relations.find(db, name.suffixed(ending)) is None for ending in ENDINGS):
+            return name
+        number += 1
+
+
+def _drop(db: Database, output: Name) -> None:
+    """The registry has the model now; rows that were packed before for another call stay."""
+    names = [name for ending in ENDINGS if relations.find(db, name := output.suffixed(ending)) is not None]
+    db.patiently(sql("DROP TABLE {names}", names=joined(", ", (name.sql for name in names))))
+
+
+def _submitted(db: Database, given: RetrainArguments, champion: Champion) -> list[dict[str, Any]]:
+    """Have a session of its own do it; return when the run is on record, or when there is nothing to do."""
+    question = sql(
+        "SELECT max(run) FROM cerebro.run WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole)"
+    )
+
+    def newest() -> int:
+        return int(db.value(question, ("text",), champion.what) or 0)
+
+    before = newest()
+    names = [name for name in vars(given) if name != "wait"]
+    call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in names))
+    statement = Statement(
+        sql("SELECT * FROM cerebro.retrain({call})", call=call), [getattr(given, name) for name in names]
+    )
+    background.begin(
+        db,
+        champion.what,
+        statement,
+        lambda: newest() > before,
+        search_path=db.value(sql("SELECT pg_catalog.current_setting('search_path')")),
+    )
+    run = newest()
+    if run <= before:
+        db.notice(
+            f"there is nothing to do for '{champion.model}@{champion.alias}': its rows have not changed, or another"
+            " session retrains it"
+        )
+        return []
+    return [{"run": run, "version": None, "metric": None, "before": None, "after": None, "promoted": None}]

@@ -1,0 +1,189 @@
+"""Retraining a registered model on the rows of today."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import secrets
+from collections.abc import Iterator
+
+import psycopg2
+import pytest
+
+from tests.sql.lab import Lab, Row, eventually
+
+COLUMNS = {"id": "int", "size": "double precision", "city": "text", "note": "text", "price": "double precision"}
+NAME = f"prices_{secrets.token_hex(3)}"
+FIGURES = "run, version, metric, before, after, promoted"
+
+
+def rows(first: int, last: int, slope: float) -> list[Row]:
+    found = []
+    for number in range(first, last):
+        some = random.Random(number)
+        size, city = some.uniform(20, 200), some.choice(("Ulm", "Bonn"))
+        found.append((number, size, city, "-", slope * size + (50 if city == "Bonn" else 0) + some.gauss(0, 1)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Iterator[Lab]:
+    lab.table("homes", COLUMNS, rows(0, 800, 1.0))
+    lab("ALTER TABLE homes ADD PRIMARY KEY (id)")
+    lab(
+        "SELECT cerebro.fit('homes', 'models', %s, target => 'price', epochs => 30, validation => 0.25,"
+        " prepare => %s, objective => 'val_mae', segments => 2, options => %s)",
+        json.dumps([{"architecture": "mlp", "units": 16, "learning_rate": 0.01, "batch_size": 32, "metrics": ["mae"]}]),
+        json.dumps({"note": "ignore"}),
+        json.dumps({"deterministic": True, "seed": 3, "keep": "best"}),
+    )
+    lab("SELECT cerebro.register(%s, 'models', alias => 'production')", NAME)
+    try:
+        yield lab
+    finally:
+        lab.remove_registered(NAME)
+
+
+def retrained(place: Lab, more: str = "", *values: object) -> list[Row]:
+    return place(f"SELECT {FIGURES} FROM cerebro.retrain('{NAME}'{more})", *values)
+
+
+def version(place: Lab, alias: str = "production") -> int:
+    return place.value(
+        f"SELECT version FROM cerebro.registered_aliases WHERE registered_model = '{NAME}' AND alias = %s", alias
+    )
+
+
+def versions(place: Lab) -> list[int]:
+    return [
+        number
+        for (number,) in place(
+            f"SELECT version FROM cerebro.registered_versions WHERE registered_model = '{NAME}' ORDER BY version"
+        )
+    ]
+
+
+def test_rows_that_have_not_changed_train_nothing(place: Lab) -> None:
+    before = place.value("SELECT max(run) FROM cerebro.run")
+    assert retrained(place) == [] and versions(place) == [1]
+    assert any("are those that" in line and "does nothing" in line for line in place.told())
+    assert retrained(place, ", wait => false") == []
+    assert place.value("SELECT max(run) FROM cerebro.run") == before
+
+
+def test_a_model_of_the_same_rows_does_not_win_by_much(place: Lab) -> None:
+    tables = place.tables()
+    ((run, number, metric, before, after, promoted),) = retrained(place, ", if_unchanged => true, margin => 100")
+    assert (number, metric, promoted) == (2, "mae", False) and version(place) == 1 and place.tables() == tables
+    assert after == pytest.approx(before, rel=1e-3)  # the same configuration, seed, rows and options
+    asked = "SELECT value FROM cerebro.evaluate(%s, 'SELECT * FROM homes') WHERE metric = 'mae'"
+    assert place.value(asked, f"{NAME}@2") == pytest.approx(place.value(asked, f"{NAME}@1"), rel=1e-3)
+    name, description, status = place(f"SELECT run_name, description, status FROM cerebro.runs WHERE run = {run}")[0]
+    assert (name, description, status) == (f"retrain {NAME}@production", "from version 1", "finished")
+
+
+def test_a_better_model_is_promoted_and_can_be_taken_back(place: Lab) -> None:
+    place("DELETE FROM homes")
+    for row in rows(1000, 2000, 3.0):  # prices have tripled
+        place("INSERT INTO homes VALUES (%s, %s, %s, %s, %s)", *row)
+    ((run, number, metric, before, after, promoted),) = retrained(place)
+    assert promoted and metric == "mae" and version(place) == number == versions(place)[-1] and after < 0.5 * before
+    # Both were judged on the rows for validation, which the new one has not learned from.
+    validated = place.value(f"SELECT validation_rows FROM cerebro.run WHERE run = {run}")
+    assert 200 < validated < 300
+    history = place(
+        f"SELECT event, version, reason FROM cerebro.registry_history WHERE registered_model = '{NAME}'"
+        " ORDER BY id DESC LIMIT 2"
+    )
+    said = f"retrained from version 1 by run {run}: mae {after:.6g} instead of {before:.6g} on {validated} rows"
+    assert history == [("alias", number, said), ("registered", number, said)]
+    assert retrained(place) == []  # the new version was trained on these rows
+    assert place.value(f"SELECT cerebro.roll_back('{NAME}', 'production')") == 1
+    place(f"SELECT cerebro.set_alias('{NAME}', 'production', {number})")
+
+
+def test_other_rows_judge_and_another_table_trains(place: Lab) -> None:
+    place.table("later", COLUMNS, rows(3000, 3300, 3.0))
+    place("CREATE VIEW test_rows AS SELECT * FROM later WHERE id < 3050")
+    ((_, _, metric, before, after, promoted),) = retrained(
+        place, ", source_table => 'later', query => 'SELECT * FROM test_rows', metric => 'r2', epochs => 1"
+    )
+    assert metric == "r2" and not promoted and after < before
+    assert " on 50 rows" in place.value(
+        f"SELECT reason FROM cerebro.registry_history WHERE registered_model = '{NAME}' ORDER BY id DESC LIMIT 1"
+    )
+
+
+def test_another_session_goes_on_after_the_call(place: Lab) -> None:
+    place("UPDATE homes SET price = price + 20")
+    before = versions(place)
+    with contextlib.closing(place.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {FIGURES} FROM cerebro.retrain('{NAME}', wait => false)")
+        ((run, *others),) = cursor.fetchall()
+    assert others == [None] * 5
+    eventually(lambda: len(versions(place)) > len(before), 120, "the new version is registered")
+    assert place.value(f"SELECT cerebro.wait({run}, 60)") == "finished"
+    assert version(place) == versions(place)[-1]
+    eventually(lambda: not {name for name in place.tables() if "retrained" in name}, 30, "its tables are dropped")
+
+
+def test_one_at_a_time(place: Lab) -> None:
+    place("UPDATE homes SET price = price + 20")
+    with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
+        cursor.execute(
+            f"BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('cerebro_db retrain {NAME}@production', 0))"
+        )
+        assert retrained(place) == retrained(place, ", wait => false") == []
+    assert any("is being retrained by another session" in line for line in place.told())
+
+
+def test_bad_input_is_refused_before_anything_is_trained(place: Lab) -> None:
+    before = place.value("SELECT max(run) FROM cerebro.run"), place.tables()
+    for more, message in (
+        (", 'candidate'", "has no alias 'candidate'"),
+        (", margin => -1", "margin must be 0 or more"),
+        (", metric => 'beauty'", "metric cannot be 'beauty'"),
+        (", epochs => 0", "epochs is 0"),
+        (", source_table => 'nowhere'", "nowhere"),
+    ):
+        with pytest.raises(psycopg2.Error, match=message):
+            retrained(place, more)
+    with pytest.raises(psycopg2.Error, match="there is no registered model 'nobody'"):
+        place("SELECT * FROM cerebro.retrain('nobody')")
+    assert (place.value("SELECT max(run) FROM cerebro.run"), place.tables()) == before
+
+
+def test_a_failure_leaves_the_alias_and_says_what_remains(place: Lab) -> None:
+    before = version(place), versions(place)
+    runs = place.value("SELECT max(run) FROM cerebro.run")
+    with pytest.raises(psycopg2.Error, match="does not have"):
+        retrained(place, ", if_unchanged => true, epochs => 1, query => 'SELECT 1 AS size'")
+    assert (version(place), versions(place), place.value("SELECT max(run) FROM cerebro.run")) == (*before, runs)
+    # An error that only the new version meets: while it is registered, nobody waits for the call any more.
+    place(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END $$"
+    )
+    place("CREATE TRIGGER full_disk BEFORE INSERT ON cerebro.registry_event EXECUTE FUNCTION full_disk()")
+    try:
+        ((run, *_),) = retrained(place, ", if_unchanged => true, epochs => 1, wait => false")
+        told = eventually(lambda: place.value("SELECT message FROM cerebro.runs WHERE run = %s", run), 120)
+        assert "the disk is full" in told and f"cerebro.materialize({run}" in told
+    finally:
+        place("DROP TRIGGER full_disk ON cerebro.registry_event; DROP FUNCTION full_disk()")
+    assert (version(place), versions(place)) == before
+
+
+def test_a_colleague_cannot_retrain(place: Lab) -> None:
+    role = f"retrainer_{secrets.token_hex(3)}"
+    place(f"CREATE ROLE {role}; GRANT cerebro_user TO {role}; GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    try:
+        place(f"SELECT cerebro.share('{NAME}', '{role}', 'read')")
+        place(f"SET ROLE {role}")
+        with pytest.raises(psycopg2.Error, match="belongs to"):
+            retrained(place)
+    finally:
+        place("RESET ROLE")
+        place(f"SELECT cerebro.unshare('{NAME}', '{role}', 'read')")
+        place(f"REVOKE ALL ON SCHEMA {place.schema} FROM {role}; DROP OWNED BY {role}; DROP ROLE {role}")
