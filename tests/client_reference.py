@@ -25,10 +25,11 @@ METHODS = {
         "track",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "calibrate", "drop_model", "model", "export",
-        "import_model",
+    "Use models": ["models", "predict", "predict_into", "evaluate", "drift", "calibrate", "drop_model", "model",
+        "export", "import_model",
     ],
-    "Registry": ["registered_versions", "register", "set_alias", "roll_back", "unregister", "share", "unshare"],
+    "Registry": ["registered_versions", "register", "set_alias", "roll_back", "retrain", "unregister",
+        "share", "unshare"],
     "Statements of your own": ["rows", "rows_and_notices", "objects", "transaction", "close"],
 }  # fmt: skip
 ABOUT = {

@@ -92,8 +92,9 @@ FUNCTIONS = {
         "calibration",
         "residuals",
         "importance",
+        "drift",
     ],
-    "Registry": ["register", "registered_table", "set_alias", "roll_back", "unregister", "share", "unshare"],
+    "Registry": ["register", "registered_table", "set_alias", "roll_back", "retrain", "unregister", "share", "unshare"],
     "Custom losses and metrics": [
         "add_custom_function",
         "drop_custom_function",

@@ -1,4 +1,4 @@
-"""The commands about trained models: ``cerebro models``, ``registry``, ``calibrate``, ``evaluate``, ``predict``."""
+"""The commands about trained models: ``cerebro models``, ``registry``, ``evaluate``, ``predict``, ``retrain``, …"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Thresholds = Annotated[bool, typer.Option("--thresholds", help="Decide classes b
 
 
 def register(app: typer.Typer) -> None:
-    for command in (models, registry, calibrate, evaluate, predict):
+    for command in (models, registry, calibrate, evaluate, predict, drift, retrain):
         app.command()(command)
 
 
@@ -208,6 +208,77 @@ def predict(
             cells = (*((likely,) if classes else ()), *(ends if coverage is not None else ()))
             table.add_row(named(one.key_value), named(one.target), said, *cells)
         console.print(table)
+
+
+def drift(
+    model_table: Table,
+    query: Annotated[
+        str,
+        typer.Argument(metavar="QUERY", help="Returns rows with the inputs, perhaps the target.", show_default=False),
+    ],
+    dsn: Dsn = None,
+    json: Json = False,
+) -> None:
+    """Show how far the rows of a query are from those of training, the most different column first."""
+    with at(dsn) as cerebro:
+        found = cerebro.drift(model_table, query)
+        if json:
+            write_json(found)
+            return
+        table = boards.plain_table()
+        for name in ("column", "psi", "by chance", "jensen-shannon", "NULL", "largest change"):
+            right = name not in ("column", "largest change")
+            table.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+        for one in found:
+            figures = [f"{value:.3f}" for value in (one.psi, one.psi_by_chance, one.jensen_shannon)]
+            column = f"{one.column_name} (target)" if one.is_target else one.column_name
+            table.add_row(named(column), *figures, f"{100 * one.nulls:.3g} %", named(one.largest_change or ""))
+        Terminal().print(table)
+
+
+def retrain(
+    registered_model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The name of a registered model.", show_default=False)
+    ],
+    *,
+    dsn: Dsn = None,
+    alias: Annotated[
+        str, typer.Option(help="The version to retrain; it moves if the new one is better.")
+    ] = "production",
+    source_table: Annotated[
+        str | None, typer.Option(help="The rows to train on; default: the table of the version.", show_default=False)
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="The rows for the comparison; default: those for validation.", show_default=False)
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="A metric of cerebro evaluate.", show_default=False)] = None,
+    margin: Annotated[float, typer.Option(min=0, help="How much better the new model must be.")] = 0.0,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Default: those of the version.", show_default=False)
+    ] = None,
+    use_gpus: Annotated[bool, typer.Option("--use-gpus", help="Train on GPUs.")] = False,
+    if_unchanged: Annotated[bool, typer.Option("--if-unchanged", help="Also if the rows are the same.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a registered model's configuration on the rows of today; promote the new model if it is better."""
+    with at(dsn) as cerebro:
+        found = cerebro.retrain(
+            registered_model, alias, source_table, query, metric, margin,
+            epochs=epochs, use_gpus=use_gpus, if_unchanged=if_unchanged,
+        )  # fmt: skip
+        if json:
+            write_json(found)
+            return
+        console = Terminal()
+        if found is None:
+            console.print("Nothing to do: the rows have not changed, or another session retrains the model.")
+            return
+        console.print(
+            f"{named(registered_model)}@{found.version}: {found.metric} {drawing.number(found.after)},"
+            f" before {drawing.number(found.before)}."
+        )
+        moved = f"is version {found.version} now" if found.promoted else "stays where it is"
+        console.print(f"{named(alias)} {moved}.")
 
 
 def _count(value: int | None) -> str:

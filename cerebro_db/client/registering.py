@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sqlalchemy import select
 
 from .database import DatabaseClient
 from .orm import RegisteredVersion
 from .row_lists import RowList
+
+
+class Retraining(NamedTuple):
+    """What ``cerebro.retrain`` returns: the new version, and the metric of the old and of the new one.
+
+    With ``wait=False`` only ``run`` has a value.
+    """
+
+    run: int
+    version: int | None
+    metric: str | None
+    before: float | None
+    after: float | None
+    promoted: bool | None
 
 
 class Registering(DatabaseClient):
@@ -45,6 +61,27 @@ class Registering(DatabaseClient):
     def roll_back(self, registered_model: str, alias: str, reason: str | None = None) -> int:
         """Lets an alias name the version that it named before, and returns its number."""
         return self.rows("SELECT cerebro.roll_back(%s, %s, %s)", (registered_model, alias, reason))[0][0]
+
+    def retrain(
+        self,
+        registered_model: str,
+        alias: str = "production",
+        source_table: str | None = None,
+        query: str | None = None,
+        metric: str | None = None,
+        margin: float = 0.0,
+        *,
+        epochs: int | None = None,
+        use_gpus: bool = False,
+        if_unchanged: bool = False,
+        wait: bool = True,
+    ) -> Retraining | None:
+        """Trains the configuration of a version on the rows of today, and moves the alias to it if it is better. None:
+        there was nothing to do. The comment of cerebro.retrain describes the arguments."""
+        given = (registered_model, alias, source_table, query, metric, margin, epochs, use_gpus, if_unchanged, wait)
+        listed = ", ".join(Retraining._fields)
+        rows = self.rows(f"SELECT {listed} FROM cerebro.retrain(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", given)
+        return Retraining._make(rows[0]) if rows else None
 
     def unregister(self, registered_model: str, version: int, reason: str | None = None) -> None:
         """Removes a version that no alias names. Its history stays."""

@@ -36,6 +36,20 @@ class CalibrationMeasure(NamedTuple):
     after: float | None
 
 
+class ColumnDrift(NamedTuple):
+    """A row of ``cerebro.drift``: how far a column is from what it was in training."""
+
+    column_name: str
+    is_target: bool
+    psi: float
+    psi_by_chance: float
+    jensen_shannon: float
+    nulls: float
+    nulls_in_training: float
+    rows: int
+    largest_change: str | None
+
+
 class Serving(DatabaseClient):
     """``configuration`` chooses a model of the table. Without it, the best one by the run's objective.
 
@@ -112,6 +126,13 @@ class Serving(DatabaseClient):
         """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
         given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
         return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)", given))
+
+    def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
+        """How far the rows of a query are from those of training, the most different column first. The comment of
+        cerebro.drift describes the measures."""
+        listed = ", ".join(ColumnDrift._fields)
+        rows = self.rows(f"SELECT {listed} FROM cerebro.drift(%s, %s)", (model_table, query))
+        return RowList(ColumnDrift, map(ColumnDrift._make, rows))
 
     def drop_model(self, model_table: str) -> None:
         """Drops a table of trained models and the tables beside it. The run stays."""

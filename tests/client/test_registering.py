@@ -54,6 +54,37 @@ def test_the_command(trained: Trained, name: str) -> None:
     assert (row["registered_model"], row["version"], row["aliases"]) == (name, 1, "production")
 
 
+def test_drift_and_retraining(trained: Trained, name: str) -> None:
+    cerebro = trained.cerebro
+    columns = "attributes[1] AS sl, attributes[2] AS sw, attributes[3] AS pl, attributes[4] AS pw, kind AS species"
+    cerebro.rows(f"CREATE TABLE retrained_iris AS SELECT id, {columns} FROM iris")
+    try:
+        cerebro.fit(
+            "retrained_iris", "retrained_models", [{"architecture": "mlp", "units": 4}], target="species", epochs=1
+        )
+        cerebro.register(name, "retrained_models", alias="production")
+        first, *_ = cerebro.drift(f"{name}@production", "SELECT id, 2 * sl AS sl, sw, pl, pw FROM retrained_iris")
+        assert first.column_name == "sl" and first.psi > 1 and first.rows == 150 and not first.is_target
+        cerebro.rows("DELETE FROM retrained_iris WHERE id < 20")
+
+        def said(*arguments: str) -> str:
+            done = CliRunner().invoke(cli.app, [*arguments, "--dsn", trained.dsn], env={"COLUMNS": "200"})
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        assert "largest change" in said("drift", name + "@production", "SELECT * FROM client_tests.retrained_iris")
+        assert f"{name}@2: log_loss " in said("retrain", name, "--epochs", "1", "--margin", "100")
+        found = cerebro.retrain(name, if_unchanged=True, epochs=20, metric="accuracy")
+        assert found is not None and found.version == 3 and found.metric == "accuracy" and found.after is not None
+        production = [one.version for one in cerebro.registered_versions(name) if one.aliases == "production"]
+        assert production == [3 if found.promoted else 1]
+        assert cerebro.retrain(name) is None or not found.promoted
+    finally:
+        for table in ("retrained_models", "retrained_models_packed", "retrained_models_packed_validation"):
+            cerebro.rows(f"DROP TABLE IF EXISTS {table}, {table}_summary, {table}_info")
+        cerebro.rows("DROP TABLE retrained_iris")
+
+
 def test_errors_of_the_server_are_told(trained: Trained, name: str) -> None:
     trained.cerebro.register(name, "models", 1)
     trained.cerebro.share(name, "cerebro_user")

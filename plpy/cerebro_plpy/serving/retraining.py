@@ -33,7 +33,7 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..registry import history, references
 from ..runs import background, verbs
-from ..runs.record.log import RunLog
+from ..runs.record.log import RunLog, past
 from ..runs.request.given import FIT, Given
 from ..sessions import recorder
 from ..sessions.session import Statement
@@ -337,14 +337,7 @@ def _drop(db: Database, output: Name) -> None:
 
 def _submitted(db: Database, given: RetrainArguments, champion: Champion) -> list[dict[str, Any]]:
     """Have a session of its own do it; return when the run is on record, or when there is nothing to do."""
-    question = sql(
-        "SELECT max(run) FROM cerebro.run WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole)"
-    )
-
-    def newest() -> int:
-        return int(db.value(question, ("text",), champion.what) or 0)
-
-    before = newest()
+    before = past.newest_of_name(db, champion.what)
     names = [name for name in vars(given) if name != "wait"]
     call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in names))
     statement = Statement(
@@ -354,10 +347,10 @@ def _submitted(db: Database, given: RetrainArguments, champion: Champion) -> lis
         db,
         champion.what,
         statement,
-        lambda: newest() > before,
+        lambda: past.newest_of_name(db, champion.what) > before,
         search_path=db.value(sql("SELECT pg_catalog.current_setting('search_path')")),
     )
-    run = newest()
+    run = past.newest_of_name(db, champion.what)
     if run <= before:
         db.notice(
             f"there is nothing to do for '{champion.model}@{champion.alias}': its rows have not changed, or another"

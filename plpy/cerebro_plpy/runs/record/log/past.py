@@ -26,6 +26,12 @@ def earlier_runs(db: Database) -> list[dict[str, Any]]:
     )
 
 
+def newest_of_name(db: Database, name: str) -> int:
+    """The number of the caller's newest run of this name; 0: there is none."""
+    newest = sql("SELECT max(run) FROM cerebro.run WHERE name = $1 AND owner = {me}", me=ME)
+    return int(db.value(newest, ("text",), name) or 0)
+
+
 def earlier_configurations(db: Database, run: int, objective: Objective) -> list[dict[str, Any]]:
     """The configurations of a run of the caller's that have a value of the objective, with the best one."""
     return db.rows(
