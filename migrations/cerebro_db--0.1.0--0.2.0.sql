@@ -68,4 +68,6 @@ ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_pred
 
 @schema/75_registry.sql@
 
+@schema/78_bi.sql@
+
 @api@

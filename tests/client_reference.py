@@ -20,7 +20,7 @@ METHODS = {
         "train", "search", "fit", "dry_run", "resume", "cancel", "handle", "status_within", "materialize", "forget",
     ],
     "Follow": [
-        "runs", "run", "run_progress", "follow", "watch", "leaderboard", "cross_validation", "groups",
+        "runs", "run", "run_progress", "follow", "watch", "leaderboard", "parameters", "cross_validation", "groups",
         "learning_curve", "metrics", "decisions", "requests", "hop_timeline", "run_time", "segments_now", "report",
         "track",
     ],

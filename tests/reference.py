@@ -38,7 +38,7 @@ METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods 
 # Every public view and function under a heading; tests/sql/docs/test_reference.py finds what is missing.
 VIEWS = {
     "Runs": ["runs", "run_plan", "run_progress"],
-    "Models": ["models", "leaderboard", "cross_validation", "groups", "learning_curve", "metrics"],
+    "Models": ["models", "leaderboard", "parameters", "cross_validation", "groups", "learning_curve", "metrics"],
     "Decisions and requests": ["decisions", "requests"],
     "Segments": ["segments_now", "hop_timeline", "run_time"],
     "Registry": [
@@ -339,7 +339,7 @@ def views_page(views: dict[str, tuple[str | None, list[tuple[str, str, str | Non
     lines = [
         *head("Views", "the COMMENTs in sql/api"),
         "People and BI tools read these views. Users see their own runs; members of `cerebro_monitor` see the runs of",
-        "all users.",
+        "all users. The schema `cerebro_bi` has the same views with columns of plain types only ([bi.md](../bi.md)).",
     ]
     for topic, names in VIEWS.items():
         lines += ["", f"## {topic}"]

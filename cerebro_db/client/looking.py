@@ -12,6 +12,7 @@ from .database import DatabaseClient
 from .errors import ClientError, NoSuchRun
 from .orm import (
     BestOfGroup,
+    ConfigurationParameter,
     CrossValidation,
     Decision,
     LeaderboardEntry,
@@ -60,6 +61,11 @@ class Looking(DatabaseClient):
         entry = LeaderboardEntry
         order = entry.group_number.nulls_first(), entry.rank, entry.model
         return self._of_run(select(entry).order_by(*order), entry, run)
+
+    def parameters(self, run: AnyRun) -> RowList[ConfigurationParameter]:
+        """The parameters of the configurations, one per row."""
+        one = ConfigurationParameter
+        return self._of_run(select(one).order_by(one.configuration, one.parameter), one, run)
 
     def cross_validation(self, run: AnyRun) -> RowList[CrossValidation]:
         """The configurations of a run with folds, the best first; empty for other runs."""

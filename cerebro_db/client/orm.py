@@ -185,6 +185,19 @@ class BestOfGroup(View):
     worse_than_all_rows: Mapped[bool | None]
 
 
+class ConfigurationParameter(View):
+    """One parameter of a configuration. ``value`` is None if it is not a number."""
+
+    __tablename__ = "parameters"
+
+    run: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    configuration: Mapped[int] = mapped_column(Integer, primary_key=True)
+    parameter: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+    text: Mapped[str | None]
+
+
 class CrossValidation(View):
     """One configuration of a run with folds: mean and spread of the objective over the folds."""
 

@@ -344,6 +344,28 @@ COMMENT ON COLUMN cerebro.leaderboard.group_value IS
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
 'Who stopped the model: the name of the search policy, rule, request or budget; NULL: it was not stopped.';
 
+CREATE OR REPLACE VIEW cerebro.parameters WITH (security_barrier) AS
+SELECT c.run, pg_get_userbyid(c.owner) AS owner, c.configuration, p.parameter,
+       -- Other numbers are no double precision.
+       CASE WHEN jsonb_typeof(p.value) = 'number'
+            THEN CASE WHEN abs((p.value #>> '{}')::numeric) < 1e-290 THEN 0.0
+                      WHEN abs((p.value #>> '{}')::numeric) < 1e290 THEN (p.value #>> '{}')::double precision
+                 END
+       END AS value,
+       p.value #>> '{}' AS text
+  FROM cerebro._visible_configuration c
+ CROSS JOIN LATERAL jsonb_each(c.parameters) AS p (parameter, value);
+COMMENT ON VIEW cerebro.parameters IS
+'The parameters of each configuration, one per row: for charts of a loss against a parameter. The leaderboard has them as '
+'one document.';
+COMMENT ON COLUMN cerebro.parameters.run IS 'Number of the run.';
+COMMENT ON COLUMN cerebro.parameters.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.parameters.configuration IS 'Number of the configuration in its run.';
+COMMENT ON COLUMN cerebro.parameters.parameter IS
+'Name of the parameter: a key of parameters in cerebro.leaderboard, such as learning_rate.';
+COMMENT ON COLUMN cerebro.parameters.value IS 'Value of the parameter; NULL: it is not a number.';
+COMMENT ON COLUMN cerebro.parameters.text IS 'Value of the parameter as text; a list or an object as JSON.';
+
 CREATE OR REPLACE VIEW cerebro.cross_validation WITH (security_barrier) AS
 SELECT b.run,
        min(b.rank) AS rank,

@@ -17,7 +17,7 @@ GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, c
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;
 
 GRANT SELECT
-   ON cerebro.run_plan, cerebro.runs, cerebro.models, cerebro.learning_curve, cerebro.leaderboard, cerebro.cross_validation, cerebro.groups, cerebro.metrics,
+   ON cerebro.run_plan, cerebro.runs, cerebro.models, cerebro.learning_curve, cerebro.leaderboard, cerebro.parameters, cerebro.cross_validation, cerebro.groups, cerebro.metrics,
       cerebro.run_progress,
       cerebro.decisions, cerebro.requests, cerebro.hop_timeline, cerebro.segments_now, cerebro.run_time, cerebro.custom_functions, cerebro.custom_function
    TO cerebro_user, cerebro_monitor;

@@ -32,6 +32,7 @@ VIEWS = (
     "run_plan",
     "learning_curve",
     "leaderboard",
+    "parameters",
     "cross_validation",
     "groups",
     "metrics",
