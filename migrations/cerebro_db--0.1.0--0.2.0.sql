@@ -70,4 +70,6 @@ ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_pred
 
 @schema/78_bi.sql@
 
+@schema/79_optuna.sql@
+
 @api@

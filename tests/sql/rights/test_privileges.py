@@ -34,7 +34,8 @@ ROLES = (
 EFFECTIVE = """
 WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT 'schema' AS kind, nspname::text AS object, oid, ARRAY['USAGE', 'CREATE'] AS privileges
-      FROM pg_namespace WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_state', 'cerebro_registry')
+      FROM pg_namespace
+     WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_optuna', 'cerebro_registry', 'cerebro_state')
      UNION ALL
     SELECT 'function', oid::regprocedure::text, oid, ARRAY['EXECUTE']
       FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace
@@ -42,7 +43,8 @@ WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT CASE relkind WHEN 'v' THEN 'view' ELSE 'table' END, oid::regclass::text, oid,
            ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']
       FROM pg_class
-     WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_bi'::regnamespace) AND relkind IN ('r', 'p', 'v', 'm', 'f')
+     WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_bi'::regnamespace, 'cerebro_optuna'::regnamespace)
+       AND relkind IN ('r', 'p', 'v', 'm', 'f')
      UNION ALL
     SELECT 'sequence', oid::regclass::text, oid, ARRAY['USAGE', 'SELECT', 'UPDATE']
       FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'S'
