@@ -165,7 +165,7 @@ def test_a_failure_leaves_the_alias_and_says_what_remains(place: Lab) -> None:
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END $$"
     )
-    place("CREATE TRIGGER full_disk BEFORE INSERT ON cerebro.registry_event EXECUTE FUNCTION full_disk()")
+    place("CREATE TRIGGER full_disk BEFORE INSERT ON cerebro.registry_event FOR EACH ROW EXECUTE FUNCTION full_disk()")
     try:
         ((run, *_),) = retrained(place, ", if_unchanged => true, epochs => 1, wait => false")
         told = eventually(lambda: place.value("SELECT message FROM cerebro.runs WHERE run = %s", run), 120)
