@@ -197,15 +197,16 @@ class Cerebro(Looking, Steering, Serving, Registering):
         mlflow: str | None = None,
         optuna: str | Path | None = None,
         experiment: str = trackers.EXPERIMENT,
-    ) -> None:
-        """Writes runs for other tools. A later call adds what is new.
+    ) -> int:
+        """Writes runs for other tools, and returns how many models were left out: those of folds and of groups. A later
+        call adds what is new.
 
         ``tensorboard``: a folder for event files. ``mlflow``: the URI of a tracking server. ``optuna``: a SQLite file
         for optuna-dashboard.
         """
         given = runs if isinstance(runs, Sequence) else [runs]
         folder, file = (None if one is None else Path(one) for one in (tensorboard, optuna))
-        trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
+        return trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
 
     # --- trained models ----------------------------------------------------------------------------
 
