@@ -9,9 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cerebro_db.core.texts import harmless, shortened
+
 from . import drawing
 from .differences import differences
-from .orm import Decision, LeaderboardEntry, LearningCurvePoint, Request, RunTime, SegmentActivity
+from .orm import BestOfGroup, Decision, LeaderboardEntry, LearningCurvePoint, Request, RunTime, SegmentActivity
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta", "bright_yellow",
            "bright_green", "bright_blue", "bright_red")  # fmt: skip
@@ -19,6 +21,8 @@ STATES = {"finished": "green", "running": "cyan", "created": "dim", "failed": "r
           "interrupted": "yellow", "stopped": "yellow", "training": "cyan", "waiting": "dim"}  # fmt: skip
 DECISIONS = {"stop": "yellow", "refuse": "red", "add": "green", "go on": "green"}
 ENDED_EARLY = {"failed": "failed", "stopped": "was stopped"}
+FAILED_OF_GROUPS = 5  # of the models of groups that failed, so many are named
+GROUP = 60  # characters of a group's values
 NARROW = 100  # columns; narrower terminals get tables with fewer columns
 
 
@@ -47,9 +51,14 @@ def state(word: str) -> Text:
     return Text(word, style=STATES.get(word, ""))
 
 
+def group_of(one: LeaderboardEntry | BestOfGroup) -> str:
+    """The values of a group or, where they are not shown to the user, its number."""
+    return str(one.group_number) if one.group_value is None else harmless(shortened(one.group_value, GROUP))
+
+
 def _key(entry: LeaderboardEntry) -> str:
     if entry.group_number is not None:
-        return f"{entry.configuration}, group {entry.group_number}"
+        return f"{entry.configuration} of group {group_of(entry)}"
     return str(entry.configuration) if entry.fold is None else f"{entry.configuration}, fold {entry.fold}"
 
 
@@ -60,11 +69,13 @@ def leaderboard(
 
     An objective that is no loss has a column of its own. ``best`` is the epoch with the best value of the objective,
     ``parent`` the configuration of the model that a model is a copy of.  ``top``: so many models are shown. Of the
-    others, only some that have failed are named.
+    others, only some that have failed are named.  Of models of groups, only the number of each status is shown.
     """
     if not entries:
         return Text("No models.", style="dim")
     marks = Marks([entry.model for entry in entries])
+    of_groups = [entry for entry in entries if entry.group_number is not None]
+    entries = [entry for entry in entries if entry.group_number is None] or entries
     words = differences(entries)
     validated = any(entry.validation_loss is not None for entry in entries)
     metric = next((entry.metric_name for entry in entries if entry.metric_name), None)
@@ -116,9 +127,11 @@ def leaderboard(
         table.add_row(*cells)
     left_out = entries[len(entries) if top is None else top :]
     failed_too = [entry for entry in left_out if entry.status == "failed"][:top]
+    if entries[0].group_number is None:
+        failed_too += [entry for entry in of_groups if entry.status == "failed"][:FAILED_OF_GROUPS]
     notes = [
         Text(
-            f"configuration {entry.configuration} {ENDED_EARLY[entry.status]}"
+            f"configuration {_key(entry)} {ENDED_EARLY[entry.status]}"
             f"{f' by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
             style=STATES[entry.status],
         )
@@ -129,7 +142,30 @@ def leaderboard(
         times = Counter(entry.status for entry in left_out)
         told = ", ".join(f"{times[status]} {status}" for status in ENDED_EARLY if times[status])
         notes.insert(0, Text(f"… and {len(left_out)} more{f': {told}' if told else ''}", style="dim"))
+    if of_groups and entries[0].group_number is None:
+        times = Counter(entry.status for entry in of_groups)
+        told = ", ".join(f"{count} {status}" for status, count in times.items())
+        count = len({entry.group_number for entry in of_groups})
+        notes.insert(0, Text(f"These are the models on all rows. Models of {count} groups: {told}", style="dim"))
     return Group(table, *notes)
+
+
+def groups(best: Sequence[BestOfGroup]) -> RenderableType:
+    """The best model of each group, and the best model on all rows on the same rows."""
+    table = plain_table()
+    table.add_column("group", overflow="fold")
+    compared = any(one.all_rows_objective_value is not None for one in best)
+    for heading in ("rows", "conf.", best[0].objective, *(("model on all rows",) if compared else ())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for one in best:
+        figures = [one.objective_value, *([one.all_rows_objective_value] if compared else [])]
+        verdict = "gains nothing" if one.worse_than_all_rows else ""
+        table.add_row(
+            Text(group_of(one)), str(one.rows), str(one.configuration), *map(drawing.number, figures),
+            Text(verdict, style="yellow"),
+        )  # fmt: skip
+    return table
 
 
 def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int | None = None) -> RenderableType:

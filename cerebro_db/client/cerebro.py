@@ -197,15 +197,16 @@ class Cerebro(Looking, Steering, Serving, Registering):
         mlflow: str | None = None,
         optuna: str | Path | None = None,
         experiment: str = trackers.EXPERIMENT,
-    ) -> None:
-        """Writes runs for other tools. A later call adds what is new.
+    ) -> int:
+        """Writes runs for other tools, and returns how many models were left out: those of folds and of groups. A later
+        call adds what is new.
 
         ``tensorboard``: a folder for event files. ``mlflow``: the URI of a tracking server. ``optuna``: a SQLite file
         for optuna-dashboard.
         """
         given = runs if isinstance(runs, Sequence) else [runs]
         folder, file = (None if one is None else Path(one) for one in (tensorboard, optuna))
-        trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
+        return trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
 
     # --- trained models ----------------------------------------------------------------------------
 
@@ -223,15 +224,18 @@ class Cerebro(Looking, Steering, Serving, Registering):
         *,
         scorer: bool = False,
         replace: bool = False,
+        tolerance: float | None = None,
     ) -> Exported:
         """Writes a trained model into a file and compares the predictions of the file. The ending says the format:
-        docs/export.md describes them.
+        docs/export.md describes them. An error if the predictions differ by more than rounding explains.
 
         ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
         ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
+        ``tolerance``: the largest difference that is allowed, instead of that of the format.
         """
         writers, file = _model_files(), os.fspath(file)
-        return writers.export(self, model_table, file, configuration, sample, with_scorer=scorer, replace=replace)
+        more = {"with_scorer": scorer, "replace": replace, "tolerance": tolerance}
+        return writers.export(self, model_table, file, configuration, sample, **more)
 
     def import_model(self, file: str | Path, name: str) -> str:
         """Brings a file in, and says what was made. Of a ``.cerebro`` archive ``name`` is the model table that is

@@ -11,13 +11,22 @@ from .orm import LearningCurvePoint
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 36
-COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
-OTHERS = "#9498a0"  # the colour of the curves after the best ones, which have one each
+# Each has a contrast of 3 to 1 with white and with the dark grounds of notebooks.
+COLOURS = ("#4269d0", "#b97f00", "#e0533d", "#0f92a8", "#2f9a45", "#d6548b", "#a463f2", "#5b8fe0", "#9c6b4e")
+OTHERS = "#808690"  # the colour of the curves after the best ones, which have one each
 TICKS = 5
 
 
 def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
-    """The loss of each model by epoch: the validation loss if there is one. The lowest one has the thickest line."""
+    """The loss of each model by epoch: the validation loss if there is one. The lowest one has the thickest line.
+
+    The models of groups are left out if there are models on all rows: their losses are on other rows.
+    """
+    on_all_rows = [point for point in points if point.group_number is None]
+    left_out = (
+        len({point.model for point in points}) - len({point.model for point in on_all_rows}) if on_all_rows else 0
+    )
+    points = on_all_rows or points
     if with_validation := any(point.validation_loss is not None for point in points):
         points = [point for point in points if point.validation_loss is not None]
     curves: dict[int, list[tuple[int, float]]] = {}
@@ -52,12 +61,12 @@ def learning_curves(points: Sequence[LearningCurvePoint]) -> str:
         line = f'<polyline points="{" ".join(map(",".join, path))}" fill="none"/>'
         if len(path) == 1:  # which is no line
             line += f'<circle cx="{path[0][0]}" cy="{path[0][1]}" r="3" fill="{colour}"/>'
-        width, opacity = 1.5 if place else 3, 0.4 if colour == OTHERS else 1
-        parts.append(
-            f'<g stroke="{colour}" stroke-width="{width}" opacity="{opacity}"><title>{escape(told)}</title>{line}</g>'
-        )
+        width = 1.5 if place else 3
+        parts.append(f'<g stroke="{colour}" stroke-width="{width}"><title>{escape(told)}</title>{line}</g>')
     name = "validation loss" if with_validation else "training loss"
     best = f"lowest: configuration {configurations[ranked[0]]}"
+    if left_out:
+        best += f"; {left_out} models of groups are left out"
     parts.append(_text(LEFT, 16, f"{name} by epoch, {best}", "start"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img"'

@@ -14,6 +14,8 @@ from typing import Annotated
 
 import typer
 
+from cerebro_db.core.texts import counted
+
 from . import boards, drawing
 from .cerebro import TABLES_WITHIN, Cerebro, connect
 from .errors import ClientError
@@ -230,15 +232,17 @@ def track(
     """Write runs for TensorBoard, MLflow or Optuna. A later call adds what is new."""
     with at(dsn) as cerebro:
         found = [cerebro.run(run, owner) for run in runs]
-        cerebro.track(found, tensorboard=tensorboard, mlflow=mlflow, optuna=optuna, experiment=experiment)
+        left_out = cerebro.track(found, tensorboard=tensorboard, mlflow=mlflow, optuna=optuna, experiment=experiment)
         places = {"tensorboard": tensorboard, "mlflow": mlflow, "optuna": optuna}
         written = {name: None if place is None else str(place) for name, place in places.items()}
         if json:
-            write_json(written)
+            write_json({**written, "left_out": left_out})
             return
         for name, place in written.items():
             if place is not None:
                 Terminal().print(lines(f"Written for {name}: {place}"), soft_wrap=True)
+        if left_out:
+            Terminal().print(f"Left out: {counted(left_out, 'model')} of folds or groups.")
 
 
 def cancel(

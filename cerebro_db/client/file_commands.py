@@ -42,12 +42,17 @@ def export(
     ] = None,
     scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Write over files that exist.")] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="The largest difference of predictions; default: by format.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a model into a file, and compare the file's predictions with those of the database."""
     console = Terminal()
     with at(dsn) as cerebro:
-        made = cerebro.export(model_table, file, configuration, sample, scorer=scorer, replace=replace)
+        more = {"scorer": scorer, "replace": replace, "tolerance": tolerance}
+        made = cerebro.export(model_table, file, configuration, sample, **more)  # type: ignore[arg-type]
         if json:
             files = {"path": str(made.path), "beside": [str(one) for one in made.beside]}
             write_json({**asdict(made), **files})

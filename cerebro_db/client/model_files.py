@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -38,6 +39,11 @@ FOLDER = "/"  # ends the name of a SavedModel, which is a folder
 MOST_ONNX = 2_000_000_000  # bytes of weights: protobuf writes at most 2 GB
 UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError,
               RuntimeError)  # fmt: skip
+# The largest difference that rounding explains. Engines add 32-bit numbers in different orders, and converters replace
+# functions by others. docs/export.md says what was measured.
+TOLERANCE = 1e-5
+TOLERANCES = {".onnx": 1e-4}  # of formats with another one
+IN_16_BITS = 0.05  # of models with layers that compute in 16 bits: bfloat16 has 8 bits
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
 
 
@@ -76,8 +82,12 @@ def export(
     *,
     with_scorer: bool = False,
     replace: bool = False,
+    tolerance: float | None = None,
 ) -> Exported:
-    """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows."""
+    """Writes a model into a file, whose ending says the format, and compares its predictions on sample rows.
+
+    If they differ by more than the tolerance, nothing is left.
+    """
     path = Path(file)
     ending = FOLDER if file.endswith(FOLDER) else path.suffix.lower()
     writer = WRITERS.get(ending)
@@ -105,6 +115,7 @@ def export(
             with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
                 made = Path(folder) / f"model{ending if ending != FOLDER else ''}"  # Keras knows small letters only
                 difference = samples.difference(found.document, found.sample, _written(writer, found, made))
+                _require_small(difference, _tolerance(found.model, ending, tolerance), found.sample)
                 if with_scorer and ending == ".safetensors":
                     left_out += _not_scored(made, found.sample.inputs)
                 size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
@@ -116,6 +127,30 @@ def export(
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
     return Exported(path, size, sha256, difference, found.sample.told, tuple(beside), left_out)
+
+
+def _tolerance(model: Any, ending: str, wanted: float | None) -> float:
+    if wanted is not None:
+        return wanted
+    dtypes = {str(layer.compute_dtype) for layer in _layers(model)}
+    return IN_16_BITS if dtypes & {"float16", "bfloat16"} else TOLERANCES.get(ending, TOLERANCE)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in model.layers:
+        yield layer
+        if hasattr(layer, "layers"):
+            yield from _layers(layer)
+
+
+def _require_small(difference: float, tolerance: float, sample: samples.SampleRows) -> None:
+    if difference <= tolerance:  # NaN is not
+        return
+    what = "predicts NaN" if math.isnan(difference) else f"predicts other numbers: they differ by {difference:.2g}"
+    raise ClientError(
+        f"The file {what}, and at most {tolerance:.2g} is allowed ({sample.told}). Nothing was written.",
+        "Other rows: --sample QUERY. If rounding explains the difference: --tolerance.",
+    )
 
 
 def _written(writer: Writer, given: ForExport, path: Path) -> samples.Compute:
@@ -159,7 +194,19 @@ def _prepared(snapshot: Transaction, stored: StoredModel, sample: str | None) ->
 
 
 def _left_out(stored: StoredModel) -> tuple[str, ...]:
-    """What cannot travel: custom functions are Python of this database, and decide nothing about predictions."""
+    """What cannot travel: models of groups, because a file has one model, and what ``_functions`` says."""
+    found: tuple[str, ...] = ()
+    if stored.group_by is not None:
+        groups = stored.table.suffixed("_groups")
+        found = (
+            f"The models of the groups of {stored.group_by} are left out: they are in {groups}. The file has the model"
+            f" on all rows of configuration {stored.configuration}, and predicts other numbers than cerebro.predict.",
+        )
+    return (*found, *_functions(stored))
+
+
+def _functions(stored: StoredModel) -> tuple[str, ...]:
+    """Custom functions are Python of this database, and decide nothing about predictions."""
     info = stored.table.suffixed("_info")
     present = {name for (name,) in stored.database.rows(stored_model.COLUMNS, (info.quoted,))} if (
         stored.database.rows("SELECT to_regclass(%s) IS NOT NULL", (info.quoted,))[0][0]

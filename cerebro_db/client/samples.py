@@ -65,6 +65,8 @@ def of_table(
 ) -> SampleRows:
     if document["window"]:
         raise ClientError("the model reads windows of rows")
+    if stored.group_by is not None:
+        raise ClientError("cerebro.predict uses the models of groups, and the file has the model on all rows")
     for setting in SETTINGS:
         transaction.rows(setting)
     preparation = RowPreparation(document)
@@ -167,12 +169,15 @@ def answers(document: Mapping[str, Any], outputs: list[Any]) -> dict[str, Any]:
 
 
 def difference(document: Mapping[str, Any], sample: SampleRows, compute: Compute) -> float:
-    """The largest difference between the outputs of a model and the expected ones.
+    """The largest difference between the outputs of a model and the expected ones; NaN if one of them is NaN.
 
-    A difference from a number above 1 is divided by that number.
+    Differences of numbers are divided by the largest expected number of the target: numbers have any scale, and those
+    near zero have the rounding errors of the large ones.
     """
     found = answers(document, compute(sample.inputs))
-    parts = [
-        np.abs(found[target] - wanted) / np.maximum(1, np.abs(wanted)) for target, wanted in sample.expected.items()
-    ]
-    return float(np.max([np.max(part) for part in parts]))
+    classes = {output["name"]: output["classes"] for output in document["outputs"]}
+    parts = []
+    for target, wanted in sample.expected.items():
+        scale = 1.0 if classes[target] is not None else float(np.max(np.abs(wanted))) or 1.0
+        parts.append(np.max(np.abs(found[target] - wanted)) / scale)
+    return float(np.max(parts))

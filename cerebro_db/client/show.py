@@ -26,6 +26,9 @@ def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
     summary(run, progress, console)
     console.print(boards.heading("Leaderboard"))
     console.print(boards.leaderboard(cerebro.leaderboard(number), width, cerebro.learning_curve(number)))
+    if of_groups := cerebro.groups(number):
+        console.print(boards.heading("Best model of each group"))
+        console.print(boards.groups(of_groups))
     made, requests = cerebro.decisions(number, changes_only=True), cerebro.requests(number)
     if made or requests:
         console.print(boards.heading("Decisions"))
@@ -42,6 +45,7 @@ def everything(cerebro: Cerebro, number: int) -> dict[str, Any]:
         "runs": cerebro.run(number),
         "run_progress": cerebro.run_progress(number),
         "leaderboard": cerebro.leaderboard(number),
+        "groups": cerebro.groups(number),
         "learning_curve": cerebro.learning_curve(number),
         "decisions": cerebro.decisions(number),
         "requests": cerebro.requests(number),

@@ -34,6 +34,7 @@ class StoredModel:
     size: int  # bytes of all weights
     in_chunks: bool  # the weights are in a table of their own
     layout: dict[str, Any] | None
+    group_by: str | None = None  # the columns whose groups have models of their own beside this one
 
     @property
     def input_shapes(self) -> list[list[int]] | None:
@@ -96,10 +97,10 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
             f"{f' WHERE {number} = %s' if values else ''}"
         )
         size = database.rows(chunks, values)[0][0] or 0
-    layout = database.rows(f"SELECT layout FROM {summary_table.quoted}")
-    return StoredModel(
-        database, table, configuration, named, architecture, size, in_chunks, layout[0][0] if layout else None
-    )
+    columns = {name for (name,) in database.rows(COLUMNS, (summary_table.quoted,))}
+    group_by = "group_by::text" if "group_by" in columns else "NULL"
+    described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
+    return StoredModel(database, table, configuration, named, architecture, size, in_chunks, *described[0])
 
 
 def best(database: RunsStatements, table: Name, named: ModelColumns) -> int:

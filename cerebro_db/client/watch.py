@@ -149,6 +149,7 @@ def _figures(progress: RunProgress) -> Text:
 def _segments(seen: Snapshot) -> RenderableType:
     marks = boards.Marks([entry.model for entry in seen.leaderboard])
     now = {one.segment: one for one in seen.segments}
+    groups = {entry.model: boards.group_of(entry) for entry in seen.leaderboard if entry.group_number is not None}
     table = boards.plain_table(show_header=False)
     for segment in range(seen.run.segments):
         one = now.get(segment)
@@ -158,7 +159,8 @@ def _segments(seen: Snapshot) -> RenderableType:
             last = f"evaluates or waits; last trained configuration {one.configuration}, epoch {one.epoch}"
             table.add_row(f"segment {segment}", "·", Text(last, style="dim"))
         else:
-            doing = f"trains configuration {one.configuration}, epoch {one.epoch} of {seen.run.epochs}"
+            group = f" of group {groups[one.model]}" if one.model in groups else ""
+            doing = f"trains configuration {one.configuration}{group}, epoch {one.epoch} of {seen.run.epochs}"
             doing += f", {drawing.seconds(one.seconds)}"
-            table.add_row(f"segment {segment}", marks.text(one.model), doing)
+            table.add_row(f"segment {segment}", marks.text(one.model), Text(doing))
     return table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from small_run import NAME, SCHEMA, Trained, architecture, schema
+from small_run import HOSTILE, NAME, SCHEMA, Trained, architecture, schema
 
 from cerebro_db.client.cerebro import Cerebro
 
@@ -44,6 +44,26 @@ def trained(iris: Any, server: str) -> Iterator[Trained]:
         run = cerebro.fit("packed", "models", "mst", epochs=2, validation_table="validation",
                           evaluate_every=1, run_name=NAME, options={"seed": 1})  # fmt: skip
         yield Trained(cerebro, server, run.run)
+
+
+@pytest.fixture(scope="session")
+def grouped(iris: Any, trained: Trained) -> Iterator[int]:
+    """A run of three configurations for each of three groups. A name of a group is markup."""
+    cerebro = trained.cerebro
+    with iris.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE iris_of_places AS SELECT id, attributes, kind,"
+            " (ARRAY['Oslo', %s, 'Rome'])[id %% 3 + 1] AS place FROM iris", (HOSTILE.replace("\x1b", ""),)
+        )  # fmt: skip
+    listed = [{"learning_rate": 0.01, "units": 4}, {"learning_rate": 0.1, "units": 16}, {"learning_rate": 0.001}]
+    run = cerebro.fit("iris_of_places", "iris_of_places_models", listed, target="kind", inputs="attributes",
+                      group_by="place", epochs=3, segments=2, validation=0.3, objective="val_accuracy",
+                      options={"seed": 1}).run  # fmt: skip
+    yield run
+    with iris.cursor() as cursor:
+        cursor.execute("DROP TABLE iris_of_places")
+        for ending in ("", "_info", "_summary", "_groups"):
+            cursor.execute(f"DROP TABLE IF EXISTS iris_of_places_models{ending}")
 
 
 @pytest.fixture

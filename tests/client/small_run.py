@@ -14,6 +14,7 @@ from cerebro_db.client.cerebro import Cerebro
 
 SCHEMA = "client_tests"
 NAME = "[bold]iris[/bold] 100 %"  # markup of rich and a percent sign: must be shown as they are
+HOSTILE = "</script><img src=x onerror=\"document.title='ran'\">'\"&\u2028\u202edlrow\x1b[31m<!--"
 
 
 @dataclass

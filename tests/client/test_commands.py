@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import threading
 import time
@@ -289,3 +290,25 @@ def test_predict(trained: Trained) -> None:
         assert again.exit_code == 1
     finally:
         trained.cerebro.rows("DROP TABLE IF EXISTS client_tests.told")
+
+
+def test_a_run_with_groups_on_a_terminal(trained: Trained, grouped: int) -> None:
+    """The leaderboard is that of the models on all rows; the best model of each group follows."""
+    client = trained.cerebro
+    entries, groups = client.leaderboard(grouped), client.groups(grouped)
+    shown = cerebro(trained, "show", grouped, columns=160).output
+    leaderboard, _, rest = shown.partition("Best model of each group")
+    assert "These are the models on all rows. Models of 3 groups: 9 finished" in leaderboard
+    assert leaderboard.count(f"{entries[0].objective_value:.4f}") >= 1 and "\x1b" not in shown
+    lines = rest.split("Where the time went")[0].strip().splitlines()
+    assert lines[0].split()[:3] == ["group", "rows", "conf."]
+    for group in groups:
+        (line,) = [one for one in lines if re.search(rf" {group.rows}  +{group.configuration} ", one)]
+        assert f"{group.objective_value:.4f}" in line and f"{group.all_rows_objective_value:.4f}" in line
+        assert ("gains nothing" in line) == group.worse_than_all_rows
+        assert group.group_value.startswith("</script>") or line.startswith(group.group_value)
+    watched = cerebro(trained, "watch", grouped, columns=160).output
+    assert f"best configuration {entries[0].configuration}" in watched
+    drawing = client.learning_curve(grouped)._repr_html_()
+    assert drawing.count("<g stroke") == 3 and "9 models of groups are left out" in drawing
+    assert json.loads(cerebro(trained, "show", grouped, "--json").output)["groups"][0]["rows"] == groups[0].rows

@@ -117,6 +117,26 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
     assert [line.split()[-2:] for line in lines[1:4]] == [["2", "–"], ["1", "–"], ["–", "10"]]
 
 
+def test_models_of_groups_are_not_mixed_with_those_on_all_rows() -> None:
+    """Ranks are those within a group, so two models of a run have rank 1."""
+    entries = [entry(number, "finished", None) for number in range(1, 5)]
+    for one, value in zip(entries[2:], ("Oslo", "x\x1b[31m" + "y" * 100)):
+        one.group_number, one.group_value, one.rank = one.model, value, 1
+    entries[3].status, entries[3].reason = "failed", "NaN"
+    console = Terminal(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(boards.leaderboard(entries, 200))
+    lines = captured.get().splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["1", "2"] and len(lines) == 5
+    assert lines[3] == "These are the models on all rows. Models of 2 groups: 1 finished, 1 failed"
+    assert lines[4].startswith("configuration 40 of group x") and lines[4].endswith("…  failed: NaN".replace("  ", " "))
+    assert "\x1b" not in lines[4]
+    with console.capture() as captured:  # as a monitor sees the groups of others; there are no models on all rows
+        entries[2].group_value = None
+        console.print(boards.leaderboard(entries[2:3], 200))
+    assert "30 of group 3" in captured.get()
+
+
 def test_a_leaderboard_of_the_best_is_short_though_a_search_has_stopped_many_models() -> None:
     """Else `cerebro watch` would have no room for the segments and the decisions."""
     entries = [entry(number, "stopped", "waits at rung 1") for number in range(1, 60)]

@@ -16,7 +16,7 @@ from small_run import Trained, schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import cli, model_files
+from cerebro_db.client import cli, model_files, samples
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.scorer import CannotScore, RowPreparation, Scorer, hashed
 
@@ -301,6 +301,81 @@ def test_without_numpy(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.Mon
             call()
     with pytest.raises(client.ClientError, match="There is no file x.cerebro"):
         cerebro.import_model("x.cerebro", "x")
+
+
+@pytest.mark.parametrize(
+    ("ending", "wrong", "why"),
+    [
+        ("keras", 2e-5, "predicts other numbers"),
+        ("safetensors", 2e-5, "predicts other numbers"),
+        ("cerebro", 0.5, "predicts other numbers"),
+        ("safetensors", float("nan"), "predicts NaN"),
+    ],
+)
+def test_a_file_that_predicts_other_numbers_is_refused(
+    cerebro: Cerebro,
+    server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ending: str,
+    wrong: float,
+    why: str,
+) -> None:
+    """As if the writer had a fault: nothing is left, and a file that was there before stays."""
+    writer = model_files.WRITERS[f".{ending}"]
+
+    def faulty(given: model_files.ForExport, path: Path) -> Any:
+        compute = writer(given, path)
+        return lambda inputs: [one * (1 + wrong) for one in compute(inputs)]
+
+    (tmp_path / f"x.{ending}").write_text("before")
+    monkeypatch.setitem(model_files.WRITERS, f".{ending}", faulty)
+    with pytest.raises(client.ClientError, match=f"The file {why}.*Nothing was written.*\n.*--tolerance"):
+        cerebro.export("incomes", tmp_path / f"x.{ending}", replace=True)
+    command = ["export", f"{SCHEMA}.incomes", "-o", str(tmp_path / f"x.{ending}"), "--dsn", server, "--replace"]
+    assert CliRunner().invoke(cli.app, command).exit_code == 1
+    assert [one.name for one in tmp_path.iterdir()] == [f"x.{ending}"]
+    assert (tmp_path / f"x.{ending}").read_text() == "before"
+    if wrong == 2e-5:
+        said = CliRunner().invoke(cli.app, [*command, "--tolerance", "0.001"])
+        assert said.exit_code == 0, said.output
+
+
+def test_numbers_near_zero_have_the_rounding_of_large_ones() -> None:
+    document = {"outputs": [{"name": "y", "output": 0, "classes": None}]}
+    sample = samples.SampleRows({}, {"y": np.array([[40_000.0], [0.001]])}, "")
+    assert samples.difference(document, sample, lambda _: [np.array([[40_000.0], [0.003]])]) == pytest.approx(5e-8)
+    tiny = samples.SampleRows({}, {"y": np.array([[1e-9], [2e-9]])}, "")  # wrong numbers of a small scale are wrong
+    assert samples.difference(document, tiny, lambda _: [np.array([[1e-9], [3e-9]])]) == pytest.approx(0.5)
+
+
+def test_layers_in_16_bits_have_a_larger_tolerance(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.fit("people", "rough", [MLP], target="income", inputs="age, city", epochs=1,
+                options={"seed": 1, "precision": "mixed_bfloat16"})  # fmt: skip
+    made = cerebro.export("rough", tmp_path / "x.keras")
+    assert made.difference <= model_files.IN_16_BITS
+
+
+def test_models_of_groups_are_left_out(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.fit("people", "by_city", [MLP], target="income", inputs="age, few, city", group_by="city", epochs=1,
+                options={"seed": 1})  # fmt: skip
+    for ending in ("keras", "cerebro"):
+        made = cerebro.export("by_city", tmp_path / f"x.{ending}")
+        (line,) = made.left_out
+        assert line.startswith(f"The models of the groups of city are left out: they are in by_city_groups.")
+        assert "all rows of configuration 1" in line
+        assert made.compared.endswith("and the file has the model on all rows") and made.difference < 1e-5
+    with pytest.raises(client.ClientError, match=r"cerebro\.predict uses the models of groups"):
+        cerebro.export("by_city", tmp_path / "y.keras", sample="SELECT * FROM people")
+    cerebro.import_model(tmp_path / "x.cerebro", "all_cities")
+    document = json.loads((tmp_path / "x.preparation.json").read_text())
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id LIMIT 40")]
+    inputs = RowPreparation(document).inputs(rows)
+    (said,) = model_files.keras_compute(model_files.read_keras(tmp_path / "x.keras"), document)(inputs)
+    told = {int(one.key_value): one.value
+            for one in cerebro.predict("all_cities", "SELECT * FROM people ORDER BY id LIMIT 40", "id")}  # fmt: skip
+    assert said.ravel() == pytest.approx([told[key] for key in sorted(told)], rel=1e-5)
 
 
 def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ import math
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from small_run import Trained
+from small_run import HOSTILE, Trained
 from typer.testing import CliRunner, Result
 
 from cerebro_db.client import ClientError, NoSuchRun, ServerError, commands, connect
@@ -25,7 +27,6 @@ from tests.client.browser import Browser
 from tests.sql.pages import blocks
 from tests.sql.users import town
 
-HOSTILE = "</script><img src=x onerror=\"document.title='ran'\">'\"&\u2028\u202edlrow\x1b[31m<!--"
 LONG = "<script>document.title='ran'</script>" * 300  # 10 kB
 RATES = (0.0001, 0.001, 0.01, 0.1)
 browser_needed = pytest.mark.browser
@@ -108,9 +109,9 @@ def test_the_numbers_are_those_of_the_views(trained: Trained, many: int, write: 
                     curve = curves[f"{dataset} {name}"][point.model]
                     drawn = curve["values"][curve["epochs"].index(point.epoch)]
                     assert drawn == pytest.approx(value, rel=1e-8)
-    best = max(point.validation_metric for point in points if point.validation_metric is not None)
-    assert run["best"][-1]["value"] == pytest.approx(best, rel=1e-8) and run["direction"] == "max"
-    assert [one["value"] for one in run["best"]] == sorted({one["value"] for one in run["best"]})
+    last = run["best"][-1]
+    assert last["value"] == pytest.approx(entries[0].objective_value, rel=1e-8) and run["direction"] == "max"
+    assert (last["model"], last["epoch"]) == (entries[0].model, entries[0].epochs_done) and run["keep"] == "last"
     for row, one in zip(run["time"], cerebro.run_time(many)):  # the server may add the seconds in another order
         assert row["activity"] == one.activity
         assert (row["seconds"], row["share"]) == pytest.approx((one.seconds, one.share), rel=1e-12)
@@ -127,6 +128,70 @@ def test_the_numbers_are_those_of_the_views(trained: Trained, many: int, write: 
     assert run["targets"] == ["kind"]
     assert {one["name"] for one in run["importance"]} == {"learning_rate", "units"}
     assert all(0 <= one["share"] <= 1 and one["configurations"] == 9 for one in run["importance"])
+
+
+def brute_force(
+    points: list[dict[str, Any]], values: dict[int, dict[int, float]], sign: int, keep: str
+) -> list[tuple[float, int]]:
+    """The best result and its model after each epoch, without those that follow an equal one."""
+    found: list[tuple[float, int]] = []
+    results: dict[int, float] = {}
+    for point in points:
+        value, before = values[point["model"]][point["epoch"]], results.get(point["model"])
+        if keep == "last" or before is None or sign * value < sign * before:
+            results[point["model"]] = value
+        best = min(results.items(), key=lambda one: (sign * one[1], one[0]))
+        if not found or found[-1] != best[::-1]:
+            found.append(best[::-1])
+    return found
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_the_best_result_at_each_moment(keep: str, direction: str) -> None:
+    """The last result is that of the leaderboard: of a model its last epoch, or its best one if that is kept."""
+    drawn, zero, sign = random.Random(7), datetime(2026, 1, 1, tzinfo=timezone.utc), 1 if direction == "min" else -1
+    pairs = [(model, epoch) for model in range(1, 6) for epoch in range(1, 9)]
+    pairs.sort(key=lambda pair: (pair[1], drawn.random()))
+    points = [{"model": model, "epoch": epoch, "trained_at": zero + timedelta(seconds=second)}
+              for second, (model, epoch) in enumerate(pairs)]  # fmt: skip
+    values = {model: {epoch: round(drawn.random(), 2) for epoch in range(1, 9)} for model in range(1, 6)}
+    nothing = {"fold": None, "group_number": None, "parent": None, "status": "finished"}
+    entries = [{"model": model, "configuration": model, **nothing} for model in range(1, 6)]
+    found = contents.best_against_time(points, values, entries, direction, keep, zero)
+    shown = [(one["value"], one["model"]) for one in found]
+    assert [one for place, one in enumerate(shown) if place == 0 or shown[place - 1] != one] == (
+        brute_force(points, values, sign, keep)
+    )
+    seconds = [one["seconds"] for one in found]
+    assert seconds == sorted(seconds) and all(one["reached"] <= one["seconds"] for one in found)
+    ends = {model: min(sign * one for one in its.values()) if keep == "best" else sign * its[8]
+            for model, its in values.items()}  # fmt: skip
+    assert found[-1]["value"] == sign * min(ends.values())
+    # A model that failed, or one of a group, is not the best one.
+    without = [{**entries[0], "status": "failed"}, {**entries[1], "group_number": 1}, *entries[2:]]
+    assert {1, 2}.isdisjoint(
+        one["model"] for one in contents.best_against_time(points, values, without, direction, keep, zero)
+    )
+
+
+def test_a_run_that_keeps_best_states_says_so(
+    trained: Trained, fresh_output: Callable[[], str], write: Callable[..., Path]
+) -> None:
+    cerebro = trained.cerebro
+    listed = [{"learning_rate": rate, "units": 4} for rate in (0.01, 0.5, 2.0)]
+    run = cerebro.fit("iris", f"{fresh_output()}_kept", listed, target="kind", inputs="attributes", epochs=5,
+                      segments=2, validation=0.3, objective="val_accuracy",
+                      options={"seed": 1, "keep": "best"}).run  # fmt: skip
+    (reported,) = said(write(run))["runs"]
+    entries = cerebro.leaderboard(run)
+    assert any(one.best_epoch != one.epochs_done for one in entries)
+    first, last = entries[0], reported["best"][-1]
+    assert reported["keep"] == "best" and (last["model"], last["epoch"]) == (first.model, first.best_epoch)
+    assert last["value"] == pytest.approx(first.objective_value, rel=1e-8)
+    # Monitors do not see the option, but which values the leaderboard has.
+    assert contents.keep_of(None, reported["leaderboard"]) == "best"
+    assert contents.keep_of(None, said(write(trained.run))["runs"][0]["leaderboard"]) == "last"
 
 
 def test_texts_of_others_are_data(many: int, write: Callable[..., Path]) -> None:
@@ -316,6 +381,31 @@ PALE = """(() => {
     }).filter(([, , , contrast]) => contrast < 4.5);
 })()"""
 
+# The least contrast of a line in the charts with their ground, and how many lines are drawn.
+FAINT = """(() => {
+  const parse = (text) => text.startsWith("#")
+    ? [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)) : text.match(/[\\d.]+/g).map(Number).slice(0, 3);
+  const linear = (one) => (one / 255 <= 0.04045 ? one / 255 / 12.92 : ((one / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([red, green, blue]) => 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
+  const ground = parse(getComputedStyle(document.body).backgroundColor), pen = CanvasRenderingContext2D.prototype;
+  const stroke = pen.stroke, found = { lines: 0, least: 99 }, axes = parse(getComputedStyle(document.documentElement)
+    .getPropertyValue("--line").trim()).join();
+  pen.stroke = function () {
+    const colour = parse(this.strokeStyle);
+    if (colour.join() !== axes) {
+      const seen = colour.map((one, at) => one * this.globalAlpha + ground[at] * (1 - this.globalAlpha));
+      const [dark, bright] = [light(seen), light(ground)].sort((a, b) => a - b);
+      found.lines += 1;
+      found.least = Math.min(found.least, (bright + 0.05) / (dark + 0.05));
+    }
+    return stroke.call(this);
+  };
+  const input = document.querySelector("#leaderboard input");
+  input.dispatchEvent(new Event("input"));
+  const twoFrames = (act) => requestAnimationFrame(() => requestAnimationFrame(act));
+  return new Promise((done) => twoFrames(() => { pen.stroke = stroke; done(found); }));
+})()"""
+
 
 def quiet(browser: Browser, file: Path) -> None:
     """The page has loaded nothing, reported nothing and run nothing of others."""
@@ -375,6 +465,92 @@ def test_it_shows_the_numbers_of_the_views(
     clone = next(entry for entry in entries if entry.parent is not None)
     assert "Models that continue the state of another" in lineage and f"model {clone.model} (" in lineage
     assert "document.title='ran'" in lineage  # the reason of the request, as text
+
+
+def choose(browser: Browser, option: int) -> None:
+    """Chooses one of the leaderboard's selections of models, and waits for the drawings."""
+    browser(f"""(() => {{
+      const select = document.querySelectorAll("#leaderboard select")[1];
+      select.selectedIndex = {option};
+      select.dispatchEvent(new Event("change"));
+    }})()""")
+    browser.settle()
+
+
+def test_a_run_with_groups_is_told_apart(trained: Trained, grouped: int, write: Callable[..., Path]) -> None:
+    cerebro = trained.cerebro
+    (run,) = said(write(grouped))["runs"]
+    entries, groups = cerebro.leaderboard(grouped), cerebro.groups(grouped)
+    assert len(entries) == 12 and Counter(one.rank for one in entries) == {1: 4, 2: 4, 3: 4}
+    assert [one["model"] for one in run["leaderboard"]] == [one.model for one in entries]
+    assert [(one["rank"], one["group_number"]) for one in run["leaderboard"][:4]] == [(1, None), (2, None), (3, None),
+                                                                                     (1, 1)]  # fmt: skip
+    assert {one["group_value"] for one in run["leaderboard"]} == {
+        None if one.group_value is None else contents.plain(one.group_value) for one in entries
+    }
+    assert len(groups) == len(run["groups"]) == 3
+    for group, row in zip(groups, run["groups"]):
+        for name in contents.GROUPS:
+            value = getattr(group, name)
+            assert row[name] == (contents.plain(value) if isinstance(value, str) else value), name
+    # The best result is that of the models on all rows.
+    assert run["best"][-1]["model"] == entries[0].model and entries[0].group_number is None
+    assert run["best"][-1]["value"] == pytest.approx(entries[0].objective_value, rel=1e-8)
+    assert {model for one in run["parameters"] for model in one["models"]} == {one.model for one in entries[:3]}
+
+
+@browser_needed
+def test_it_shows_the_models_of_groups(
+    browser: Browser, trained: Trained, grouped: int, write: Callable[..., Path]
+) -> None:
+    file = write(grouped)
+    browser.open(file)
+    quiet(browser, file)
+    entries, groups = trained.cerebro.leaderboard(grouped), trained.cerebro.groups(grouped)
+    of = {number: [str(one.model) for one in entries if one.group_number == number] for number in (None, 1, 2, 3)}
+    assert cells(browser, "model") == of[None] and set(cells(browser, "group")) == {"–"}
+    tile = browser("""document.querySelector('[data-fact="best val_accuracy, on all rows"]').dataset.value""")
+    assert float(tile) == entries[0].objective_value
+    head = browser("document.querySelector('header').textContent")
+    assert "in its last epoch" in head and "These are the models on all rows" in head
+    chart = "#learning-curves .u-wrap > canvas"
+    whole = browser(f"document.querySelector('{chart}').toDataURL()")
+    choose(browser, 1)
+    assert set(cells(browser, "model")) == {str(one.model) for one in entries}
+    for number, group in enumerate(groups, 1):
+        choose(browser, 1 + number)
+        assert cells(browser, "model") == of[number]
+        assert set(cells(browser, "group")) == {contents.plain(group.group_value)}
+        assert browser(f"document.querySelector('{chart}').toDataURL()") != whole
+        assert min(browser(f"({COLOURED})('{chart}')")) > 100
+        assert min(browser(f"({COLOURED})('#hyper-parameters-and-result .surface')")) > 50
+        browser("document.querySelector('#learning-curves .chart').focus()")
+        browser.press("ArrowDown")
+        readout = browser("document.querySelector('#learning-curves .readout').textContent")
+        assert f"group {contents.plain(group.group_value)}" in readout
+    choose(browser, 0)
+    assert cells(browser, "model") == of[None]
+    assert browser(f"document.querySelector('{chart}').toDataURL()") == whole
+    shown = browser("""[...document.querySelectorAll('#best-model-of-each-group tbody tr')].map((row) =>
+        [...row.querySelectorAll('td.number')].map((cell) => cell.dataset.value))""")
+    for group, numbers in zip(groups, shown):
+        assert [float(one) for one in numbers] == [
+            group.rows, group.validation_rows, group.objective_value, group.all_rows_objective_value, group.model,
+            group.configuration,
+        ]  # fmt: skip
+    worse = sum(bool(one.worse_than_all_rows) for one in groups)
+    told = browser("document.querySelector('#best-model-of-each-group p').textContent")
+    assert told.startswith(f"{worse} of 3 groups gain nothing")
+    browser("document.querySelectorAll('#best-model-of-each-group tbody button')[2].click()")
+    browser.settle()
+    assert cells(browser, "model") == of[3]
+    browser("document.querySelector('#leaderboard input').value = 'rome'")
+    browser("document.querySelector('#leaderboard input').dispatchEvent(new Event('input'))")
+    choose(browser, 1)
+    rome = next(one.group_number for one in groups if one.group_value == "Rome")
+    assert set(cells(browser, "model")) == set(of[rome])
+    assert [one for one in browser.complaints if "getImageData" not in one] == []  # which this test has called
+    assert browser("document.querySelectorAll('img, iframe, main script, main style, b').length") == 0
 
 
 @browser_needed
@@ -704,6 +880,14 @@ def test_a_thousand_configurations_stay_fluent(browser: Browser, many: int, writ
     assert browser("document.querySelectorAll('#leaderboard tbody tr').length") == 100
     browser("document.querySelector('#leaderboard input').value = ''")
     browser("document.querySelector('#leaderboard input').dispatchEvent(new Event('input'))")
+    # Every line has a contrast of 3 to 1 with the ground, also where a thousand of them are grey.
+    for theme in ("light", "dark"):
+        browser.theme(theme)
+        browser.settle()
+        faint = browser(FAINT)
+        assert faint["lines"] > 2000 and faint["least"] >= 3, (theme, faint)
+    browser.theme("light")
+    browser.settle()
     left, top, width, height = middle(browser, "#learning-curves .u-over")
 
     def point() -> None:

@@ -37,6 +37,18 @@ def test_what_is_told_is_what_the_views_say(trained: Trained, run: tracked.Track
         assert set(model.times) == set(losses)
 
 
+def test_models_of_groups_are_left_out_and_counted(trained: Trained, grouped: int, tmp_path: Path) -> None:
+    found = tracked.read(trained.cerebro.engine, trained.cerebro.run(grouped))
+    assert found.left_out == 9 and [one.model for one in found.models] == sorted(
+        one.model for one in trained.cerebro.leaderboard(grouped) if one.group_number is None
+    )
+    assert trained.cerebro.track(grouped, tensorboard=tmp_path / "logs") == 9
+    arguments = ["track", str(grouped), "--tensorboard", str(tmp_path / "logs")]
+    done = CliRunner().invoke(cli.app, arguments, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": "200"})
+    assert done.exit_code == 0 and "Left out: 9 models of folds or groups." in done.output
+    assert trained.cerebro.track(trained.run, tensorboard=tmp_path / "logs") == 0
+
+
 # -- TensorBoard -------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +141,19 @@ def test_optuna_reads_the_study(run: tracked.TrackedRun, tmp_path: Path) -> None
         optuna.write(run, file)
     with pytest.raises(ClientError, match="cannot be written"):
         optuna.write(run, tmp_path / "nowhere" / "runs.db")
+
+
+def test_the_values_of_epochs_are_those_of_the_objective(trained: Trained, grouped: int, tmp_path: Path) -> None:
+    """Of an accuracy that is to be large, and not losses, which are to be small."""
+    package: Any = pytest.importorskip("optuna", reason="the optional package optuna is not installed")
+    name = optuna.write(tracked.read(trained.cerebro.engine, trained.cerebro.run(grouped)), tmp_path / "x.db")
+    study = package.load_study(study_name=name, storage=f"sqlite:///{tmp_path / 'x.db'}")
+    assert study.direction.name == "MAXIMIZE" and len(study.trials) == 3
+    points = {(one.model, one.epoch): one.validation_metric for one in trained.cerebro.learning_curve(grouped)}
+    for trial in study.trials:
+        model = trial.user_attrs["model"]
+        assert trial.intermediate_values == pytest.approx({e: points[model, e] for e in (1, 2, 3)}, rel=1e-8)
+        assert trial.intermediate_values[3] == pytest.approx(trial.value, rel=1e-8)
 
 
 def test_failed_and_stopped_models_are_trials_too(run: tracked.TrackedRun, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ All views are read in one read-only transaction, so that their numbers fit toget
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import statistics
@@ -22,6 +23,7 @@ from ..differences import differences
 from ..errors import NoSuchRun, translated
 from ..orm import (
     LOSSES,
+    BestOfGroup,
     Decision,
     LeaderboardEntry,
     LearningCurvePoint,
@@ -51,6 +53,11 @@ LEADERBOARD = (
     "status", "objective_value", "spread", "best_value", "best_epoch",
     "epochs_done", "validation_loss", "training_loss", "validation_metric", "training_metric", "weights", "engine",
     "rung", "parent", "stopped_by", "reason",
+)  # fmt: skip
+GROUPS = (
+    "group_number", "group_value", "rows", "validation_rows", "model", "configuration", "status", "objective_value",
+    "validation_loss", "all_rows_configuration", "all_rows_objective_value", "all_rows_validation_loss",
+    "worse_than_all_rows",
 )  # fmt: skip
 ACTIVITIES = ("train", "average", "evaluate")
 AT_ONCE: Json = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}  # of a connection
@@ -84,10 +91,11 @@ class RunReader:
 
     def contents(self) -> Json:
         run, plan, progress = self.row(Run), self.row(RunPlan), self.row(RunProgress)
-        entries = self.rows(LeaderboardEntry, order=("rank", "model"))
+        entries = sorted(self.rows(LeaderboardEntry), key=_place)
         compared = [one for one in entries if is_on_all_rows(one)]
         objective = entries[0]["objective"] if entries else progress["objective"]
         direction = direction_of(objective, plan["options"] or {}, compared)
+        keep = keep_of(plan["options"], entries)
         points = self.rows(LearningCurvePoint, "model", "epoch", "trained_at", order=("trained_at", "model"))
         curves = self.curves()
         parameters = _parameters(compared)
@@ -105,16 +113,20 @@ class RunReader:
             "model_table": run["model_table"],
             "targets": _targets(plan["layout"]),
             "objective": objective,
-            "objective_curve": _curve(objective) if objective else None,
+            "objective_curve": curve_of(objective) if objective else None,
             "direction": direction,
+            "keep": keep,
             "metric_name": next((one["metric_name"] for one in entries if one["metric_name"]), None),
             "progress": progress,
             "settings": settings_of(plan, compared),
             "leaderboard": _leaderboard(entries),
+            "groups": self.rows(BestOfGroup, *GROUPS, order=("group_number",)),
             "parameters": parameters,
             "importance": _importance(parameters, compared, direction),
             "curves": _drawn(curves),
-            "best": _best(points, curves, entries, objective, direction, run["started_at"]),
+            "best": best_against_time(
+                points, curves.get(curve_of(objective), {}), entries, direction, keep, run["started_at"]
+            ) if objective and run["started_at"] else [],
             "time": self.rows(RunTime, "activity", "seconds", "share", order=("position",)),
             "timeline": self.timeline(),
             "decisions": self.decisions(),
@@ -180,6 +192,18 @@ def direction_of(objective: str | None, options: Json, entries: Sequence[Json]) 
         one["objective_value"] for one in entries if one["status"] != "failed" and _finite(one["objective_value"])
     ]
     return "max" if objective not in LOSSES and valued and valued[0] > valued[-1] else "min"
+
+
+def keep_of(options: Json | None, entries: Sequence[Json]) -> str:
+    """Which epoch the result of a model is from: its ``best`` one, or its ``last`` one.
+
+    Others than the owner do not see the options, but whether results are those of the best epochs.
+    """
+    if options is not None:
+        return "best" if options.get("keep") == "best" else "last"
+    valued = [one for one in entries if one["fold"] is None and one["best_value"] is not None]
+    are_best = all(one["objective_value"] == one["best_value"] for one in valued)
+    return "best" if are_best and any(one["best_epoch"] < one["epochs_done"] for one in valued) else "last"
 
 
 def _targets(layout: Json | None) -> list[str] | None:
@@ -260,52 +284,100 @@ def _drawn(curves: Curves) -> list[Json]:
     ]
 
 
-def _curve(objective: str) -> str:
+def curve_of(objective: str) -> str:
     """The name of the curves that have the values of an objective."""
     wanted = Objective(objective)
     return f"{DATASETS[wanted.dataset]} {wanted.metric}"
 
 
-def _best(
+def best_against_time(
     points: Sequence[Json],
-    curves: Curves,
+    values: dict[int, dict[int, float]],
     entries: Sequence[Json],
-    objective: str | None,
     direction: str,
-    zero: datetime | None,
+    keep: str,
+    zero: datetime,
 ) -> list[Json]:
-    """Each time that the objective was better than ever before: seconds after the start, value, model and epoch.
+    """Seconds after the start, value, model and epoch of the best result at each moment. The last is that of rank 1.
 
-    In a run with folds it is the mean over the folds of a configuration, from when each fold has a value.
+    ``reached``: when the epoch of this value ended; the value may have become the best one later, when another model
+    got worse. In a run with folds, a result is a mean over the folds of a configuration, once each fold has a value.
+    ``points``: the epochs in the order in which they ended. ``values``: of the objective, by model and epoch.
     """
-    if objective is None or zero is None:
-        return []
-    values = curves.get(_curve(objective), {})
-    configurations = {one["model"]: one["configuration"] for one in entries}
-    folds = {one["model"]: one["fold"] for one in entries if one["fold"] is not None}
-    of_groups = {one["model"] for one in entries if one["group_number"] is not None}
-    on_all_rows = {one["configuration"]: one["model"] for one in reversed(entries) if is_on_all_rows(one)}
-    latest: dict[int, dict[int, float]] = defaultdict(dict)  # configuration, fold
+    sign = 1 if direction == "min" else -1
+    results = _Results(entries)
+    latest: dict[int, float] = {}
+    made: list[Json] = []  # every result, in the order of time
+    ranked: list[tuple[float, int, int, int]] = []  # signed result, configuration, model, place in made; smallest first
+    current: dict[int, int] = {}  # the place of a model's latest result
     found: list[Json] = []
     for point in points:
         model, value = point["model"], values.get(point["model"], {}).get(point["epoch"])
-        if value is None or model in of_groups or (folds and model not in folds):
+        if value is None or model not in results.counted:
             continue
-        if folds:
-            configuration = configurations[model]
-            latest[configuration][folds[model]] = value
-            if len(latest[configuration]) < len(set(folds.values())):
-                continue
-            value = statistics.fmean(latest[configuration].values())
-            model = on_all_rows.get(configuration, model)
-        if not found or (value < found[-1]["value"] if direction == "min" else value > found[-1]["value"]):
-            seconds = round((point["trained_at"] - zero).total_seconds(), 3)
-            found.append({"seconds": seconds, "value": value, "model": model, "epoch": point["epoch"]})
+        if keep == "best" and model in latest and sign * value >= sign * latest[model]:
+            continue
+        latest[model] = value
+        result, shown = results.of(model, latest), results.shown(model)
+        if result is None:
+            continue
+        seconds = round((point["trained_at"] - zero).total_seconds(), 3)
+        current[shown] = len(made)
+        heapq.heappush(ranked, (sign * result, results.configurations[model], shown, len(made)))
+        made.append({"value": result, "model": shown, "epoch": point["epoch"], "reached": seconds})
+        while current[ranked[0][2]] != ranked[0][3]:
+            heapq.heappop(ranked)  # this model has a later result
+        best = {"seconds": seconds, **made[ranked[0][3]]}
+        if not found or best != {**found[-1], "seconds": seconds}:
+            found.append(best)
     return found
+
+
+class _Results:
+    """Which models have a result, and what it is. Failed models and those of groups have none.
+
+    In runs with folds, a result is the mean over the folds of a configuration; a copy of a model has one of its own.
+    """
+
+    def __init__(self, entries: Sequence[Json]) -> None:
+        self.configurations = {one["model"]: one["configuration"] for one in entries}
+        self.folds: dict[int, list[int]] = defaultdict(list)  # the models of the folds, by configuration
+        self.whole: dict[int, int] = {}  # the model on all rows, by configuration
+        failed = {one["model"] for one in entries if one["status"] == "failed"}
+        alone = []
+        for one in entries:
+            if is_on_all_rows(one) and one["parent"] is None:
+                self.whole[one["configuration"]] = one["model"]
+            if one["fold"] is not None and one["parent"] is None:
+                self.folds[one["configuration"]].append(one["model"])
+            elif is_on_all_rows(one):
+                alone.append(one)
+        whole = {self.whole.get(key): models for key, models in self.folds.items()}
+        self.counted = {one["model"] for one in alone if one["model"] not in whole} - failed
+        for model, models in whole.items():
+            if not failed & {model, *models}:
+                self.counted.update(models)
+
+    def of(self, model: int, latest: dict[int, float]) -> float | None:
+        """The result that a value of this model gives, if there is one."""
+        models = self.folds.get(self.configurations[model], ())
+        if model not in models:
+            return latest[model]
+        return statistics.fmean(latest[one] for one in models) if all(one in latest for one in models) else None
+
+    def shown(self, model: int) -> int:
+        """The model with this result on the leaderboard."""
+        configuration = self.configurations[model]
+        return self.whole.get(configuration, model) if model in self.folds.get(configuration, ()) else model
 
 
 def _axis_value(value: Any) -> float | str | None:
     return value if value is None or is_number(value) else text_of(value)
+
+
+def _place(entry: Json) -> tuple[bool, int, int, int]:
+    """The order of the leaderboard: the models on all rows come before those of groups."""
+    return entry["group_number"] is not None, entry["group_number"] or 0, entry["rank"], entry["model"]
 
 
 def is_on_all_rows(entry: Json) -> bool:

@@ -22,6 +22,8 @@
     made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
     return made;
   }
+  // A text of others for a button: long ones are cut.
+  const fitting = (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text);
   const foreign = (text) => element("span", { class: "text" }, text === null || text === undefined ? "–" : String(text));
   const status = (word) => element("span", { class: `status ${word}` }, word);
   const isNumber = (value) => typeof value === "number" && isFinite(value);
@@ -153,32 +155,59 @@
   // The models that pass the filters, and the one that is emphasised, in all charts of a run.
   function choice(run) {
     const listeners = [], filters = new Map();
+    const passing = (but) => new Set(run.leaderboard.filter((entry) => [...filters].every(([name, passes]) => name === but || passes(entry.model))).map((entry) => entry.model));
     const chosen = {
-      shown: new Set(run.leaderboard.map((entry) => entry.model)), emphasised: null, pinned: null,
+      shown: null, emphasised: null, pinned: null, passing,
+      group: undefined, // null: the models on all rows; a number: those of a group; undefined: all models
       listen: (act) => listeners.push(act),
       filter: (name, passes) => {
         if (passes) filters.set(name, passes); else filters.delete(name);
-        chosen.shown = new Set(run.leaderboard.filter((entry) => [...filters.values()].every((one) => one(entry.model))).map((entry) => entry.model));
+        chosen.shown = passing();
         listeners.forEach((act) => act(true));
+      },
+      ofGroup: (group) => {
+        const groups = new Map(run.leaderboard.map((entry) => [entry.model, entry.group_number]));
+        chosen.group = group;
+        chosen.filter("group", group === undefined ? null : (model) => groups.get(model) === group);
       },
       emphasise: (model) => { chosen.emphasised = model === null ? chosen.pinned : model; listeners.forEach((act) => act(false)); },
       pin: (model) => { chosen.pinned = chosen.pinned === model ? null : model; chosen.emphasised = chosen.pinned; listeners.forEach((act) => act(false)); },
     };
+    chosen.shown = passing();
+    if (run.groups.length) chosen.ofGroup(null);
     return chosen;
   }
-  function colouring(run) {
-    const ranks = new Map(run.leaderboard.map((entry, place) => [entry.model, place]));
+  // The best models have colours: those on all rows, or those of the chosen group.
+  function colouring(run, chosen) {
+    const ranks = new Map(), groups = new Map(), sizes = new Map();
+    for (const entry of run.leaderboard) {
+      const place = sizes.get(entry.group_number) || 0;
+      ranks.set(entry.model, place);
+      groups.set(entry.model, entry.group_number);
+      sizes.set(entry.group_number, place + 1);
+    }
     return {
       number: (model) => (ranks.get(model) || 0) % COLOURS,
       of: (model) => style(`--c${(ranks.get(model) || 0) % COLOURS}`),
-      isTop: (model) => (ranks.get(model) ?? Infinity) < COLOURS,
+      isTop: (model) => groups.get(model) === (chosen.group ?? null) && ranks.get(model) < COLOURS,
+      many: () => (sizes.get(chosen.group ?? null) || 0) > COLOURS || chosen.group === undefined && sizes.size > 1,
     };
+  }
+  const groupName = (entry) => (entry.group_value === null ? `group ${entry.group_number}` : `group ${entry.group_value}`);
+  // Which epoch the result of a model is from, in words.
+  function meaning(run) {
+    const folds = run.leaderboard.some((entry) => entry.fold !== null) ? " The result of a configuration is the mean over its folds." : "";
+    const rows = run.groups.length ? " These are the models on all rows." : "";
+    return (run.keep === "best"
+      ? `A model's result is its ${run.objective} in its best epoch, whose state the run keeps.`
+      : `A model's result is its ${run.objective} in its last epoch, whose state the model table gets.`) + folds + rows;
   }
   const wordsOf = (run) => new Map(run.leaderboard.map((entry) => [entry.model, entry]));
   function about(entry) {
     if (!entry) return "";
     const fold = entry.fold === null ? "" : `, fold ${entry.fold}`;
-    return `model ${entry.model} (configuration ${entry.configuration}${fold}${entry.words ? `: ${entry.words}` : ""})`;
+    const group = entry.group_number === null ? "" : `, ${groupName(entry)}`;
+    return `model ${entry.model} (configuration ${entry.configuration}${fold}${group}${entry.words ? `: ${entry.words}` : ""})`;
   }
 
   // -- lines over an axis ------------------------------------------------------------------------------------------
@@ -237,7 +266,7 @@
     function drawLines(u) {
       const pen = u.ctx, scale = devicePixelRatio || 1, box = u.bbox;
       const lines = options.lines().filter((line) => options.passes(line.key));
-      const grey = style("--grey-line");
+      const grey = style("--grey-line"), tops = lines.map((line) => line.top());
       pen.save();
       pen.beginPath();
       pen.rect(box.left, box.top, box.width, box.height);
@@ -246,8 +275,7 @@
       for (const top of [false, true]) {
         for (let place = lines.length - 1; place >= 0; place -= 1) {
           const line = lines[place];
-          if (Boolean(line.top) !== top) continue;
-          pen.globalAlpha = top ? 1 : lines.length > 200 ? 0.35 : 0.7;
+          if (tops[place] !== top) continue;
           pen.strokeStyle = pen.fillStyle = top ? line.colour() : grey;
           pen.lineWidth = (top ? 2 : 1) * scale;
           trace(pen, line, scale, box.left, box.top);
@@ -358,7 +386,7 @@
       let low = Infinity, high = -Infinity;
       lines = metric.curves.map(({ model, epochs, values }) => {
         for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
-        return { key: model, xs: epochs, ys: values, colour: () => colour.of(model), top: colour.isTop(model) };
+        return { key: model, xs: epochs, ys: values, colour: () => colour.of(model), top: () => colour.isTop(model) };
       });
       log = metric.name.endsWith("loss") && low > 0 && high / low > 50;
     };
@@ -389,10 +417,16 @@
     });
     ends.push(chart.end);
     chosen.listen((filtered) => (filtered ? chart.refresh() : chart.emphasis()));
-    const grey = run.leaderboard.length > COLOURS ? `The ${COLOURS} best models have colours, all others are grey.` : "";
+    const grey = element("p", { class: "pale" });
+    const tellColours = () => {
+      const whose = !run.groups.length ? "" : isNumber(chosen.group) ? " of the group" : " on all rows";
+      grey.textContent = colour.many() ? `The ${COLOURS} best models${whose} have colours, all others are grey.` : "";
+    };
+    tellColours();
+    chosen.listen(tellColours);
     return section("Learning curves",
       element("div", { class: "controls" }, element("label", {}, "Metric", select), element("label", {}, logBox, "Logarithmic")),
-      host, grey ? element("p", { class: "pale" }, grey) : null);
+      host, grey);
   }
 
   function bestAgainstTime(runs, ends, title) {
@@ -400,7 +434,7 @@
       const xs = run.best.map((one) => one.seconds), ys = run.best.map((one) => one.value);
       const ending = run.progress.seconds_elapsed;
       if (xs.length && isNumber(ending) && ending > xs.at(-1)) { xs.push(ending); ys.push(ys.at(-1)); }
-      return { key: place, xs, ys, colour: () => style(`--c${place % COLOURS}`), top: true };
+      return { key: place, xs, ys, colour: () => style(`--c${place % COLOURS}`), top: () => true };
     }).filter((line) => line.xs.length);
     if (!lines.length) return section(title, element("p", {}, "No model has a value of the objective yet."));
     const all = lines.flatMap((line) => line.ys), log = runs[0].objective.endsWith("loss") && Math.min(...all) > 0 && Math.max(...all) / Math.min(...all) > 50;
@@ -418,22 +452,24 @@
     });
     ends.push(chart.end);
     const legend = runs.length > 1 ? element("p", {}, runs.map((run, place) => element("span", { class: "text" }, dot(place), ` ${named(run)}   `))) : null;
-    return section(title, legend, host);
+    const falls = runs.some((run) => run.keep !== "best") ? " The line also changes for the worse, when the best model does." : "";
+    return section(title, legend, host, element("p", { class: "pale" }, `The result of the best model at each moment. ${runs.length > 1 ? "" : meaning(runs[0])}${falls}`));
   }
 
   function leaderboard(run, chosen, colour) {
-    const entries = run.leaderboard;
+    const entries = run.leaderboard.map((entry, place) => ({ ...entry, place, group: entry.group_number === null ? null : entry.group_value ?? String(entry.group_number) }));
     if (!entries.length) return section("Leaderboard", element("p", {}, "The run has no models yet."));
     const has = (name) => entries.some((entry) => entry[name] !== null && entry[name] !== undefined);
     const columns = [
       { key: "rank", name: "#", number: true },
       { key: "model", name: "model" },
+      { key: "group", name: "group", optional: true },
       { key: "objective_value", name: run.objective, number: true, real: true },
       { key: "spread", name: "±", number: true, real: true, optional: true },
       { key: "configuration", name: "conf.", number: true },
       { key: "words", name: "configuration" },
       { key: "fold", name: "fold", number: true, optional: true },
-      { key: "best_value", name: "best", number: true, real: true, optional: true },
+      { key: "best_value", name: "best value", number: true, real: true, optional: true },
       { key: "best_epoch", name: "best epoch", number: true, optional: true },
       { key: "epochs_done", name: "epochs", number: true },
       { key: "validation_loss", name: "validation loss", number: true, real: true, optional: true, hide: run.objective === "val_loss" },
@@ -479,9 +515,9 @@
       const missing = (value) => value === null || value === undefined || (columns.find((one) => one.key === key).number && !isNumber(value));
       shown.sort((one, other) => {
         const a = one[key], b = other[key];
-        if (missing(a) || missing(b)) return missing(a) - missing(b) || one.rank - other.rank;
+        if (missing(a) || missing(b)) return missing(a) - missing(b) || one.place - other.place;
         const order = typeof a === "string" || typeof b === "string" ? String(a).localeCompare(String(b), "en", { numeric: true }) : a - b;
-        return (down ? -order : order) || one.rank - other.rank;
+        return (down ? -order : order) || one.place - other.place;
       });
       columns.forEach((column, place) => heads[place].setAttribute("aria-sort", column.key !== key ? "none" : down ? "descending" : "ascending"));
       columns.forEach((column, place) => { heads[place].firstChild.textContent = column.name + (column.key === key ? (down ? " ▼" : " ▲") : ""); });
@@ -510,13 +546,42 @@
       const any = words.length || state.value;
       chosen.filter("leaderboard", any ? (model) => (!state.value || by.get(model) === state.value) && words.every((word) => texts.get(model).includes(word)) : null);
     }
-    chosen.listen((filtered) => (filtered ? fill() : mark()));
+    // The models on all rows, those of one group, or all.
+    const whose = [[null, "on all rows"], [undefined, "all"], ...run.groups.map((one) => [one.group_number, groupName(one)])];
+    const models = element("select", { onchange: () => chosen.ofGroup(whose[models.selectedIndex][0]) }, whose.map(([, name]) => element("option", {}, name)));
+    chosen.listen((filtered) => {
+      if (filtered) { models.selectedIndex = whose.findIndex(([group]) => group === chosen.group); fill(); } else mark();
+    });
     fill();
     return section("Leaderboard",
-      element("div", { class: "controls" }, element("label", { class: "grow" }, "Filter", search), element("label", {}, "Status", state), more, count),
+      element("div", { class: "controls" }, element("label", { class: "grow" }, "Filter", search), element("label", {}, "Status", state),
+        run.groups.length ? element("label", {}, "Models", models) : null, more, count),
       element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Leaderboard" },
         element("table", {}, element("thead", {}, element("tr", {}, heads)), body)),
       element("p", { class: "pale" }, "A filter holds for the charts, too. Point at a row, or press its model, to see it in them."));
+  }
+
+  // The best model of each group, compared with the best model on all rows on the rows of the group.
+  function groupsOf(run, chosen) {
+    if (!run.groups.length) return null;
+    const title = "Best model of each group", entries = wordsOf(run), has = (name) => run.groups.some((one) => one[name] !== null);
+    const byObjective = has("all_rows_objective_value"), whole = byObjective ? "all_rows_objective_value" : "all_rows_validation_loss";
+    const own = byObjective || !has(whole) ? "objective_value" : "validation_loss", measure = own === "objective_value" ? run.objective : "validation loss";
+    const verdict = (worse) => (worse === null ? "–" : worse ? "worse" : "not worse");
+    const row = (one) => element("tr", { "data-group": one.group_number },
+      element("td", {}, button(one.group_value === null ? String(one.group_number) : fitting(one.group_value), `Show the models of group ${one.group_number} in the leaderboard and the charts`, () => { chosen.ofGroup(one.group_number); document.getElementById("leaderboard").scrollIntoView(); })),
+      figure(one.rows), ...(has("validation_rows") ? [figure(one.validation_rows)] : []), figure(one[own], real(one[own])),
+      ...(has(whole) ? [figure(one[whole], real(one[whole])), element("td", {}, verdict(one.worse_than_all_rows))] : []),
+      figure(one.model), figure(one.configuration), element("td", { class: "long" }, foreign((entries.get(one.model) || {}).words || "–")));
+    const number = (name) => ({ name, number: true });
+    const heads = ["group", number("rows"), ...(has("validation_rows") ? [number("validation rows")] : []), number(measure),
+      ...(has(whole) ? [number("model on all rows"), "than this model"] : []), number("model"), number("conf."), "configuration"];
+    const shown = table(heads, run.groups.slice(0, ROWS).map(row), { label: title });
+    const more = button(`Show all ${run.groups.length.toLocaleString("en")} groups`, "Show all groups", () => { shown.querySelector("tbody").append(...run.groups.slice(ROWS).map(row)); more.remove(); });
+    const worse = run.groups.filter((one) => one.worse_than_all_rows).length;
+    const told = has(whole) ? `${worse} of ${run.groups.length} groups gain nothing by models of their own: on their rows, the best model on all rows is better.` : `${run.groups.length} groups have models of their own.`;
+    return section(title, element("p", {}, told), shown, run.groups.length > ROWS ? more : null,
+      element("p", { class: "pale" }, "Press a group to see its models in the leaderboard and the charts."));
   }
 
   function parallel(run, chosen, ends) {
@@ -531,6 +596,8 @@
     const goodness = new Map();
     const valued = models.map((model, place) => [model, result.values[place]]).filter(([, value]) => isNumber(value)).sort((a, b) => (run.direction === "max" ? a[1] - b[1] : b[1] - a[1]));
     valued.forEach(([model], place) => goodness.set(model, valued.length > 1 ? place / (valued.length - 1) : 1));
+    const configurations = new Map(run.leaderboard.map((entry) => [entry.model, entry.configuration]));
+    let visible = chosen.passing("group"); // the lines stay when a group is chosen
     const order = models.map((model, place) => ({ model, place })).sort((a, b) => (goodness.get(a.model) ?? -1) - (goodness.get(b.model) ?? -1));
     const host = element("div", { class: "wide" }), readout = element("p", { class: "readout" }, "");
     const brushes = new Map();
@@ -539,7 +606,7 @@
     function shade(model) {
       const good = goodness.get(model);
       if (good === undefined) return style("--bad");
-      const [from, to] = dark.matches ? [[88, 98, 108], [108, 178, 255]] : [[190, 198, 206], [11, 99, 196]];
+      const [from, to] = dark.matches ? [[105, 115, 125], [108, 178, 255]] : [[132, 143, 154], [11, 99, 196]];
       return `rgb(${from.map((one, at) => Math.round(one + (to[at] - one) * good * good)).join(",")})`;
     }
     function path(pen, place, width) {
@@ -554,15 +621,12 @@
       pen.stroke();
     }
     function draw(pen, width) {
-      const dense = models.length > 300;
       for (const { model, place } of order) {
-        if (!chosen.shown.has(model)) continue;
+        if (!visible.has(model)) continue;
         pen.strokeStyle = shade(model);
         pen.lineWidth = (goodness.get(model) ?? 0) > 0.9 ? 1.8 : 1;
-        pen.globalAlpha = dense ? 0.55 : 0.85;
         path(pen, place, width);
       }
-      pen.globalAlpha = 1;
       const room = (width - 2 * SIDE) / Math.max(1, axes.length - 1);
       axes.forEach((axis, place) => {
         const x = xOf(place, width);
@@ -588,8 +652,8 @@
       });
     }
     function emphasise(pen, width) {
-      const at = models.indexOf(chosen.emphasised);
-      if (at >= 0) {
+      const at = models.findIndex((model) => configurations.get(model) === configurations.get(chosen.emphasised));
+      if (chosen.emphasised !== null && at >= 0) {
         pen.lineJoin = "round";
         pen.strokeStyle = style("--ground"); pen.lineWidth = 7; path(pen, at, width);
         pen.strokeStyle = style("--ink"); pen.lineWidth = 3; path(pen, at, width);
@@ -620,8 +684,8 @@
       return place >= 0 && [...brushes].every(([axis, [low, high]]) => axes[axis].shares[place] !== null && axes[axis].shares[place] >= low && axes[axis].shares[place] <= high);
     };
     const apply = () => {
-      const kept = new Set(models.filter(passes));
-      chosen.filter("parallel", brushes.size ? (model) => kept.has(model) : null);
+      const kept = new Set(models.filter(passes).map((model) => configurations.get(model)));
+      chosen.filter("parallel", brushes.size ? (model) => kept.has(configurations.get(model)) : null);
       clear.hidden = !brushes.size;
     };
     canvas.canvas.addEventListener("pointerdown", (event) => {
@@ -652,7 +716,7 @@
       let best = null, distance = 12;
       for (const { model, place } of order) {
         const a = axes[left].shares[place], b = axes[left + 1].shares[place];
-        if (a === null || b === null || !chosen.shown.has(model)) continue;
+        if (a === null || b === null || !visible.has(model)) continue;
         const far = Math.abs(yOf(a + (b - a) * part) - y);
         if (far <= distance) { distance = far; best = model; }
       }
@@ -662,9 +726,9 @@
     clear.hidden = true;
     chosen.listen((filtered) => {
       readout.textContent = chosen.emphasised === null ? "" : `${about(entries.get(chosen.emphasised))}: ${run.objective} ${real(entries.get(chosen.emphasised).objective_value)}`;
-      if (filtered) canvas.again(); else canvas.mark();
+      if (filtered) { visible = chosen.passing("group"); canvas.again(); } else canvas.mark();
     });
-    return section(title, element("p", { class: "pale" }, "Each line is a configuration; the better its result, the stronger its blue. Red ones failed. Drag along an axis to keep a range."),
+    return section(title, element("p", { class: "pale" }, `Each line is a configuration; the better its result${run.groups.length ? " on all rows" : ""}, the stronger its blue. Red ones failed. Drag along an axis to keep a range.`),
       element("div", { class: "controls" }, clear), host, readout);
   }
 
@@ -710,7 +774,7 @@
     }));
     const most = Math.max(...run.importance.map((one) => one.configurations));
     return section(title, bars(title, ["parameter", { name: "share", number: true }, "direction", ""], rows),
-      element("p", { class: "pale" }, `How much of the differences in rank between ${most} configurations a parameter explains alone, less what chance would. Few configurations give rough numbers. Parameters that matter only together have small shares.`));
+      element("p", { class: "pale" }, `How much of the differences in rank between ${most} ${run.groups.length ? "models on all rows" : "configurations"} a parameter explains alone, less what chance would. Few configurations give rough numbers. Parameters that matter only together have small shares.`));
   }
 
   function whereTimeWent(run) {
@@ -733,10 +797,12 @@
     let last = 1;
     for (let place = 0; place < count; place += 1) last = Math.max(last, hops.start[place] + hops.length[place]);
     const host = element("div", { class: "chart", tabindex: 0, role: "img", "aria-label": `Time line of ${lanes} segments with ${count} hops and evaluations` });
-    const HINT = "A full box is a hop, a pale one an evaluation; gaps are waiting. Point at a box to see its model.";
+    const HINT = "A box of full height is a hop, one of half height an evaluation; gaps are waiting. Point at a box to see its model.";
     const readout = element("p", { class: "readout", "aria-live": "polite" }, HINT);
     const shown = view(0, last, () => canvas.again());
     let pointed = -1, drag = null;
+    const tall = (place) => (hops.activity[place] === EVALUATE ? (lane - 4) / 2 : lane - 4); // of a box
+    const top = (place) => TOP + lane * (hops.lane[place] + 1) - 2 - tall(place);
     const xOf = (time, width) => LEFT + ((time - shown.from) / (shown.to - shown.from)) * (width - LEFT - 8);
     function draw(pen, width) {
       pen.fillStyle = style("--ink");
@@ -760,15 +826,13 @@
         const model = hops.model[place];
         if (!ink.has(model)) ink.set(model, colour.of(model));
         pen.fillStyle = chosen.shown.has(model) ? ink.get(model) : grey;
-        pen.globalAlpha = hops.activity[place] === EVALUATE ? 0.4 : 1;
         const wide = Math.max(0.5, right - left - (right - left > 4 ? 0.7 : 0));
-        pen.fillRect(left, TOP + lane * at + 2, wide, lane - 4);
+        pen.fillRect(left, top(place), wide, tall(place));
         if (wide > 22 && lane >= 20 && hops.activity[place] !== EVALUATE) {
           pen.fillStyle = style("--ground");
           pen.fillText(String(model), left + 4, TOP + lane * at + lane / 2 + 4);
         }
       }
-      pen.globalAlpha = 1;
       pen.restore();
       pen.fillStyle = style("--pale");
       const size = shown.to - shown.from, marks = width < 500 ? 2 : 5;
@@ -793,7 +857,7 @@
           const left = xOf(hops.start[place], width), right = xOf(hops.start[place] + hops.length[place], width);
           if (right < LEFT || left > width) continue;
           pen.fillStyle = colour.of(chosen.emphasised);
-          pen.fillRect(left, TOP + lane * hops.lane[place] + 2, Math.max(1, right - left), lane - 4);
+          pen.fillRect(left, top(place), Math.max(1, right - left), tall(place));
         }
       }
       if (pointed >= 0) {
@@ -850,10 +914,11 @@
     const ended = run.leaderboard.filter((entry) => entry.status === "failed" || entry.status === "stopped");
     const title = "Failed and stopped models";
     if (!ended.length) return section(title, element("p", {}, "No model failed, and none was stopped."));
-    ended.sort((one, other) => (one.status === "failed" ? 0 : 1) - (other.status === "failed" ? 0 : 1) || one.rank - other.rank);
-    const rows = ended.map((entry) => element("tr", {}, element("td", { class: "number" }, String(entry.model)), element("td", { class: "long" }, foreign(entry.words || "–")),
+    ended.sort((one, other) => (one.status === "failed" ? 0 : 1) - (other.status === "failed" ? 0 : 1)); // the sort keeps the order of the leaderboard
+    const group = (entry) => (run.groups.length ? [element("td", {}, foreign(entry.group_number === null ? "all rows" : entry.group_value ?? entry.group_number))] : []);
+    const rows = ended.map((entry) => element("tr", {}, element("td", { class: "number" }, String(entry.model)), group(entry), element("td", { class: "long" }, foreign(entry.words || "–")),
       element("td", {}, status(entry.status)), element("td", {}, foreign(entry.stopped_by)), figure(entry.epochs_done), element("td", { class: "long" }, foreign(entry.reason))));
-    return section(title, table([{ name: "model", number: true }, "configuration", "status", "by", { name: "epochs", number: true }, "reason"], rows, { label: title }));
+    return section(title, table([{ name: "model", number: true }, ...(run.groups.length ? ["group"] : []), "configuration", "status", "by", { name: "epochs", number: true }, "reason"], rows, { label: title }));
   }
 
   function decisions(run) {
@@ -890,17 +955,19 @@
     return section("Settings", table(["setting", "value"], rows, { label: "Settings" }));
   }
 
+  const bestName = (run) => `best ${run.objective || "result"}${run.groups.length ? ", on all rows" : ""}`;
   function facts(run) {
     const { progress } = run, best = run.leaderboard[0], training = run.time.find((part) => part.activity === "training");
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
     return {
-      [`best ${run.objective || "result"}`]: best && isNumber(best.objective_value) ? best.objective_value : null,
+      [bestName(run)]: best && isNumber(best.objective_value) ? best.objective_value : null,
       "best configuration": best ? best.configuration : null,
       models: run.leaderboard.length,
+      groups: run.groups.length || null,
       finished: many("finished"), stopped: many("stopped"), failed: many("failed"),
       hops: `${progress.hops_done} of ${progress.hops_total}`,
       [progress.status === "running" ? "so far" : "took"]: duration(progress.seconds_elapsed),
-      "time to the best": run.best.length ? duration(run.best.at(-1).seconds) : null,
+      "time to the best": run.best.length ? duration(run.best.at(-1).reached) : null,
       "rows per second": isNumber(progress.rows_per_second) ? Math.round(progress.rows_per_second) : null,
       training: training ? percent(training.share) : null,
     };
@@ -915,7 +982,8 @@
     return element("header", {}, element("h1", { class: "text" }, named(run)),
       element("p", {}, status(run.status), ` · started ${moment(run.started_at)} · `, foreign(run.owner)),
       element("p", {}, "Trained on ", foreign(run.source_table), run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null, " into ", foreign(run.model_table)),
-      text.map((one) => element("p", { class: "notice" }, foreign(one))), element("dl", { class: "tiles" }, tiles));
+      text.map((one) => element("p", { class: "notice" }, foreign(one))), element("dl", { class: "tiles" }, tiles),
+      run.objective ? element("p", { class: "pale" }, meaning(run)) : null);
   }
 
   // -- runs beside each other --------------------------------------------------------------------------------------
@@ -944,9 +1012,9 @@
   }
 
   function details(run, ends) {
-    const chosen = choice(run), colour = colouring(run);
+    const chosen = choice(run), colour = colouring(run, chosen);
     return element("article", {}, head(run), bestAgainstTime([run], ends, "Best result against time"), learningCurves(run, chosen, colour, ends),
-      leaderboard(run, chosen, colour), parallel(run, chosen, ends), importanceOf(run), timeline(run, chosen, colour, ends),
+      leaderboard(run, chosen, colour), groupsOf(run, chosen), parallel(run, chosen, ends), importanceOf(run), timeline(run, chosen, colour, ends),
       whereTimeWent(run), failures(run), decisions(run), settings(run));
   }
 

@@ -20,10 +20,14 @@ EXPERIMENT = "cerebro_db"
 
 def track(
     engine: Engine, runs: Sequence[Run], folder: Path | None, uri: str | None, file: Path | None, experiment: str
-) -> None:
-    """Writes these runs for TensorBoard (``folder``), MLflow (``uri``) and Optuna (``file``)."""
+) -> int:
+    """Writes these runs for TensorBoard (``folder``), MLflow (``uri``) and Optuna (``file``).
+
+    Returns how many models of folds and of groups were left out.
+    """
     if folder is None and uri is None and file is None:
         raise ClientError("Say where to.", "--tensorboard FOLDER, --mlflow URI or --optuna FILE.")
+    left_out = 0
     for run in runs:
         found = tracked.read(engine, run)
         if folder is not None:
@@ -32,3 +36,5 @@ def track(
             optuna.write(found, file)
         if uri is not None:
             mlflow.write(found, uri, experiment)
+        left_out += found.left_out
+    return left_out

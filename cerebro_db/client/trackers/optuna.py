@@ -77,13 +77,13 @@ def _trial(model: TrackedModel, run: TrackedRun, distributions: dict[str, Any], 
         for name, value in model.parameters.items()
         if name in distributions
     }
-    curve = model.curves.get("validation loss") or model.curves.get("training loss") or {}
     trial = trials.create_trial(
         state=state,
         value=model.value if state == states.COMPLETE else None,
         params=params,
         distributions={name: distributions[name] for name in params},
-        intermediate_values=dict(curve),
+        # Of the objective, because pruners and plots compare them with the value. Epochs without one have none.
+        intermediate_values=dict(model.curves.get(run.objective_curve, {})),
         user_attrs={
             "model": model.model,
             "configuration": model.configuration,

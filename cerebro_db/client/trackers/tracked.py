@@ -43,9 +43,11 @@ class TrackedRun:
     started_at: float  # seconds since 1970
     ended_at: float | None
     objective: str
+    objective_curve: str  # the name of the curve with its values
     direction: str  # min or max
     about: Mapping[str, str]  # tables, settings
     models: tuple[TrackedModel, ...]
+    left_out: int = 0  # models of folds and of groups
 
     @property
     def title(self) -> str:
@@ -60,7 +62,8 @@ def read(engine: Engine, run: Run) -> TrackedRun:
 
 
 def _tracked(reader: RunReader, run: dict[str, Any], plan: dict[str, Any]) -> TrackedRun:
-    ranked = [one for one in reader.rows(LeaderboardEntry, order=("rank", "model")) if contents.is_on_all_rows(one)]
+    known = reader.rows(LeaderboardEntry, order=("rank", "model"))
+    ranked = [one for one in known if contents.is_on_all_rows(one)]
     entries = sorted(ranked, key=lambda one: one["model"])
     objective = entries[0]["objective"] if entries else reader.row(RunProgress)["objective"]
     curves, times = reader.curves(), _times(reader)
@@ -68,9 +71,10 @@ def _tracked(reader: RunReader, run: dict[str, Any], plan: dict[str, Any]) -> Tr
     began = run["started_at"] or run["created_at"]
     return TrackedRun(
         run["run"], run["owner"], _text(run["run_name"] or ""), run["status"], run["ended"], began.timestamp(),
-        _seconds(run["ended_at"]), objective or "loss", direction,
+        _seconds(run["ended_at"]), objective or "loss", _text(contents.curve_of(objective or "loss")), direction,
         {name: _text(value) for name, value in contents.settings_of(plan, entries).items()},
         tuple(_model(one, curves, times.get(one["model"], {})) for one in entries),
+        len(known) - len(ranked),
     )  # fmt: skip
 
 

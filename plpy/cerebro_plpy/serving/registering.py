@@ -86,6 +86,14 @@ def register(db: Database, *arguments: Any) -> int:
             aliases.move(registry, owned, alias, version, given.reason)
 
     as_registry(db, finish)
+    if model.grouped is not None:
+        columns = ", ".join(column.name for column in model.grouped.columns)
+        db.notice(
+            f"version {version} of '{name}' is the model on all rows of configuration {model.key}. The models of the"
+            f" groups of {columns} are left out, so it predicts other numbers than '{model.table.text}'.",
+            hint=f"cerebro.predict('{model.table.text}', …) predicts with the models of groups, which are in"
+            f" {model.grouped.table.name}.",
+        )
     return version
 
 
