@@ -42,7 +42,8 @@ WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT CASE relkind WHEN 'v' THEN 'view' ELSE 'table' END, oid::regclass::text, oid,
            ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']
       FROM pg_class
-     WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_bi'::regnamespace) AND relkind IN ('r', 'p', 'v', 'm', 'f')
+     WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_bi'::regnamespace)
+       AND relkind IN ('r', 'p', 'v', 'm', 'f')
      UNION ALL
     SELECT 'sequence', oid::regclass::text, oid, ARRAY['USAGE', 'SELECT', 'UPDATE']
       FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'S'
