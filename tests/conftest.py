@@ -88,6 +88,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "gpu": (has_gpu, "no GPU here"),
     "no_gpu": (lambda: not has_gpu(), "this machine has a GPU"),
     "browser": (lambda: chromium() is not None, "no Chromium here"),
+    "dbt": (
+        lambda: shutil.which("dbt") is not None,
+        "no dbt in the PATH: pip install dbt-core==1.11.16 dbt-postgres==1.10.0 in an environment of its own",
+    ),
     "tensorflow": (lambda: HAS_TENSORFLOW, "this environment has no TensorFlow"),
     "onnx": (
         lambda: all(map(find_spec, ("tf2onnx", "onnx", "onnxruntime"))),
