@@ -36,7 +36,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "architecture": {"model_id": 1, "given": "{}", "architecture": "{}"},
     "configuration": {
         "configuration": 1, "place": 1, "model_id": 1, "compile_params": "c", "fit_params": "f",
-        "compile": "{}", "fit": "{}", "parameters": "{}",
+        "compile": "{}", "fit": "{}", "parameters": '{"units": 8}',
     },
     "model": {"model": 1, "configuration": 1, "seed": 1, "initial": "random"},
     "event": {"event": "created"},
