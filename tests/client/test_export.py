@@ -363,7 +363,7 @@ def test_models_of_groups_are_left_out(cerebro: Cerebro, tmp_path: Path) -> None
     for ending in ("keras", "cerebro"):
         made = cerebro.export("by_city", tmp_path / f"x.{ending}")
         (line,) = made.left_out
-        assert line.startswith(f"The models of the groups of city are left out: they are in by_city_groups.")
+        assert line.startswith("The models of the groups of city are left out: they are in by_city_groups.")
         assert "all rows of configuration 1" in line
         assert made.compared.endswith("and the file has the model on all rows") and made.difference < 1e-5
     with pytest.raises(client.ClientError, match=r"cerebro\.predict uses the models of groups"):
