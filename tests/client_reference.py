@@ -28,8 +28,10 @@ METHODS = {
     "Use models": ["models", "predict", "predict_into", "evaluate", "drift", "calibrate", "drop_model", "model",
         "export", "import_model",
     ],
-    "Registry": ["registered_versions", "register", "set_alias", "roll_back", "retrain", "unregister",
-        "share", "unshare"],
+    "Registry": [
+        "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",
+        "set_alias", "roll_back", "retrain", "unregister", "share", "unshare",
+    ],
     "Statements of your own": ["rows", "rows_and_notices", "objects", "transaction", "close"],
 }  # fmt: skip
 ABOUT = {

@@ -210,8 +210,12 @@ class Cerebro(Looking, Steering, Serving, Registering):
 
     # --- trained models ----------------------------------------------------------------------------
 
-    def model(self, run_or_table: AnyRun | str, configuration: int) -> Any:
-        """The trained Keras model of one configuration, from a run's model table or from a named one."""
+    def model(self, run_or_table: AnyRun | str, configuration: int | None = None) -> Any:
+        """The trained Keras model of one configuration, from the model table of a run or from a named table.
+
+        A registered model can be named, too: ``model("churn@production")``. Without a configuration it is the best one.
+        Of a table with models of groups, it is the model on all rows.
+        """
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
         return keras_models.load(self, table, configuration)
 

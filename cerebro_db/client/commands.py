@@ -35,6 +35,10 @@ RunNumber = Annotated[
 ]
 WhichRun = Annotated[int, typer.Argument(metavar="RUN", help="The run's number.", show_default=False)]
 
+SomeRuns = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="[RUN…]", help="The runs' numbers; default: the latest.", show_default=False),
+]
 Runs = Annotated[list[int], typer.Argument(metavar="RUN [RUN…]", help="The runs' numbers.", show_default=False)]
 OwnerOfRuns = Annotated[
     str | None, typer.Option(help="For monitors: the user whose runs these are.", show_default=False)
@@ -163,7 +167,7 @@ def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
 
 
 def report(
-    runs: Runs,
+    runs: SomeRuns = None,
     dsn: Dsn = None,
     file: Annotated[Path, typer.Option("--file", "-o", metavar="FILE", help="The file to write.")] = Path(
         "report.html"
@@ -174,7 +178,8 @@ def report(
 ) -> None:
     """Write an HTML file about a run, or about several runs beside each other. It needs no network and no server."""
     with at(dsn) as cerebro:
-        written = cerebro.report([cerebro.run(run, owner) for run in runs], file, replace)
+        chosen = [cerebro.run(run, owner) for run in runs or [_chosen(cerebro, None)]]
+        written = cerebro.report(chosen, file, replace)
         if json:
             write_json({"file": str(written)})
         else:

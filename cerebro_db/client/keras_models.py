@@ -33,8 +33,8 @@ class ModelParts(Protocol):
     def pieces(self) -> Iterator[bytes]: ...
 
 
-def load(database: DatabaseClient, model_table: str, configuration: int) -> Any:
-    """The model of this configuration in a model table."""
+def load(database: DatabaseClient, model_table: str, configuration: int | None) -> Any:
+    """The model of this configuration in a model table. Without a number, the best one."""
     with database.transaction(SNAPSHOT) as snapshot:
         return build(stored_model.read(snapshot, model_table, configuration))
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table as RichTable
 
 from . import boards, drawing
+from .cerebro import Cerebro
 from .commands import Dsn, at
+from .errors import ClientError
+from .orm import RegisteredVersion
+from .registering import RegistryEvent
 from .terminal import Json, Terminal, named, write_json
 
 Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
@@ -71,28 +78,80 @@ def registry(
     dsn: Dsn = None,
     json: Json = False,
 ) -> None:
-    """List the versions of registered models, the latest first, with the aliases that name them."""
+    """List the versions of registered models, the latest first; of one model also its aliases, rights and history."""
     console = Terminal()
     with at(dsn) as cerebro:
-        known = [one for one in cerebro.registered_versions(model) if one.unregistered_at is None]
+        if model is not None:
+            _registered(cerebro, model, console, json)
+            return
+        known = [one for one in cerebro.registered_versions() if one.unregistered_at is None]
         if json:
             write_json(known)
             return
         if not known:
             console.print("No registered models yet: SELECT cerebro.register('name', 'model_table');")
             return
-        table = boards.plain_table()
-        for name in ("model", "aliases", "objective", "value", "run", "trained on", "registered", "by"):
-            table.add_column(name, justify="right" if name in ("value", "run") else "left", overflow="fold")
-        for one in known:
-            value = one.objective_value if one.objective_value is not None else one.validation_loss
-            table.add_row(
-                named(f"{one.registered_model}@{one.version}"), named(one.aliases or ""),
-                named(one.objective or "loss"), drawing.number(value), _count(one.run),
-                named(one.source_table or ""), f"{one.registered_at.astimezone():%m-%d %H:%M}",
-                named(one.registered_by),
-            )  # fmt: skip
-        console.print(table)
+        console.print(_versions(known))
+
+
+def _registered(cerebro: Cerebro, model: str, console: Terminal, json: bool) -> None:
+    """Versions, aliases, rights and history of one registered model."""
+    versions, history = cerebro.registered_versions(model), cerebro.registry_history(model)
+    if not history:
+        raise ClientError(f"There is no registered model {model!r} that you may use.", "cerebro registry lists them.")
+    aliases, rights = cerebro.registered_aliases(model), cerebro.registered_rights(model)
+    if json:
+        write_json({"versions": versions, "aliases": aliases, "rights": rights, "history": history})
+        return
+    there = [one for one in versions if one.unregistered_at is None]
+    console.print(_versions(there) if there else "No version is left.")
+    if aliases:
+        console.print(boards.heading("Aliases"))
+        rows = [(one.alias, str(one.version), _moment(one.set_at), one.set_by, one.reason) for one in aliases]
+        console.print(_texts(("alias", "version", "set", "by", "reason"), rows))
+    if rights:
+        console.print(boards.heading("Rights"))
+        given = [(one.role, one.right, _moment(one.shared_at), one.shared_by) for one in rights]
+        console.print(_texts(("role", "right", "given", "by"), given))
+    console.print(boards.heading("History"))
+    events = [(_moment(one.at), one.by, _event(one), one.reason) for one in history]
+    console.print(_texts(("when", "by", "event", "reason"), events))
+
+
+def _versions(known: Sequence[RegisteredVersion]) -> RichTable:
+    table = boards.plain_table()
+    for name in ("model", "aliases", "objective", "value", "run", "trained on", "registered", "by"):
+        table.add_column(name, justify="right" if name in ("value", "run") else "left", overflow="fold")
+    for one in known:
+        value = one.objective_value if one.objective_value is not None else one.validation_loss
+        table.add_row(
+            named(f"{one.registered_model}@{one.version}"), named(one.aliases or ""), named(one.objective or "loss"),
+            drawing.number(value), _count(one.run), named(one.source_table or ""), _moment(one.registered_at),
+            named(one.registered_by),
+        )  # fmt: skip
+    return table
+
+
+def _texts(headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> RichTable:
+    table = boards.plain_table()
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(named(cell or "") for cell in row))
+    return table
+
+
+def _event(one: RegistryEvent) -> str:
+    """``registered version 2``, ``alias production names version 2``, ``shared with analyst: use``"""
+    if one.event == "alias":
+        return f"alias {one.alias} {'removed' if one.version is None else f'names version {one.version}'}"
+    if one.role is not None:
+        return f"{one.event} {'with' if one.event == 'shared' else 'from'} {one.role}: {one.right}"
+    return f"{one.event} version {one.version}"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def calibrate(

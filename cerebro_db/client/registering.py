@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
+from psycopg2 import sql
 from sqlalchemy import select
 
 from .database import DatabaseClient
 from .orm import RegisteredVersion
 from .row_lists import RowList
+
+Row = TypeVar("Row", bound=NamedTuple)
+
+
+class RegisteredAlias(NamedTuple):
+    """A row of ``cerebro.registered_aliases``: the version that an alias names now."""
+
+    registered_model: str
+    alias: str
+    version: int
+    set_at: datetime
+    set_by: str
+    reason: str | None
+
+
+class RegisteredRight(NamedTuple):
+    """A row of ``cerebro.registered_rights``: a right that ``share`` has given."""
+
+    registered_model: str
+    role: str
+    right: str
+    shared_at: datetime
+    shared_by: str
+
+
+class RegistryEvent(NamedTuple):
+    """A row of ``cerebro.registry_history``: who did what, and why."""
+
+    registered_model: str
+    id: int
+    at: datetime
+    by: str
+    event: str
+    version: int | None
+    alias: str | None
+    role: str | None
+    right: str | None
+    reason: str | None
 
 
 class Retraining(NamedTuple):
@@ -39,6 +79,27 @@ class Registering(DatabaseClient):
         if registered_model is not None:
             latest = latest.where(RegisteredVersion.registered_model == registered_model)
         return RowList(RegisteredVersion, self.objects(latest))
+
+    def registered_aliases(self, registered_model: str | None = None) -> RowList[RegisteredAlias]:
+        """The aliases of registered models, and the version that each names now."""
+        return self._of_registry(RegisteredAlias, "registered_aliases", "registered_model, alias", registered_model)
+
+    def registered_rights(self, registered_model: str | None = None) -> RowList[RegisteredRight]:
+        """The rights that ``share`` has given. The owner of a model has all rights."""
+        return self._of_registry(
+            RegisteredRight, "registered_rights", "registered_model, role, right", registered_model
+        )
+
+    def registry_history(self, registered_model: str | None = None) -> RowList[RegistryEvent]:
+        """Who did what with registered models, the earliest event first."""
+        return self._of_registry(RegistryEvent, "registry_history", "id", registered_model)
+
+    def _of_registry(self, kind: type[Row], view: str, order: str, registered_model: str | None) -> RowList[Row]:
+        listed: Any = sql.SQL(", ").join(map(sql.Identifier, kind._fields))
+        statement = sql.SQL(
+            "SELECT {} FROM cerebro.{} WHERE %(model)s IS NULL OR registered_model = %(model)s ORDER BY {}"
+        ).format(listed, sql.Identifier(view), sql.SQL(", ").join(map(sql.Identifier, order.split(", "))))
+        return RowList(kind, map(kind._make, self.rows(statement, {"model": registered_model})))
 
     def register(
         self,

@@ -112,6 +112,8 @@ def split_identifier(text: str, argument: str = "name") -> list[str]:
 def _not_an_identifier(text: str, argument: str) -> InvalidName:
     if _QUERY.match(text):
         hint = "This is a query. CREATE VIEW gives a query a name."
+    elif "@" in text:
+        hint = f"A name with an @ means a version of a registered model, and {argument} takes the name of a table."
     else:
         hint = 'A name with blanks, capitals or special characters needs double quotes: "My Table".'
     return InvalidName(f"{argument}: {text!r} is not an identifier", hint=hint)

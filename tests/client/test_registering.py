@@ -40,18 +40,37 @@ def test_from_a_model_to_production_and_back(trained: Trained, name: str) -> Non
     latest, one = cerebro.registered_versions(name)
     assert (latest.version, latest.reason, latest.aliases) == (2, "better", None)
     assert (one.version, one.aliases, one.run, one.may_read) == (1, "production", trained.run, True)
-    model: Any = cerebro.model(f"{name}@production", 1)
+    assert [(a.alias, a.version, a.reason) for a in cerebro.registered_aliases(name)] == [("production", 1, "worse")]
+    history = cerebro.registry_history(name)
+    assert [(event.event, event.version, event.alias, event.reason) for event in history] == [
+        ("registered", 1, None, None), ("alias", 1, "production", None), ("registered", 2, None, "better"),
+        ("alias", 2, "production", None), ("alias", 1, "production", "worse"),
+    ]  # fmt: skip
+    assert history == sorted(history, key=lambda event: event.at) and history[0].by == latest.registered_by
+    cerebro.share(name, "cerebro_user", "read")
+    assert [(right.role, right.right) for right in cerebro.registered_rights(name)] == [("cerebro_user", "read")]
+    assert {event.id for event in history} < {event.id for event in cerebro.registry_history()}
+    model: Any = cerebro.model(f"{name}@production")  # a version has one configuration
     assert all((a == b).all() for a, b in zip(model.get_weights(), cerebro.model("models", 1).get_weights()))
 
 
 def test_the_command(trained: Trained, name: str) -> None:
     nothing = CliRunner().invoke(cli.app, ["registry", name, "--dsn", trained.dsn])
-    assert nothing.exit_code == 0 and nothing.output.startswith("No registered models yet: SELECT cerebro.register(")
-    trained.cerebro.register(name, "models", 1, alias="production")
+    assert nothing.exit_code == 1 and f"There is no registered model '{name}' that you may use." in nothing.output
+    trained.cerebro.register(name, "models", 1, alias="production", reason="[bold]first[/bold]")
+    trained.cerebro.share(name, "cerebro_user")
     said = CliRunner().invoke(cli.app, ["registry", name, "--dsn", trained.dsn], env={"COLUMNS": "200"})
     assert said.exit_code == 0 and f"{name}@1" in said.output and "production" in said.output
-    (row,) = json.loads(CliRunner().invoke(cli.app, ["registry", name, "--json", "--dsn", trained.dsn]).output)
+    for line in ("registered version 1", "alias production names version 1", "shared with cerebro_user: use"):
+        assert line in said.output.partition("History")[2]
+    assert "[bold]first[/bold]" in said.output and "Rights" in said.output and "Aliases" in said.output
+    told = json.loads(CliRunner().invoke(cli.app, ["registry", name, "--json", "--dsn", trained.dsn]).output)
+    (row,) = told["versions"]
     assert (row["registered_model"], row["version"], row["aliases"]) == (name, 1, "production")
+    assert [event["event"] for event in told["history"]] == ["registered", "alias", "shared"]
+    assert told["aliases"][0]["version"] == 1 and told["rights"][0]["right"] == "use"
+    every = json.loads(CliRunner().invoke(cli.app, ["registry", "--json", "--dsn", trained.dsn]).output)
+    assert (name, 1) in [(one["registered_model"], one["version"]) for one in every]
 
 
 def test_drift_and_retraining(trained: Trained, name: str) -> None:

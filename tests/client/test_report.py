@@ -277,7 +277,6 @@ def test_bad_input(trained: Trained, tmp_path: Path) -> None:
         refused = command(trained, *arguments)
         assert refused.exit_code == 1 and message in refused.output, refused.output
         assert "Traceback" not in refused.output
-    assert command(trained, "-o", file).exit_code == 2  # no run
     assert command(trained, "twelve", "-o", file).exit_code == 2
     assert list(tmp_path.iterdir()) == []
     file.write_text("mine")
@@ -289,6 +288,8 @@ def test_bad_input(trained: Trained, tmp_path: Path) -> None:
     assert said(file)["runs"][0]["run"] == number and list(tmp_path.iterdir()) == [file]
     told = command(trained, number, "-o", file, "--replace", "--json")
     assert (told.exit_code, json.loads(told.output)) == (0, {"file": str(file)})
+    latest = command(trained, "-o", file, "--replace")  # without a number, as cerebro watch and cerebro show
+    assert latest.exit_code == 0 and said(file)["runs"][0]["run"] == cerebro.runs()[0].run
     with pytest.raises(ClientError, match="at least one run"):
         cerebro.report([], file, replace=True)
     with pytest.raises(TypeError, match="a run is given by"):
@@ -325,7 +326,7 @@ def test_the_commands_of_the_page(trained: Trained, tmp_path: Path, monkeypatch:
         assert words[:2] == ["cerebro", "report"]
         done = command(trained, *words[2:])
         assert done.exit_code == 0, (line, done.output)
-    assert {file.name for file in tmp_path.iterdir()} == {"run.html", "both.html"}
+    assert {file.name for file in tmp_path.iterdir()} == {"report.html", "run.html", "both.html"}
 
 
 # -- importance ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,15 @@ def is_registered(table: Relation) -> bool:
     return table.schema == SCHEMA
 
 
+def refuse_reference(text: str | None, argument: str, why: str) -> None:
+    """An error if the text names a registered model where only a table will do."""
+    if is_reference(text):
+        raise InvalidArgument(
+            f"{argument}: '{(text or '').strip()}' is a registered model, and {why}.",
+            hint="SELECT model_table FROM cerebro.registered_versions says which table a version was copied from.",
+        )
+
+
 def table_of(db: Database, text: str) -> Name:
     """The model table of a registered model."""
     found: str | None = db.value(sql("SELECT cerebro._registered($1)"), ("text",), text)

@@ -16,6 +16,7 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..registry import references
 from . import joining
 from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
@@ -30,6 +31,7 @@ def ensemble(
     """Make the tables of the ensemble; it is configuration 1."""
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
+    references.refuse_reference(model_table, "model_table", "an ensemble takes the models of one run from their table")
     table = relations.existing(db, model_table, argument="model_table", companions=COMPANIONS)
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:

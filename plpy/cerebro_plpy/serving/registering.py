@@ -88,7 +88,7 @@ def register(db: Database, *arguments: Any) -> int:
     as_registry(db, finish)
     if model.grouped is not None:
         columns = ", ".join(column.name for column in model.grouped.columns)
-        db.notice(
+        db.warning(
             f"version {version} of '{name}' is the model on all rows of configuration {model.key}. The models of the"
             f" groups of {columns} are left out, so it predicts other numbers than '{model.table.text}'.",
             hint=f"cerebro.predict('{model.table.text}', …) predicts with the models of groups, which are in"

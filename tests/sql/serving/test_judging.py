@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,6 +39,32 @@ def judged(lab: Lab) -> Lab:
         named = ", ".join(f"{name} => %s" for name in few)
         lab(f"SELECT cerebro.train('flats', %s, %s, inputs => %s, {named})", model, target, inputs, *few.values())
     return lab
+
+
+@pytest.mark.parametrize(
+    ("model", "call"),
+    [
+        ("many", "confusion_matrix('{}', %s)"),
+        ("many", "class_metrics('{}', %s)"),
+        ("many", "roc_curve('{}', %s, 'a')"),
+        ("kinds", "precision_recall('{}', %s)"),
+        ("many", "calibration('{}', %s, 'b')"),
+        ("rents", "residuals('{}', %s)"),
+        ("rents", "importance('{}', %s)"),
+        ("many", "evaluate('{}', %s)"),
+    ],
+)
+def test_a_registered_model_is_judged_as_its_table(judged: Lab, model: str, call: str) -> None:
+    name = f"judged_{secrets.token_hex(3)}"
+    version = judged.value(f"SELECT cerebro.register('{name}', '{model}', alias => 'production')")
+    try:
+        of_table, of_alias = (
+            judged(f"SELECT * FROM cerebro.{call.format(one)}", ROWS) for one in (model, f"{name}@production")
+        )
+        assert of_alias == of_table and of_alias
+    finally:
+        judged(f"SELECT cerebro.set_alias('{name}', 'production', NULL)")
+        judged(f"SELECT cerebro.unregister('{name}', {version})")
 
 
 def probabilities(lab: Lab, model: str, label: str, actual: str) -> np.ndarray:

@@ -186,7 +186,25 @@ def test_what_does_not_work(place: Lab, name: str) -> None:
     assert place.value(f"SELECT count(*) FROM cerebro.registered_versions WHERE registered_model = '{name}'") == 2
 
 
-def test_models_of_groups_are_left_out_with_a_notice(place: Lab) -> None:
+def test_where_only_a_table_will_do(place: Lab, name: str) -> None:
+    """The error says why a registered model will not do, and not that its name needs double quotes."""
+    for statement, match in (
+        (f"SELECT cerebro.ensemble('{name}@1', 'mean')", "is a registered model, and an ensemble takes the models"),
+        (f"SELECT cerebro.fit('flowers', '{name}@1', '[{{}}]', target => 'species', epochs => 1, warm_start => true)",
+         "is a registered model, and a warm start replaces the table"),
+    ):  # fmt: skip
+        refused(
+            place, statement, f"model_table: '{name}@1' {match}", hint="cerebro.registered_versions says which table"
+        )
+    for statement in (
+        f"SELECT cerebro.fit('flowers', '{name}@1', '[{{}}]', target => 'species', epochs => 1)",
+        f"SELECT cerebro.ensemble('model', '{name}@1')",
+        f"SELECT cerebro.pack('{name}@1', 'packed', target => 'species')",
+    ):
+        refused(place, statement, "is not an identifier", hint="means a version of a registered model")
+
+
+def test_models_of_groups_are_left_out_with_a_warning(place: Lab) -> None:
     place("CREATE TABLE shops AS SELECT i AS id, (i % 9)::real AS items, i % 3 AS shop, (i % 9 * (i % 3) + 1)::real AS"
           " spent FROM generate_series(1, 300) i")  # fmt: skip
     place(

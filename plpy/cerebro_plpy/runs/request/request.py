@@ -28,6 +28,7 @@ from ...database.access import Database
 from ...database.cancellation import listener
 from ...database.relations import Relation
 from ...definitions import custom_functions
+from ...registry import references
 from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import require_countable
@@ -159,6 +160,7 @@ def model_table(db: Database, text: str | None, warm_start: bool | None, argumen
     """The name of the table that the models go into."""
     if not warm_start:
         return relations.new(db, text, COMPANIONS, argument=argument)
+    references.refuse_reference(text, argument, "a warm start replaces the table that it goes on from")
     relations.existing(db, text, "A warm start goes on from it.", argument=argument)
     name = relations.qualified(db, Name.parse(text))
     output.require_replaceable(db, name, several=True)
