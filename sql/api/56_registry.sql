@@ -154,17 +154,21 @@ COMMENT ON COLUMN cerebro.registry_history.role IS 'The role that was given a ri
 COMMENT ON COLUMN cerebro.registry_history."right" IS 'The right: use, read or alias.';
 COMMENT ON COLUMN cerebro.registry_history.reason IS 'Reason that the user gave.';
 
+-- Without subqueries that refer to another table: of their parameters, Greenplum 7 sends the segments some that nobody has
+-- set, and crashes now and then.
 CREATE OR REPLACE FUNCTION cerebro._registered(reference text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
-  FROM (SELECT split_part(lower(btrim(reference)), '@', 1) AS model, split_part(lower(btrim(reference)), '@', 2) AS which) r
-  JOIN cerebro.registered_versions v ON v.registered_model = r.model
- WHERE v.unregistered_at IS NULL AND reference !~ '@.*@'
-   AND v.version = CASE WHEN r.which ~ '^[0-9]{1,9}$' THEN r.which::integer
-                        WHEN r.which = 'latest' THEN (SELECT max(o.version) FROM cerebro.registered_versions o
-                                                       WHERE o.registered_model = r.model AND o.unregistered_at IS NULL)
-                        ELSE (SELECT a.version FROM cerebro.registered_aliases a
-                               WHERE a.registered_model = r.model AND a.alias = r.which) END
+  FROM cerebro.registered_versions v
+  LEFT JOIN cerebro.registered_aliases a
+         ON a.registered_model = v.registered_model AND a.version = v.version
+            AND a.alias = split_part(lower(btrim(reference)), '@', 2)
+ WHERE v.registered_model = split_part(lower(btrim(reference)), '@', 1) AND v.unregistered_at IS NULL
+   AND reference !~ '@.*@'
+   AND (v.version::text = ltrim(split_part(lower(btrim(reference)), '@', 2), '0') OR a.version IS NOT NULL
+        OR split_part(lower(btrim(reference)), '@', 2) = 'latest')
+ ORDER BY v.version DESC
+ LIMIT 1
 $$;
 COMMENT ON FUNCTION cerebro._registered(text) IS
 'The model table of a registered model. NULL: there is none to which the caller has a right.';
