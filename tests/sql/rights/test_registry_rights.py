@@ -22,8 +22,6 @@ from tests.conftest import ENGINE
 from tests.sql.lab import eventually
 from tests.sql.users import Town, User, equip, town
 
-pytestmark = pytest.mark.throw_away
-
 ROWS = "SELECT 1 AS id, ARRAY[0.3, 0.8]::real[] AS x"
 ASK = "SELECT class, probability FROM cerebro.predict('{}', '" + ROWS + "')"
 
@@ -211,6 +209,7 @@ def test_the_history_cannot_be_written_by_hand(place: Place) -> None:
         user.refused(f"ALTER TABLE {place.table()} DISABLE TRIGGER ALL")
 
 
+@pytest.mark.throw_away  # on Greenplum, a function that a segment calls writes nothing
 def test_no_code_of_a_user_runs_as_the_registry(place: Place) -> None:
     """A domain's check, a view as a model table, and a query that calls back: all that a user can put in its way."""
     anna = place.anna
