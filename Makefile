@@ -99,7 +99,7 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint lock reference site ci
+.PHONY: help env env-dev up demo test chaos bench bench-page test-matrix matrix-page lint lock reference pictures site ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
@@ -112,6 +112,7 @@ help:
 	@echo 'make lint       run ruff, mypy and import-linter'
 	@echo 'make lock       pin the packages of pyproject.toml in requirements*.txt: UPGRADE=1 takes the newest versions'
 	@echo 'make reference  write docs/reference and draw docs/pictures again'
+	@echo 'make pictures   train runs and draw the screenshots of docs/ with Chromium'
 	@echo 'make site       build the manual as a web site in build/site'
 	@echo 'make chaos      kill, cancel and stop many small runs: EVENTS=200 SEED=1 (RESUME=1 adds to the last results)'
 	@echo 'make bench      compare the speed with other tools: WORKS=W1,W2 CONTENDERS=ours,keras REPEATS=3'
@@ -139,6 +140,10 @@ demo: up
 lint: env-dev
 	@$(RUN)/ruff format --check --quiet .; format=$$?; $(RUN)/ruff check --output-format concise .; ruff=$$?; \
 	  $(RUN)/mypy; mypy=$$?; $(RUN)/lint-imports --no-logo; imports=$$?; exit $$((format | ruff | mypy | imports))
+
+# The screenshots need Chromium; the command trains the runs that they show.
+pictures: env-dev
+	@$(RUN)/python -m tests.report_picture
 
 reference: env-dev
 	@$(RUN)/python -m tests.reference

@@ -75,7 +75,7 @@ def picture_of_dashboard(cerebro: Cerebro, browser: Browser) -> None:
     serving = threading.Thread(target=board.serve)
     serving.start()
     try:
-        browser.size(WIDTH, 290)
+        browser.size(WIDTH + 180, 290)  # all columns
         browser.visit(board.address)
         browser.picture(DASHBOARD)
     finally:

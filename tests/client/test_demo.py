@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
+from typer.testing import CliRunner
 
-from cerebro_db.client import demo
+from cerebro_db.client import cli, demo
 from cerebro_db.client import demo_statements as statements
 from cerebro_db.client.errors import ClientError
 from cerebro_db.client.terminal import Terminal
@@ -39,7 +41,7 @@ def said(session: demo.DemoSession) -> str:
 
 
 @pytest.mark.slow
-def test_from_beginning_to_end(server: str, clean: Any) -> None:
+def test_from_beginning_to_end(server: str, clean: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -60,6 +62,12 @@ def test_from_beginning_to_end(server: str, clean: Any) -> None:
     assert right / 360 == pytest.approx(accuracy, abs=1e-6)
     assert f"configuration => {best}" in done.stdout
     assert "@@" in done.stdout and f"show {run}" in done.stdout
+    # The third of the three commands of README.md: its chart is about this run.
+    file = tmp_path / "report.html"
+    told = CliRunner().invoke(cli.app, ["report", "-o", str(file), "--dsn", server])
+    assert told.exit_code == 0, told.output
+    text = file.read_text("utf-8")
+    assert f'"run":{run},' in text and text.count('"rank":') == 16
     # Integer images stay integers.
     clean.execute("SELECT layout FROM cerebro_demo.digits_packed_summary")
     image = clean.fetchone()[0]["inputs"][0]

@@ -510,8 +510,9 @@ def test_it_shows_the_models_of_groups(
     entries, groups = trained.cerebro.leaderboard(grouped), trained.cerebro.groups(grouped)
     of = {number: [str(one.model) for one in entries if one.group_number == number] for number in (None, 1, 2, 3)}
     assert cells(browser, "model") == of[None] and set(cells(browser, "group")) == {"–"}
-    tile = browser("""document.querySelector('[data-fact="best val_accuracy, on all rows"]').dataset.value""")
-    assert float(tile) == entries[0].objective_value
+    tile = """document.querySelector('[data-fact="best val_accuracy"]')"""
+    assert float(browser(f"{tile}.dataset.value")) == entries[0].objective_value
+    assert browser(f"{tile}.parentElement.querySelector('dt').textContent") == "best val_accuracy, on all rows"
     head = browser("document.querySelector('header').textContent")
     assert "in its last epoch" in head and "These are the models on all rows" in head
     chart = "#learning-curves .u-wrap > canvas"
@@ -741,6 +742,82 @@ def test_two_runs_beside_each_other(browser: Browser, trained: Trained, many: in
         f"Run {trained.run}"
     )
     quiet(browser, file)
+
+
+@browser_needed
+def test_every_figure_of_two_runs_beside_each_other(
+    browser: Browser, trained: Trained, many: int, grouped: int, write: Callable[..., Path]
+) -> None:
+    file, cerebro = write(many, grouped), trained.cerebro
+    browser.open(file)
+    quiet(browser, file)
+    results = browser("""Object.fromEntries([...document.querySelectorAll('#results-of-the-runs tbody tr')].map((row) =>
+        [row.children[0].textContent, [...row.children].slice(1).map((cell) => cell.dataset.value)]))""")
+    expected: dict[str, list[Any]] = {}
+    for run in (many, grouped):
+        entries, progress, groups = cerebro.leaderboard(run), cerebro.run_progress(run), cerebro.groups(run)
+        counts = Counter(one.status for one in entries)
+        training = next(one.share for one in cerebro.run_time(run) if one.activity == "training")
+        facts = {
+            "status": progress.status, "best val_accuracy": entries[0].objective_value,
+            "best configuration": entries[0].configuration, "models": len(entries), "groups": len(groups) or "",
+            "finished": counts["finished"], "stopped": counts["stopped"], "failed": counts["failed"],
+            "hops": f"{progress.hops_done} of {progress.hops_total}", "training": f"{100 * training:.1f} %",
+        }  # fmt: skip
+        for name, value in facts.items():
+            expected.setdefault(name, []).append(str(value))
+    times = {name: results.pop(name) for name in ("took", "time to the best")}
+    assert results == expected
+    assert all(re.fullmatch(r"\d+\.\d s", one) for both in times.values() for one in both)
+    # All settings, and those that differ.
+    known = [run["settings"] for run in said(file)["runs"]]
+    names = list(dict.fromkeys(name for settings in known for name in settings))
+    rows = (
+        "[...document.querySelectorAll('#settings-of-the-runs tbody tr')].map((row) => [...row.children].map((cell) =>"
+    )
+    shown = {name: pair for name, *pair in browser(f"{rows} cell.textContent))")}
+    both = {name: [settings.get(name) for settings in known] for name in names}
+    assert shown == {name: [one or "–" for one in pair] for name, pair in both.items() if pair[0] != pair[1]}
+    browser("document.querySelector('#settings-of-the-runs input').click()")
+    shown = {name: pair for name, *pair in browser(f"{rows} cell.textContent))")}
+    assert shown == {name: [one or "–" for one in pair] for name, pair in both.items() if pair != [None, None]}
+
+
+@browser_needed
+def test_the_best_results_of_two_runs_are_in_one_chart(
+    browser: Browser, many: int, grouped: int, write: Callable[..., Path]
+) -> None:
+    file = write(many, grouped)
+    browser.open(file)
+    place = "#best-result-against-time-of-all-runs"
+    (coloured,) = browser(f"({COLOURED})('{place} .u-wrap > canvas')")
+    assert coloured > 200
+    legend = browser(f"document.querySelector('{place} p').textContent")
+    assert all(f"Run {number}" in legend for number in (many, grouped))
+    runs = {run["run"]: run for run in said(file)["runs"]}
+    left, top, width, height = middle(browser, f"{place} .u-over")
+    seen = set()
+    for x in range(0, int(width), 8):
+        for y in range(2, int(height), 16):
+            browser.mouse("mouseMoved", left + x, top + y)
+            text = browser(f"document.querySelector('{place} .readout').textContent")
+            found = re.fullmatch(
+                r"run (\d+), after [\d.:]+(?: s)?: ([\d.]+) by model (\d+) .* in epoch (\d+)", text, re.S
+            )
+            if found:
+                seen.add((int(found[1]), float(found[2]), int(found[3]), int(found[4])))
+    for run, value, model, epoch in seen:
+        assert any(
+            (one["model"], one["epoch"]) == (model, epoch) and one["value"] == pytest.approx(value, abs=6e-5)
+            for one in runs[run]["best"]
+        )
+    for number, run in runs.items():  # the end of both lines
+        last = run["best"][-1]
+        assert any(
+            (of_run, model, epoch) == (number, last["model"], last["epoch"])
+            and value == pytest.approx(last["value"], abs=6e-5)
+            for of_run, value, model, epoch in seen
+        )
 
 
 @browser_needed

@@ -955,7 +955,7 @@
     return section("Settings", table(["setting", "value"], rows, { label: "Settings" }));
   }
 
-  const bestName = (run) => `best ${run.objective || "result"}${run.groups.length ? ", on all rows" : ""}`;
+  const bestName = (run) => `best ${run.objective || "result"}`;
   function facts(run) {
     const { progress } = run, best = run.leaderboard[0], training = run.time.find((part) => part.activity === "training");
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
@@ -978,7 +978,7 @@
   function head(run) {
     const text = [run.description, run.message, run.ended_by ? `ended by: ${run.ended_by}` : null].filter(Boolean);
     const tiles = Object.entries(facts(run)).filter(([, value]) => value !== null).map(([name, value]) =>
-      element("div", {}, element("dt", {}, name), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
+      element("div", {}, element("dt", {}, name + (run.groups.length && name === bestName(run) ? ", on all rows" : "")), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
     return element("header", {}, element("h1", { class: "text" }, named(run)),
       element("p", {}, status(run.status), ` · started ${moment(run.started_at)} · `, foreign(run.owner)),
       element("p", {}, "Trained on ", foreign(run.source_table), run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null, " into ", foreign(run.model_table)),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
+import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
 from cerebro_db.embedded.cluster import IRIS
 from tests.sql.lab import Lab
 from tests.sql.pages import ROOT, blocks, statements
+from tests.sql.users import town
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,28 @@ def lines(printed: str) -> list[str]:
 
 def test_the_first_page_is_short() -> None:
     assert (ROOT / "README.md").read_text().count("\n") < 80
+
+
+def test_a_colleague_predicts_after_two_statements(server: str, irises: Lab) -> None:
+    if irises.value("SELECT to_regclass('iris_models')") is None:
+        irises("SELECT cerebro.fit('iris', 'iris_models', '[{\"units\": 4}]', target => 'species', epochs => 1)")
+    shared = f"species_{secrets.token_hex(3)}"
+    both, (ask,) = (
+        statements(block.replace("'species", f"'{shared}").replace("FROM iris", f"FROM {irises.schema}.iris"))
+        for block in blocks("docs/features.md", "sql")
+    )
+    assert len(both) == 2
+    with town(server) as root:
+        colleague = root.user("colleague", "cerebro_user")
+        root(f"GRANT USAGE ON SCHEMA {irises.schema} TO {colleague.name}")
+        root(f"GRANT SELECT ON {irises.schema}.iris TO {colleague.name}")
+        irises(both[0])
+        colleague.refused(ask, why=psycopg2.Error)
+        irises(both[1])
+        assert colleague(ask) == irises(ask) and len(colleague(ask)) == 3
+        colleague.refused(f'SELECT * FROM cerebro_registry."{shared}@1_weights"')
+        irises(f"SELECT cerebro.set_alias('{shared}', 'production', NULL)")
+        irises(f"SELECT cerebro.unregister('{shared}', 1)")
 
 
 def test_the_page_about_features(
