@@ -1,4 +1,4 @@
--- The schema that optuna-dashboard is pointed at.  sql/api/93_optuna.sql makes its views.
+-- The schema that optuna-dashboard is pointed at.  sql/api/58_optuna.sql makes its views.
 
 CREATE SCHEMA cerebro_optuna;
 COMMENT ON SCHEMA cerebro_optuna IS

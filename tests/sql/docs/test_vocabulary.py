@@ -38,10 +38,7 @@ GIVEN_UP = {
 # In a view, the plural of what can be counted is how many there are.
 COUNTED = {"configurations", "weights", "segments", "epochs", "folds", "rows"}
 SHOWN_AS_TEXT = {"parameters"}  # of a request: what its user wrote
-OF_SQL_ONLY = {
-    "architectures", "custom_functions", "limits", "run_plan", "registered_aliases", "registered_models",
-    "registered_rights", "registry_history",
-}  # fmt: skip
+OF_SQL_ONLY = {"architectures", "custom_functions", "limits", "run_plan", "registered_models"}
 NUMBERS = {"integer", "bigint"}
 OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
