@@ -23,8 +23,8 @@ COMMENT ON FUNCTION cerebro.retrain(
     text, text, text, text, text, double precision, integer, boolean, boolean, boolean) IS
 'Trains the configuration of a registered model on the rows that its table has now, and compares the new model with the
 version that the alias names, on the same rows. It registers the new model as a version, and moves the alias to it if it is
-better. It returns one row, or none if there was nothing to do: the rows are those of the version, or another session
-retrains the same model. So a scheduler can call it as often as it likes.
+better. It returns one row, or none if there was nothing to do: the rows are those of the version or of the last call, or
+another session retrains the same model. So a scheduler can call it as often as it likes.
 
 - registered_model, alias: the version to retrain, for instance ''churn'' and ''production''.
 - source_table: the rows to train on. NULL: the table that the version was trained on. They are packed with the arguments

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -37,7 +39,8 @@ from ..runs.record.log import RunLog, past
 from ..runs.request.given import FIT, Given
 from ..sessions import recorder
 from ..sessions.session import Statement
-from . import trained
+from . import calibrations, trained
+from .drift import read_packing
 from .registering import row_of
 
 BEST_IS: dict[str, str] = {
@@ -81,6 +84,7 @@ class Champion:
     architecture: Any  # as a configuration names it
     inputs: tuple[str, ...]
     target: str
+    is_class: bool  # whether the target is one of classes
 
     @property
     def reference(self) -> str:
@@ -111,19 +115,23 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         )
         return []
     source = relations.filled(db, given.source_table or champion.summary["source_table"], argument="source_table")
-    wanted = _packed_like(champion, source, champion.packing.arguments)
-    if not given.if_unchanged and _is_unchanged(db, champion, source):
+    trained_before = None if given.if_unchanged else _of_these_rows(db, champion, source)
+    if trained_before is not None:
         db.notice(
-            f"the rows of {source.text} are those that {champion.reference} was trained on, so this call does nothing",
+            f"the rows of {source.text} are those that {trained_before} was trained on, so this call does nothing",
             "if_unchanged => true trains nevertheless.",
         )
         return []
-    query = given.query or _validation_query(db, wanted)
-    before = _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
+    query = given.query or _validation_query(db, champion, source)
+    _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
     run = verbs.run_verb(db, _fit(db, champion, given, source, output))
     assert run is not None
     try:
+        _calibrate(db, champion, output, given.query)
+        # Rows may have come while the new model was trained, and both shall predict the same ones.
+        query = given.query or _validation_query(db, champion, source)
+        before = _value(db, metric, champion.reference, query)
         after = _value(db, metric, output.quoted, query)
         wins = _wins(metric, before, after, given.margin)
         says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
@@ -180,6 +188,7 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
         _architecture(db, info["architecture"], found.definition["architecture"]),
         tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
         found.layout.outputs[0].columns[0],
+        found.layout.outputs[0].target != "real",
     )
 
 
@@ -200,24 +209,62 @@ def _metric(given: RetrainArguments, champion: Champion) -> str:
             )
         return given.metric
     objective = str(champion.summary.get("objective") or "").removeprefix("val_").removeprefix("train_")
-    is_class = bool(champion.info.get("loss_name") and "crossentropy" in champion.info["loss_name"])
-    return OF_OBJECTIVES.get(objective, "log_loss" if is_class else "rmse")
+    return OF_OBJECTIVES.get(objective, "log_loss" if champion.is_class else "rmse")
 
 
-def _packed_like(champion: Champion, source: Relation, arguments: Any) -> PackArguments:
+def _packed_like(source: Relation, arguments: Mapping[str, Any]) -> PackArguments:
     return PackArguments(source_table=source.name.quoted, output_table="unused", **{"target": None, **arguments})
 
 
-def _is_unchanged(db: Database, champion: Champion, source: Relation) -> bool:
-    """Whether packing would make of the source what the version was trained on."""
-    if champion.packing.fingerprint is None:
+def _of_these_rows(db: Database, champion: Champion, source: Relation) -> str | None:
+    """The version that was trained on what packing would make of the source now; None: there is none.
+
+    It is the one of the alias, or the last one that a call like this has made: it has lost, or was rolled back.
+    """
+    if _is_unchanged(db, champion.packing, source):
+        return champion.reference
+    last = db.value(
+        sql(
+            "SELECT max(version) FROM cerebro.registered_versions"
+            " WHERE registered_model = $1 AND run_name = $2 AND unregistered_at IS NULL AND may_read"
+        ),
+        ("text", "text"),
+        champion.model,
+        champion.what,
+    )
+    if last is None or last == champion.version:
+        return None
+    reference = f"{champion.model}@{last}"
+    packing = read_packing(db, reference)
+    return reference if packing is not None and _is_unchanged(db, packing, source) else None
+
+
+def _is_unchanged(db: Database, packing: Packing, source: Relation) -> bool:
+    """Whether packing would make of the source what it made before."""
+    if packing.fingerprint is None:
         return False
-    wanted = pack.checked(db, _packed_like(champion, source, champion.packing.arguments))
-    return kept_rows.fingerprint_of(db, wanted) == champion.packing.fingerprint
+    return (
+        kept_rows.fingerprint_of(db, pack.checked(db, _packed_like(source, packing.arguments))) == packing.fingerprint
+    )
 
 
-def _validation_query(db: Database, given: PackArguments) -> str:
-    """The query of the rows that packing keeps for validation, from which neither model has learned."""
+def _validation_query(db: Database, champion: Champion, source: Relation) -> str:
+    """The query of the rows that packing keeps for validation, from which neither model has learned.
+
+    Groups have rows for validation of their own (splits.py), but the new model is trained without groups: the rows are
+    those that are for validation with groups and without.
+    """
+    others = _rows_for_validation(db, source, champion.packing.arguments)
+    if "group_by" in champion.packing.arguments:
+        without = _rows_for_validation(db, source, _without_groups(champion))
+        if others.condition is not None and without.condition is not None:
+            both = sql("({one}) AND ({other})", one=others.condition, other=without.condition)
+            others = replace(others, condition=both)
+    return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
+
+
+def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str, Any]) -> Relation:
+    given = _packed_like(source, arguments)
     wanted = pack.checked(db, given)
     if not wanted.is_validated:
         raise InvalidArgument(
@@ -226,7 +273,12 @@ def _validation_query(db: Database, given: PackArguments) -> str:
         )
     _, others = asked.sides(db, wanted.source, wanted.split, given.validation_table)
     assert others is not None
-    return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
+    return others
+
+
+def _without_groups(champion: Champion) -> dict[str, Any]:
+    """The arguments of packing for the new model: the registry has only the model on all rows."""
+    return {name: value for name, value in champion.packing.arguments.items() if name != "group_by"}
 
 
 # -- training, comparing, registering ----------------------------------------------------------------------
@@ -236,7 +288,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
     parameters = dict(champion.info["parameters"] or {})
     if not isinstance(champion.architecture, str):  # its parameters are in its layers
         parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
-    arguments = dict(champion.packing.arguments)
+    arguments = _without_groups(champion)
     options: dict[str, Any] = {}
     before = RunLog.of_caller(db, champion.summary["run"]).known.options()
     if before is not None:
@@ -264,6 +316,15 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
         description=f"from version {champion.version}",
         options=json.dumps(options),
     )  # fmt: skip
+
+
+def _calibrate(db: Database, champion: Champion, output: Name, query: str | None) -> None:
+    """Intervals and calibrated probabilities of the version are asked of its successor, too."""
+    if champion.info.get(calibrations.COLUMN) is None:
+        return
+    validated = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=output.suffixed("_summary").sql))
+    rows = query if validated is None else None  # None: the rows for validation
+    db.rows(sql("SELECT FROM cerebro.calibrate($1, $2)"), ("text", "text"), output.quoted, rows)
 
 
 def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, int]:

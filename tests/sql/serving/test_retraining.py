@@ -128,6 +128,73 @@ def test_another_session_goes_on_after_the_call(place: Lab) -> None:
     eventually(lambda: not {name for name in place.tables() if "retrained" in name}, 30, "its tables are dropped")
 
 
+def test_rows_that_did_not_win_are_not_trained_again(place: Lab) -> None:
+    place("UPDATE homes SET price = price + 20")
+    ((_, number, *_),) = retrained(place, ", margin => 1e6, epochs => 1")
+    assert retrained(place) == retrained(place, ", margin => 1e6") == []
+    assert any(f"are those that {NAME}@{number} was trained on" in line for line in place.told())
+    ((_, number, *_, promoted),) = retrained(
+        place, ", if_unchanged => true, margin => 0, query => 'SELECT * FROM homes'"
+    )
+    if promoted:  # what was taken back does not come back on the same rows
+        place(f"SELECT cerebro.roll_back('{NAME}', 'production')")
+        assert retrained(place) == []
+
+
+def test_a_calibrated_model_has_a_calibrated_successor(place: Lab) -> None:
+    name = f"{NAME}_calibrated"
+    place("CREATE TABLE flats AS SELECT * FROM homes; ALTER TABLE flats ADD PRIMARY KEY (id)")
+    place("SELECT cerebro.fit('flats', 'flat_models', '[{\"architecture\": \"mlp\"}]', target => 'price', epochs => 1)")
+    place("SELECT FROM cerebro.calibrate('flat_models')")
+    place(f"SELECT cerebro.register('{name}', 'flat_models', alias => 'production')")
+    try:
+        place(f"SELECT FROM cerebro.retrain('{name}', if_unchanged => true)")
+        asked = "SELECT count(lower) FROM cerebro.predict(%s, 'SELECT * FROM flats', coverage => 0.9)"
+        assert place.value(asked, f"{name}@2") == place.value("SELECT count(*) FROM flats")
+    finally:
+        place.remove_registered(name)
+
+
+def test_the_new_model_of_a_model_of_groups_has_not_learned_from_the_rows_of_the_comparison(place: Lab) -> None:
+    """The small groups had rows for validation of their own; the new model has no groups."""
+    name = f"{NAME}_grouped"
+    place(
+        "CREATE TABLE pairs AS SELECT i AS id, 'g' || i / 2 AS pair, cos(i) AS x, sin(i) AS y"
+        " FROM generate_series(2, 81) i; ALTER TABLE pairs ADD PRIMARY KEY (id)"
+    )
+    place(
+        "SELECT cerebro.fit('pairs', 'pair_models', '[{\"architecture\": \"mlp\", \"units\": 4}]', target => 'y',"
+        " inputs => 'x', group_by => 'pair', epochs => 1)"
+    )
+    place(f"SELECT cerebro.register('{name}', 'pair_models', alias => 'production')")
+    try:
+        ((run, version),) = place(f"SELECT run, version FROM cerebro.retrain('{name}', if_unchanged => true)")
+        validated = place.value(f"SELECT validation_rows FROM cerebro.run WHERE run = {run}")
+        told = place.value(
+            "SELECT reason FROM cerebro.registered_versions WHERE registered_model = %s AND version = %s", name, version
+        )
+        compared = int(told.rpartition(" on ")[2].split()[0])
+        assert (
+            0 < compared <= validated < place.value("SELECT validation_rows FROM cerebro.run WHERE run = %s", run - 1)
+        )
+    finally:
+        place.remove_registered(name)
+
+
+def test_a_model_of_classes_with_another_loss_is_compared_by_log_loss(place: Lab) -> None:
+    name = f"{NAME}_classes"
+    place("CREATE TABLE towns AS SELECT id, size, city FROM homes; ALTER TABLE towns ADD PRIMARY KEY (id)")
+    place(
+        'SELECT cerebro.fit(\'towns\', \'town_models\', \'[{"architecture": "mlp", "loss":'
+        " \"kullback_leibler_divergence\"}]', target => 'city', epochs => 1)"
+    )
+    place(f"SELECT cerebro.register('{name}', 'town_models', alias => 'production')")
+    try:
+        assert place.value(f"SELECT metric FROM cerebro.retrain('{name}', if_unchanged => true)") == "log_loss"
+    finally:
+        place.remove_registered(name)
+
+
 def test_one_at_a_time(place: Lab) -> None:
     place("UPDATE homes SET price = price + 20")
     with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
