@@ -194,7 +194,7 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
     """A kind or an architecture that the user has added, which fits the new rows; else the layers as they were."""
-    added = sql("SELECT EXISTS (SELECT FROM cerebro.architectures WHERE architecture = $1)")
+    added = sql("SELECT EXISTS (SELECT FROM cerebro.architectures a WHERE a.name = $1)")
     if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
         return name
     return built

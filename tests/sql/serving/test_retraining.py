@@ -195,6 +195,34 @@ def test_a_model_of_classes_with_another_loss_is_compared_by_log_loss(place: Lab
         place.remove_registered(name)
 
 
+def test_an_architecture_that_the_user_has_added(place: Lab) -> None:
+    """Also when it has been dropped since: then the layers are those of the version."""
+    name = f"{NAME}_added"
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, 1], "dtype": "float32", "name": "in"}},
+        {"class_name": "Dense", "config": {"units": "$width", "name": "hidden"}},
+        {"class_name": "Dense", "config": {"units": 1, "name": "out"}},
+    ]
+    place(
+        "SELECT cerebro.add_architecture(%s, %s)",
+        name,
+        json.dumps({"class_name": "Sequential", "config": {"name": "own", "layers": layers}}),
+    )
+    try:
+        place("CREATE TABLE sizes AS SELECT id, size, price FROM homes; ALTER TABLE sizes ADD PRIMARY KEY (id)")
+        place(
+            "SELECT cerebro.fit('sizes', 'size_models', %s, target => 'price', epochs => 1)",
+            json.dumps([{"architecture": name, "width": 3}]),
+        )
+        place(f"SELECT cerebro.register('{name}', 'size_models', alias => 'production')")
+        assert place.value(f"SELECT version FROM cerebro.retrain('{name}', if_unchanged => true)") == 2
+        place("SELECT cerebro.drop_architecture(%s)", name)
+        assert place.value(f"SELECT version FROM cerebro.retrain('{name}', if_unchanged => true)") == 3
+    finally:
+        place(f"SELECT cerebro.drop_architecture(a.name) FROM cerebro.architectures a WHERE a.name = '{name}'")
+        place.remove_registered(name)
+
+
 def test_one_at_a_time(place: Lab) -> None:
     place("UPDATE homes SET price = price + 20")
     with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
