@@ -34,6 +34,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..registry import history, references
+from ..registry.history import RegisteredModel
 from ..runs import background, verbs
 from ..runs.record.log import RunLog, past
 from ..runs.request.given import FIT, Given
@@ -162,6 +163,7 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
     history.require(model, model.owns, admin=False)
     if not model.may_move:
         raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
+    _require_trusted(db, model)
     table = references.table_of(db, f"{model.name}@{alias}")
     found, (info_table, summary_table) = trained.read(db, table.quoted, None)
     info, summary = row_of(db, info_table, found.key), row_of(db, summary_table, None)
@@ -190,6 +192,20 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
         found.layout.outputs[0].columns[0],
         found.layout.outputs[0].target != "real",
     )
+
+
+def _require_trusted(db: Database, model: RegisteredModel) -> None:
+    """An error for a superuser and a model of an ordinary user, who has chosen the tables: code in them would run."""
+    trusts = sql(
+        "SELECT NOT u.rolsuper OR o.rolsuper FROM pg_catalog.pg_roles u, pg_catalog.pg_roles o"
+        " WHERE u.rolname = current_user AND o.rolname = $1"
+    )
+    if not db.value(trusts, ("text",), model.owner):
+        raise NotPermitted(
+            f"'{model.name}' belongs to {model.whose}, who chose the tables that it is trained on. Code in them would"
+            " run with the rights of a superuser.",
+            hint="SET ROLE to the owner before.",
+        )
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
@@ -385,7 +401,9 @@ def _free_name(db: Database, model: str) -> Name:
     number = 1
     while True:
         name = relations.qualified(db, Name.parse(f"{model}_retrained" + (f"_{number}" if number > 1 else "")))
-        if all(relations.find(db, name.suffixed(ending)) is None for ending in ENDINGS):
+        # A lock, because the model of another alias may be retrained at the same time.
+        mine = db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db retrain into {name}")
+        if mine and all(relations.find(db, name.suffixed(ending)) is None for ending in ENDINGS):
             return name
         number += 1
 

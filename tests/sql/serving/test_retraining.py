@@ -233,6 +233,16 @@ def test_one_at_a_time(place: Lab) -> None:
     assert any("is being retrained by another session" in line for line in place.told())
 
 
+def test_two_aliases_at_a_time_have_tables_of_their_own(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
+        cursor.execute(
+            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended("
+            f"'cerebro_db retrain into {place.schema}.{NAME}_retrained', 0))"
+        )
+        run = place.value(f"SELECT run FROM cerebro.retrain('{NAME}', if_unchanged => true, epochs => 1)")
+    assert place.value("SELECT model_table FROM cerebro.runs WHERE run = %s", run).endswith("_retrained_2")
+
+
 def test_bad_input_is_refused_before_anything_is_trained(place: Lab) -> None:
     before = place.value("SELECT max(run) FROM cerebro.run"), place.tables()
     for more, message in (
@@ -282,3 +292,19 @@ def test_a_colleague_cannot_retrain(place: Lab) -> None:
         place("RESET ROLE")
         place(f"SELECT cerebro.unshare('{NAME}', '{role}', 'read')")
         place(f"REVOKE ALL ON SCHEMA {place.schema} FROM {role}; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_superuser_does_not_read_tables_that_another_user_has_chosen(place: Lab) -> None:
+    role, name = f"owner_{secrets.token_hex(3)}", f"{NAME}_of_another"
+    place(f"CREATE ROLE {role}; GRANT cerebro_user TO {role}; GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    try:
+        place(f"GRANT SELECT ON ALL TABLES IN SCHEMA {place.schema} TO {role}")
+        place(f"SET ROLE {role}")
+        place(f"SELECT cerebro.register('{name}', 'models', alias => 'production')")
+        place("RESET ROLE")
+        with pytest.raises(psycopg2.Error, match="SET ROLE to the owner"):
+            place(f"SELECT FROM cerebro.retrain('{name}')")
+    finally:
+        place("RESET ROLE")
+        place.remove_registered(name)
+        place(f"DROP OWNED BY {role}; DROP ROLE {role}")
