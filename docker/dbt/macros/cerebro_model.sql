@@ -67,7 +67,7 @@
     select encode(sha256(convert_to(concat_ws(' | ', " ~ cerebro.text(call) ~ ",
              (select string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' order by attnum)
                 from pg_attribute where attrelid = " ~ cerebro.text(rows) ~ "::regclass and attnum > 0),
-             (select concat_ws(' ', count(*), sum(hashtextextended(r::text, 0))) from " ~ rows ~ " r)), 'UTF8')), 'hex')
+             (select concat_ws(' ', count(*), sum(hashtextextended(row(r.*)::text, 0))) from " ~ rows ~ " r)), 'UTF8')), 'hex')
   ") %}
   {#- The settings end with the transaction. -#}
   {% do adapter.commit() %}

@@ -140,6 +140,17 @@ def test_a_changed_type_trains(project: Project) -> None:
     assert project.trained_by() > before
 
 
+def test_a_column_has_the_name_of_the_alias_in_the_hash(project: Project) -> None:
+    project.user("CREATE TABLE people_by_age AS SELECT id AS r, age, income FROM people")
+    project.write("models/ages.sql", f"{{{{ config(materialized='cerebro_model', target='income', {QUICK}) }}}}\n"
+                                     f"select r, age, income from {project.user.name}.people_by_age")  # fmt: skip
+    assert "ages: trained by run" in project("run", "--select", "ages")
+    project.user("UPDATE people_by_age SET income = income * 2 WHERE r % 2 = 0")
+    assert "ages: trained by run" in project("run", "--select", "ages")
+    assert "[UNCHANGED" in project("run", "--select", "ages")
+    (project.folder / "models/ages.sql").unlink()
+
+
 def test_the_old_model_predicts_if_training_fails(project: Project) -> None:
     before = project.trained_by()
     project.change(INCOME, "zip, income from", "zip, 1.5::real as income from")
