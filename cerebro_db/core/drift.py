@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Any, Union
 
 from .distributions import Distribution
@@ -19,7 +20,7 @@ Json = dict[str, Any]
 PARTS = 10  # of a column of numbers, with as many rows each where the values allow it
 MOST_LISTED = 20  # values of a category with a bin of their own
 MOST_EDGES, MOST_VALUES = 100, 1000
-NUMBER, CATEGORY = "number", "category"
+NUMBER, DATE, CATEGORY = "number", "date", "category"
 HALF_A_ROW = 0.5  # added to each bin, so that the logarithm of an empty one is finite
 
 
@@ -37,7 +38,7 @@ class Profile:
 
     @property
     def bins(self) -> int:
-        return len(self.edges if self.kind == NUMBER else self.values) + 2
+        return len(self.values if self.kind == CATEGORY else self.edges) + 2
 
     def label(self, place: int) -> str:
         """What the values of a bin are, for people."""
@@ -45,9 +46,9 @@ class Profile:
             return "NULL"
         if self.kind == CATEGORY:
             return repr(self.values[place][:40]) if place < len(self.values) else "other values"
-        ends = [f"{edge:g}" for edge in self.edges]
+        ends = [_day(edge) if self.kind == DATE else f"{edge:g}" for edge in self.edges]
         if not ends:
-            return "numbers"
+            return f"{self.kind}s"
         if place == 0:
             return f"below {ends[0]}"
         if place == len(ends):
@@ -56,16 +57,16 @@ class Profile:
         return ends[place - 1] if high == _just_above(low) else f"{ends[place - 1]} to {ends[place]}"
 
     def to_json(self) -> Json:
-        where = {"edges": list(self.edges)} if self.kind == NUMBER else {"values": list(self.values)}
+        where = {"values": list(self.values)} if self.kind == CATEGORY else {"edges": list(self.edges)}
         return {"column": self.column, "is_target": self.is_target, "kind": self.kind, **where, "rows": [*self.rows]}
 
     @classmethod
     def read(cls, fields: Fields) -> Profile:
-        kind = fields.choice("kind", (NUMBER, CATEGORY))
+        kind = fields.choice("kind", (NUMBER, DATE, CATEGORY))
         found = cls(
             column=fields.identifier("column"),
             is_target=fields.flag("is_target"),
-            edges=fields.numbers("edges", MOST_EDGES) if kind == NUMBER else (),
+            edges=fields.numbers("edges", MOST_EDGES) if kind != CATEGORY else (),
             values=fields.texts("values", MOST_VALUES) if kind == CATEGORY else (),
             kind=kind,
             rows=(),
@@ -75,6 +76,13 @@ class Profile:
         rows = fields.wholes("rows", found.bins, found.bins)
         fields.done()
         return cls(**{**vars(found), "rows": rows})
+
+
+def _day(since_1970: float) -> str:
+    try:
+        return str(date(1970, 1, 1) + timedelta(days=since_1970))
+    except OverflowError:  # of a calendar that Python does not have
+        return f"day {since_1970:g}"
 
 
 def edges_of(found: Distribution) -> tuple[float, ...]:

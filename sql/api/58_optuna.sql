@@ -6,7 +6,7 @@ CREATE OR REPLACE VIEW cerebro._optuna_study AS
 SELECT DISTINCT ON (run) r.run, r.owner, r.run_name, r.status, r.source_table, r.model_table, r.started_at, r.ended_at,
        r.ended, b.objective,
        -- Others than the owner do not see the options, but the order of the leaderboard.
-       COALESCE((SELECT p.options ->> 'direction' FROM cerebro.run_plan p WHERE p.run = r.run AND p.owner = r.owner),
+       COALESCE(p.options ->> 'direction',
                 CASE WHEN b.objective !~ 'loss$' AND b.best > b.worst THEN 'max' ELSE 'min' END) AS direction
   FROM cerebro.runs r
   JOIN (SELECT run, owner, max(objective) AS objective,
@@ -15,6 +15,7 @@ SELECT DISTINCT ON (run) r.run, r.owner, r.run_name, r.status, r.source_table, r
           FROM cerebro.leaderboard
          WHERE fold IS NULL AND group_number IS NULL
          GROUP BY run, owner) b USING (run, owner)
+  LEFT JOIN cerebro.run_plan p USING (run, owner)
  WHERE run BETWEEN 1 AND 1e12::bigint  -- the numbers of trials are made of it
  ORDER BY run, r.owner <> current_user, r.owner;
 COMMENT ON VIEW cerebro._optuna_study IS
@@ -97,12 +98,13 @@ SELECT run AS study_system_attribute_id, run AS study_id, 'study:metric_names' A
 COMMENT ON VIEW cerebro_optuna.study_system_attributes IS 'The name of the objective of a run.';
 
 CREATE OR REPLACE VIEW cerebro_optuna.trials WITH (security_barrier) AS
-SELECT trial_id, number, run AS study_id, state, started_at::timestamp AS datetime_start,
-       CASE WHEN state IN ('COMPLETE', 'PRUNED', 'FAIL')
-            THEN COALESCE((SELECT max(c.trained_at) FROM cerebro.learning_curve c
-                            WHERE c.run = t.run AND c.owner = t.owner AND c.model = t.model), ended_at, started_at)::timestamp
+SELECT t.trial_id, t.number, t.run AS study_id, t.state, t.started_at::timestamp AS datetime_start,
+       CASE WHEN t.state IN ('COMPLETE', 'PRUNED', 'FAIL')
+            THEN COALESCE(c.ended_at, t.ended_at, t.started_at)::timestamp
        END AS datetime_complete
-  FROM cerebro._optuna_trial t;
+  FROM cerebro._optuna_trial t
+  LEFT JOIN (SELECT run, owner, model, max(trained_at) AS ended_at FROM cerebro.learning_curve GROUP BY run, owner, model) c
+         ON c.run = t.run AND c.owner = t.owner AND c.model = t.model;
 COMMENT ON VIEW cerebro_optuna.trials IS 'The models on all rows of a run, as trials of Optuna.';
 
 CREATE OR REPLACE VIEW cerebro_optuna.trial_user_attributes WITH (security_barrier) AS

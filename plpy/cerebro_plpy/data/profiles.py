@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cerebro_db.core.columns import Found
-from cerebro_db.core.drift import CATEGORY, MOST_LISTED, NUMBER, Profile, edges_of
-from cerebro_db.core.features import CategoryFeature, WordsFeature
+from cerebro_db.core.drift import CATEGORY, DATE, MOST_LISTED, NUMBER, Profile, edges_of
+from cerebro_db.core.features import CategoryFeature, Feature, WordsFeature
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
 
@@ -29,7 +29,7 @@ class Binned:
     def bin(self) -> Sql:
         """The number of a row's bin, from 0; the last one is that of NULL."""
         name, last = sql("s.{name}", name=identifier(self.column.name)), self.profile.bins - 1
-        if self.profile.kind == NUMBER:
+        if self.profile.kind != CATEGORY:
             return sql(
                 "COALESCE(pg_catalog.width_bucket({value}, {edges}::double precision[]), {last})",
                 value=features.number(self.column, name),
@@ -62,7 +62,7 @@ def of(
         Profile(
             column.name,
             is_target,
-            edges_of(found[column.name].numbers) if kind == NUMBER else (),
+            edges_of(found[column.name].numbers) if kind != CATEGORY else (),
             tuple(listed.get(column.name, ())),
             kind,
             (),
@@ -99,7 +99,13 @@ def _kinds(variables: Sequence[SourceVariable], found: Mapping[str, Found]) -> I
             yield column, True, CATEGORY if prepared.target == "class" else NUMBER
         for feature, column in zip(prepared.features, variable.columns):
             if not isinstance(feature, WordsFeature):
-                yield column, False, CATEGORY if isinstance(feature, CategoryFeature) else NUMBER
+                yield column, False, _kind(feature)
+
+
+def _kind(feature: Feature) -> str:
+    if isinstance(feature, CategoryFeature):
+        return CATEGORY
+    return DATE if feature.prepared_as == DATE and feature.family == "date" else NUMBER
 
 
 def _most_frequent(db: Database, source: Relation, columns: Sequence[Column]) -> dict[str, list[str]]:

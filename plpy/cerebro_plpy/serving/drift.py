@@ -6,7 +6,7 @@ from typing import Any
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core import documents, drift
-from cerebro_db.core.drift import NUMBER, Profile
+from cerebro_db.core.drift import CATEGORY, Profile
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.sql import identifier, sql
@@ -106,8 +106,8 @@ def _require_inputs(db: Database, text: str | None, present: dict[str, Column]) 
 
 def _require_kind(one: Binned) -> None:
     column = one.column
-    if one.profile.kind == NUMBER and deciding.family_of(column.type, column.category, column.element) not in NUMBERS:
+    if one.profile.kind != CATEGORY and deciding.family_of(column.type, column.category, column.element) not in NUMBERS:
         raise BadData(
-            f"the column '{column.name}' of the query is of type {column.shown}; it was a number in training.",
+            f"the column '{column.name}' of the query is of type {column.shown}; it was a {one.profile.kind}.",
             hint="Cast it in the query.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,6 +133,11 @@ def test_numbers_that_repeat_and_columns_without_values(houses: Lab) -> None:
     assert moved["empty"]["nulls"] == 1.0 and moved["empty"]["largest_change"].startswith("NULL: 100 %")
 
 
+def test_bins_of_dates_are_dates(houses: Lab) -> None:
+    found = drift(houses, "SELECT id, price, rooms, city, built + 40000 AS built, about, garden FROM later")
+    assert re.match(r"from 20[01]\d-\d\d-\d\d: 100 % of the rows, ", found["built"]["largest_change"])
+
+
 def test_bad_input_is_named(houses: Lab) -> None:
     for table, query, message in (
         ("packed", "SELECT 1 AS price", "does not have the inputs rooms, built"),
@@ -141,7 +147,7 @@ def test_bad_input_is_named(houses: Lab) -> None:
         ("houses", "SELECT * FROM later", "neither a model table nor a packed table"),
         ("packed", "SELECT id, 'x'::text AS price, rooms, city, built, about, garden FROM later", "text now"),
         ("packed", "SELECT id, price, rooms, city, built, about, garden, 'x'::text AS sold FROM later",
-         "it was a number in training"),
+         "it was a number"),
     ):  # fmt: skip
         with pytest.raises(psycopg2.Error, match=message):
             drift(houses, query, table)
@@ -159,7 +165,7 @@ def test_tables_of_an_earlier_version_say_what_they_lack(houses: Lab) -> None:
     "change, message",
     [
         ("jsonb_set(packing, '{profiles,0,rows}', '[1]')", "must be a list of 11 to 11 items"),
-        ("jsonb_set(packing, '{profiles,0,kind}', '\"sound\"')", "must be one of number, category"),
+        ("jsonb_set(packing, '{profiles,0,kind}', '\"sound\"')", "must be one of number, date, category"),
         ("'[]'", "must be an object"),
         ("jsonb_set(packing, '{profiles,0,edges}', '[3, 2]')", "must ascend"),
         ("jsonb_set(packing, '{arguments,validation}', '\"x\"')", "validation"),
