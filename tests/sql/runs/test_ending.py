@@ -96,6 +96,7 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
+    "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",
     "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",
     "alias": "'production'", "version": "1", "role": "'cerebro_user'", "right": "'use'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
