@@ -230,6 +230,7 @@ def where_next(console: Terminal, run: int, dsn: str | None) -> None:
         *([] if dsn else [("  SELECT * FROM iris;", "a small table, for the examples of README.md")]),
         ("  \\df+ cerebro.*", "the functions and their comments"),
         (f"{cerebro} show {run}", "learning curves and a time line of the segments"),
+        (f"{cerebro} report", "charts of this run, in an HTML file"),
         (f"{cerebro} runs", "all runs"),
     ):
         table.add_row(Text(what, style="bold"), Text(why, style="dim"))

@@ -25,6 +25,14 @@ MOST_ON_RECORD = 20_000  # numbers of all metrics of one row of the log, which t
 SMALLEST, LARGEST = 1e-100, 1e100  # other numbers than 0 that the log takes; its views compute with them
 
 
+def is_better(direction: str, value: float, than: float, margin: float) -> bool:
+    """Whether a value is better by the margin, or at all if that is 0.  Any number is better than NaN."""
+    if math.isnan(value) or math.isnan(than):
+        return math.isnan(than) and not math.isnan(value)
+    gain = value - than if direction == MAX else than - value
+    return gain >= margin if margin else gain > 0
+
+
 def loggable(value: float) -> float:
     """A loss as the log takes it: what is out of bounds is infinite, or 0."""
     if abs(value) > LARGEST:

@@ -30,7 +30,8 @@ another session retrains the same model. So a scheduler can call it as often as 
 - source_table: the rows to train on. NULL: the table that the version was trained on. They are packed with the arguments
   of that time, but with the means, categories and quantiles of today.
 - query: the rows for the comparison, with the inputs and the target. NULL: the rows of source_table that are for validation.
-  A hash of the key chooses them, so those of the old rows did not train the old model, either.
+  A hash of the key chooses them, so those of the old rows did not train the old model, either; docs/retrain.md names the
+  exceptions.
 - metric: a metric of cerebro.evaluate. NULL: that of the objective of the version''s run; else log_loss or rmse.
 - margin: how much better the new model must be in this metric.
 - epochs: NULL: as many as the run of the version.

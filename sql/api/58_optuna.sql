@@ -70,9 +70,11 @@ SELECT g.trial_id, g.model, g.parameter,
        END AS distribution
   FROM given g
   JOIN range r USING (run, owner, parameter)
- WHERE r.different > 1;
+ WHERE r.different > 1
+       AND (r.is_number OR r.different <= 100);  -- the list of the values stands in each row
 COMMENT ON VIEW cerebro._optuna_parameter IS
-'The parameters that differ within a run, with the range or the list of their values as Optuna describes it.';
+'The parameters that differ within a run, with the range or the list of their values as Optuna describes it. Texts with more '
+'than 100 different values are left out.';
 
 CREATE OR REPLACE VIEW cerebro_optuna.studies WITH (security_barrier) AS
 SELECT run AS study_id, 'run ' || run || COALESCE(': ' || left(run_name, 400), '') AS study_name FROM cerebro._optuna_study;
@@ -98,9 +100,9 @@ SELECT run AS study_system_attribute_id, run AS study_id, 'study:metric_names' A
 COMMENT ON VIEW cerebro_optuna.study_system_attributes IS 'The name of the objective of a run.';
 
 CREATE OR REPLACE VIEW cerebro_optuna.trials WITH (security_barrier) AS
-SELECT t.trial_id, t.number, t.run AS study_id, t.state, t.started_at::timestamp AS datetime_start,
+SELECT t.trial_id, t.number, t.run AS study_id, t.state, t.started_at AT TIME ZONE 'UTC' AS datetime_start,
        CASE WHEN t.state IN ('COMPLETE', 'PRUNED', 'FAIL')
-            THEN COALESCE(c.ended_at, t.ended_at, t.started_at)::timestamp
+            THEN COALESCE(c.ended_at, t.ended_at, t.started_at) AT TIME ZONE 'UTC'
        END AS datetime_complete
   FROM cerebro._optuna_trial t
   LEFT JOIN (SELECT run, owner, model, max(trained_at) AS ended_at FROM cerebro.learning_curve GROUP BY run, owner, model) c

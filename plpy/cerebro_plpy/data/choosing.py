@@ -17,7 +17,7 @@ from cerebro_db.core.sql_types import REALS
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import identifying, leaks, statistics, targets, variables
+from . import identifying, leaks, sample, statistics, targets, variables
 from .asked import AskedColumns, family_of
 from .preparation import SourceVariable, applied
 from .statistics import Looked
@@ -25,12 +25,13 @@ from .statistics import Looked
 
 @dataclass(frozen=True)
 class Prepared:
-    """The inputs and outputs, the column of a row's key, and what the rows tell about each column."""
+    """The inputs and outputs, the column of a row's key, what the rows tell about each column, and a sample of them."""
 
     inputs: list[SourceVariable]
     outputs: list[SourceVariable]
     key: str | None
     found: dict[str, Found]
+    sample: Relation  # all rows, if they are few
 
 
 def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
@@ -61,7 +62,8 @@ def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
         if (family := _known_family(column))
     ]
     most = max((wish.arguments.get("values", 0) for wish in asked.wishes.values()), default=0)
-    both = statistics.of(db, training, looked + goals, max(most, deciding.MOST_VALUES))
+    some = sample.varied(db, training, statistics.SAMPLE)
+    both = statistics.of(db, training, some, looked + goals, max(most, deciding.MOST_VALUES))
     found = both[: len(looked)]
     outs = _outputs(db, training, asked, goals, both[len(looked) :])
     identifying.note(db, training, found, asked)
@@ -92,7 +94,7 @@ def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
         leaks.tell(db, training, [one for one in found if one.name not in ignored], outs, asked)
     key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
-    return Prepared(ins, outs, key, {one.name: one for one in both})
+    return Prepared(ins, outs, key, {one.name: one for one in both}, some)
 
 
 def _require_known(db: Database, found: Found, feature: Feature) -> None:

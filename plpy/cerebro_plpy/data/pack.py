@@ -137,7 +137,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)
     rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
     find_shapes(db, training, ins + outs)
-    packing = Packing(wanted.given.recorded, None, profiles.of(db, training, rows, ins + outs, decided.found))
+    packing = Packing(wanted.given.recorded, None, profiles.of(db, decided.sample, ins + outs, decided.found))
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.

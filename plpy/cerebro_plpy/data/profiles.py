@@ -12,10 +12,8 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, 
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import features, sample
+from . import features
 from .preparation import SourceVariable
-
-ROWS = 50_000  # of a larger table a sample of so many is counted
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,12 @@ class Binned:
 
 
 def of(
-    db: Database, source: Relation, rows: int, variables: Sequence[SourceVariable], found: Mapping[str, Found]
+    db: Database, some: Relation, variables: Sequence[SourceVariable], found: Mapping[str, Found]
 ) -> tuple[Profile, ...]:
     """The profiles of the inputs and targets that are numbers, dates or categories.
 
-    ``found``: what the rows tell about each column.
+    ``some``: the rows, or a sample of many rows.  ``found``: what the rows tell about each column.
     """
-    some = sample.of(db, source, rows, ROWS)
     columns = list(_kinds(variables, found))
     listed = _most_frequent(db, some, [column for column, _, kind in columns if kind == CATEGORY])
     empty = [

@@ -26,7 +26,14 @@ def of(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
     return replace(source, condition=above)
 
 
-def is_varied(db: Database, source: Relation, some: Relation) -> bool:
+def varied(db: Database, source: Relation, wanted: int) -> Relation:
+    """About so many of the rows, if they stand for all; else all of them."""
+    (counted,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
+    some = of(db, source, counted["rows"], wanted)
+    return some if some is source or _is_varied(db, source, some) else source
+
+
+def _is_varied(db: Database, source: Relation, some: Relation) -> bool:
     """Whether some of the rows stand for all.  Rows with the same values have the same hash: all are there, or none.
 
     So few rows of the sample may share a hash, and no 1,024th of the hashes may have a hundredth of all rows.

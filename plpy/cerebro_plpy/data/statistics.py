@@ -21,7 +21,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 
 from ..database.access import Database, Row
 from ..database.relations import Column, Relation
-from . import features, sample
+from . import features
 
 LARGEST = 1e140  # the squares of many such numbers add up to a double; larger numbers count as this one
 NOT_FINITE = 900_000  # the bin of NaN and infinity
@@ -77,14 +77,14 @@ def as_text(family: str, wish: Wish) -> bool:
     return wish.choice == "category" or family not in ("number", "money", "interval", "date", "time")
 
 
-def of(db: Database, source: Relation, columns: Sequence[Looked], most: int = MOST_VALUES) -> list[Found]:
+def of(
+    db: Database, source: Relation, some: Relation, columns: Sequence[Looked], most: int = MOST_VALUES
+) -> list[Found]:
     """What the rows tell about each column; of a text the most frequent values, at least so many if there are.
 
-    A column may be there twice, as an input and as a target.
+    A column may be there twice, as an input and as a target.  ``some``: a sample of the rows, or all of them.
     """
-    (counted,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
-    some = sample.of(db, source, counted["rows"], SAMPLE)
-    if some is source or not sample.is_varied(db, source, some):
+    if some is source:
         return _grouped(db, source, columns, most)
     looked = [one for one in columns if not one.whole]
     found = dict(zip(looked, _grouped(db, some, looked, most)))

@@ -14,12 +14,13 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core import documents
+from cerebro_db.core import documents, metrics
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import Event
 from cerebro_db.core.metrics import MAX, MIN
-from cerebro_db.core.names import Name, written_list
+from cerebro_db.core.model_columns import COMPANIONS
+from cerebro_db.core.names import LONGEST, Name, written_list
 from cerebro_db.core.options import BEST
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.parameters import flat
@@ -38,6 +39,7 @@ from ..registry.history import RegisteredModel
 from ..runs import background, verbs
 from ..runs.record.log import RunLog, past
 from ..runs.request.given import FIT, Given
+from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDINGS
 from ..sessions import recorder
 from ..sessions.session import Statement
 from . import calibrations, trained
@@ -52,8 +54,9 @@ BEST_IS: dict[str, str] = {
 OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
 # What a run was asked to do that its successor does, too.
 SAME_OPTIONS = ("engine", "precision", "deterministic")
-ENDINGS = ("", "_info", "_summary", "_weights", "_groups", "_packed", "_packed_summary", "_packed_validation",
-           "_packed_validation_summary")  # fmt: skip
+ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
+# Bytes of a model's name in the names of these tables, so that packing need not cut them.
+LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         query = given.query or _validation_query(db, champion, source)
         before = _value(db, metric, champion.reference, query)
         after = _value(db, metric, output.quoted, query)
-        wins = _wins(metric, before, after, given.margin)
+        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], given.margin)
         says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
         version = _registered(db, champion, output, run, says, promoted=wins)
     except BaseException as error:
@@ -362,11 +365,6 @@ def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, in
     return found[metric], int(found["rows"])
 
 
-def _wins(metric: str, before: tuple[float, int], after: tuple[float, int], margin: float) -> bool:
-    gain = after[0] - before[0] if BEST_IS[metric] == MAX else before[0] - after[0]
-    return gain > margin if margin == 0 else gain >= margin
-
-
 def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:
     """The number of the new version."""
     reason = f"retrained from version {champion.version} by run {run}: {says}"
@@ -398,9 +396,9 @@ def _note(db: Database, run: int, error: BaseException) -> None:
 
 def _free_name(db: Database, model: str) -> Name:
     """A name for the tables of this call, in the schema where the user's new tables go."""
-    number = 1
+    stem, number = model[:LONGEST_STEM], 1
     while True:
-        name = relations.qualified(db, Name.parse(f"{model}_retrained" + (f"_{number}" if number > 1 else "")))
+        name = relations.qualified(db, Name.parse(f"{stem}_retrained" + (f"_{number}" if number > 1 else "")))
         # A lock, because the model of another alias may be retrained at the same time.
         mine = db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db retrain into {name}")
         if mine and all(relations.find(db, name.suffixed(ending)) is None for ending in ENDINGS):

@@ -133,6 +133,18 @@ def test_numbers_that_repeat_and_columns_without_values(houses: Lab) -> None:
     assert moved["empty"]["nulls"] == 1.0 and moved["empty"]["largest_change"].startswith("NULL: 100 %")
 
 
+def test_many_rows_with_few_different_values_are_not_sampled(houses: Lab) -> None:
+    """Rows with the same values have the same hash, so a sample by hash would have all of them or none."""
+    houses(
+        "CREATE TABLE few AS SELECT i % 2 = 0 AS a, i % 3 AS b, (i % 2)::text AS y FROM generate_series(1, 120000) i"
+    )
+    houses("SELECT cerebro.pack('few', 'few_packed', 'y', validation => 0)")
+    assert [sum(one["rows"]) for one in houses.value("SELECT packing -> 'profiles' FROM few_packed_summary")] == 3 * [
+        120000
+    ]
+    assert all(row["psi"] < 1e-6 for row in drift(houses, "SELECT * FROM few", "few_packed").values())
+
+
 def test_bins_of_dates_are_dates(houses: Lab) -> None:
     found = drift(houses, "SELECT id, price, rooms, city, built + 40000 AS built, about, garden FROM later")
     assert re.match(r"from 20[01]\d-\d\d-\d\d: 100 % of the rows, ", found["built"]["largest_change"])

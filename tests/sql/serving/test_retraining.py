@@ -280,6 +280,48 @@ def test_a_failure_leaves_the_alias_and_says_what_remains(place: Lab) -> None:
     assert (version(place), versions(place)) == before
 
 
+def test_a_call_that_is_cancelled_changes_nothing_and_blocks_nobody(place: Lab) -> None:
+    place("UPDATE homes SET price = price + 1")
+    before = version(place), versions(place)
+    with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
+        cursor.execute("SET statement_timeout = '6s'")
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            cursor.execute(f"SELECT * FROM cerebro.retrain('{NAME}', epochs => 1000000)")
+    assert (version(place), versions(place)) == before
+    name = f"retrain {NAME}@production"
+    status = "SELECT status FROM cerebro.runs WHERE run_name = %s ORDER BY run DESC LIMIT 1"
+    eventually(lambda: place.value(status, name) == "cancelled", 30)
+    place.require_no_orphans()
+    ((_, number, *_),) = retrained(place, ", epochs => 1, margin => 1000")
+    assert versions(place) == [*before[1], number]
+
+
+def test_rows_for_validation_in_a_table_of_their_own_and_the_longest_name(place: Lab) -> None:
+    place.table("apart", COLUMNS, rows(4000, 4200, 3.0))
+    place.table("checks", COLUMNS, rows(5000, 5040, 3.0))
+    place(
+        "SELECT cerebro.fit('apart', 'with_checks', '[{\"units\": 4}]', target => 'price', epochs => 1,"
+        " validation_table => 'checks', segments => 1)"
+    )
+    name, before = f"{NAME}_{'x' * (39 - len(NAME))}", place.tables()
+    place("SELECT cerebro.register(%s, 'with_checks', alias => 'a')", name)
+    try:
+        ((run, number, *_),) = place(f"SELECT {FIGURES} FROM cerebro.retrain(%s, 'a', if_unchanged => true)", name)
+        assert len(name) == 40 and number == 2 and place.tables() == before
+        reason = "SELECT reason FROM cerebro.registered_versions WHERE registered_model = %s AND version = 2"
+        assert place.value(reason, name).endswith(" on 40 rows")
+        assert place.value(f"SELECT validation_table FROM cerebro.run WHERE run = {run}").endswith("_validation")
+    finally:
+        place.remove_registered(name)
+
+
+def test_a_transaction_that_would_not_see_the_run_is_refused(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        with pytest.raises(psycopg2.Error, match="a repeatable read transaction would not see"):
+            cursor.execute(f"SELECT * FROM cerebro.retrain('{NAME}')")
+
+
 def test_a_colleague_cannot_retrain(place: Lab) -> None:
     role = f"retrainer_{secrets.token_hex(3)}"
     place(f"CREATE ROLE {role}; GRANT cerebro_user TO {role}; GRANT USAGE ON SCHEMA {place.schema} TO {role}")
