@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from cerebro_db.core.texts import harmless
 
+from . import interrupts
 from .connections import engine_of
 from .errors import translated
 
@@ -66,7 +67,7 @@ class DatabaseClient:
             driver: Any = connection.connection.driver_connection
             driver.notices = []
             with driver.cursor() as cursor:
-                cursor.execute(statement, values)
+                interrupts.cancelling(driver, lambda: cursor.execute(statement, values))
                 notices = [harmless(notice.strip(), lines=True) for notice in driver.notices]
                 for notice in notices:
                     # Without a handler, Python writes warnings to the terminal.

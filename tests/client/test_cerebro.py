@@ -217,6 +217,21 @@ def test_interrupting_a_call_that_waits_cancels_its_run(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_ctrl_c_cancels_the_statement_under_way(trained: Trained) -> None:
+    began = time.monotonic()
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        trained.cerebro.rows("SELECT pg_sleep(60), 'interrupted'")
+    assert time.monotonic() - began < 20
+    active = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep(60), %%interrupted%%' AND state = 'active'"
+    )
+    assert trained.cerebro.rows(active + " AND pid <> pg_backend_pid()") == [(0,)]
+    with pytest.raises(errors.ServerError, match="division by zero"):  # errors come back from there
+        trained.cerebro.rows("SELECT 1 / 0")
+
+
 def test_a_run_that_is_not_waited_for_ends_by_itself(trained: Trained, fresh_output: Callable[[], str]) -> None:
     output = fresh_output()
     handle = trained.cerebro.fit("packed", output, "mst", epochs=1, validation_table="validation", wait=False)
