@@ -15,6 +15,7 @@ From the command line, ``python cerebro_scorer.py x.safetensors < rows.jsonl`` r
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -30,7 +31,9 @@ import numpy as np
 
 FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
 DAY = 86400
+LEAST_PROBABILITY = 1e-7  # smaller ones have no logarithm
 MOST_CHARACTERS = 1_000_000  # of a text that are read
+MOST_ROWS = 1024  # that are computed at a time
 LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
 EPOCH = datetime(1970, 1, 1)
@@ -489,8 +492,11 @@ class Scorer:
         self.preparation = RowPreparation(json.loads(metadata["preparation"]))
         self.model = NumpyModel(json.loads(metadata["architecture"]), json.loads(metadata["layers"]), tensors)
 
-    def predict(self, rows: Iterable[Row]) -> dict[str, Array]:
-        """By target: a number for each row, or a probability for each row and class."""
+    def predict(self, rows: Iterable[Any], calibrated: bool = False) -> dict[str, Array]:
+        """By target: a number for each row, or a probability for each row and class.
+
+        ``calibrated``: the probabilities that ``cerebro.predict(…, calibrated => true)`` gives.
+        """
         outputs, found = self.model(self.preparation.inputs(rows)), {}
         for output in self.preparation.document["outputs"]:
             values, classes = outputs[output["output"]], output["classes"]
@@ -498,20 +504,73 @@ class Scorer:
                 values = values[:, 0]
             elif classes is not None and len(classes) == 2 and values.shape[-1] == 1:
                 values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
+            if calibrated and classes is not None:
+                values = _tempered(values, self._calibration(output)["temperature"])
             found[output["name"]] = values
         return found
 
-    def labels(self, rows: Iterable[Row]) -> dict[str, list[Any]]:
-        """By target: a number or the most probable class for each row."""
-        return self.labels_of(self.predict(rows))
+    def intervals(self, rows: Iterable[Any], coverage: float) -> dict[str, Array]:
+        """By target that is a number: the lower and the upper end for each row, as ``cerebro.predict`` gives them."""
+        predicted = self.predict(rows)
+        return self.intervals_of(predicted, coverage)
 
-    def labels_of(self, predicted: Mapping[str, Array]) -> dict[str, list[Any]]:
-        """The labels for what ``predict`` returned."""
+    def intervals_of(self, predicted: Mapping[str, Array], coverage: float) -> dict[str, Array]:
+        """The intervals around what ``predict`` returned."""
+        if not 0 < coverage < 1:
+            raise CannotScore(f"coverage is a part of all values, between 0 and 1, and not {coverage}")
         found = {}
-        for target, values in predicted.items():
-            classes = self.preparation.classes(target)
-            found[target] = values.tolist() if classes is None else [classes[one] for one in values.argmax(-1)]
+        for output in self.preparation.document["outputs"]:
+            if output["classes"] is None:
+                kept, values = self._calibration(output), predicted[output["name"]].astype(np.float64)
+                half = _half_widths(kept, coverage)[np.searchsorted(kept["edges"], values, side="right")]
+                found[output["name"]] = np.stack([values - half, values + half], axis=1)
+        if not found:
+            raise CannotScore("the model predicts classes, which have no intervals")
         return found
+
+    def labels(self, rows: Iterable[Any], thresholds: bool = False) -> dict[str, list[Any]]:
+        """By target: a number or the most probable class for each row.
+
+        ``thresholds``: the class that ``cerebro.predict(…, thresholds => true)`` decides for.
+        """
+        return self.labels_of(self.predict(rows, calibrated=thresholds), thresholds)
+
+    def labels_of(self, predicted: Mapping[str, Array], thresholds: bool = False) -> dict[str, list[Any]]:
+        """The labels for what ``predict`` returned; with thresholds, for calibrated probabilities."""
+        found = {}
+        for output in self.preparation.document["outputs"]:
+            values, classes = predicted[output["name"]], output["classes"]
+            if classes is not None and thresholds:
+                weights = self._calibration(output)["weights"]
+                if weights is None:
+                    raise CannotScore(f"no thresholds of {output['name']!r} are kept: it has too many classes")
+                values = values * np.array(weights)
+            found[output["name"]] = values.tolist() if classes is None else [classes[one] for one in values.argmax(-1)]
+        return found
+
+    def _calibration(self, output: Mapping[str, Any]) -> Mapping[str, Any]:
+        kept: Mapping[str, Any] | None = output.get("calibration")
+        if kept is None:
+            raise CannotScore(
+                f"the file has no calibration of {output['name']!r}: call cerebro.calibrate in the database, and"
+                " export the model again"
+            )
+        return kept
+
+
+def _tempered(values: Array, temperature: float) -> Array:
+    if temperature == 1:
+        return values
+    return _softmax(np.log(np.maximum(values.astype(np.float64), LEAST_PROBABILITY)) / temperature)
+
+
+def _half_widths(kept: Mapping[str, Any], coverage: float) -> Array:
+    """For each bin of predictions, half the width of the intervals: a quantile of the errors that were kept."""
+    rows, scores = kept["rows"], kept["scores"]
+    place = math.ceil((rows + 1) * coverage - 1e-9)
+    if place > rows:
+        raise CannotScore(f"the errors of {rows} rows are known, too few for intervals with coverage {coverage}")
+    return scores[math.ceil(place * len(scores) / rows) - 1] * np.array(kept["scales"], np.float64)
 
 
 class NumpyModel:
@@ -544,8 +603,12 @@ class NumpyModel:
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs, for arrays by the names of the inputs."""
-        known: dict[_Tensor, Array] = {one: inputs[one.layer] for one in self.inputs}
-        return [self._value(one, known) for one in self.outputs]
+        rows = len(inputs[self.inputs[0].layer])
+        parts = []
+        for start in range(0, max(rows, 1), MOST_ROWS):
+            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + MOST_ROWS] for one in self.inputs}
+            parts.append([self._value(one, known) for one in self.outputs])
+        return [np.concatenate(one) for one in zip(*parts)]
 
     def _value(self, wanted: _Tensor, known: dict[_Tensor, Array]) -> Array:
         pending, opened = [wanted], set()
@@ -661,6 +724,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "silu": lambda x: x * _exp_ratio(x),
     "swish": lambda x: x * _exp_ratio(x),
+    "hard_sigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
+    "leaky_relu": lambda x: np.where(x > 0, x, F(0.2) * x),
     "gelu": lambda x: 0.5 * x * (1 + _erf(x / F(math.sqrt(2)))),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "selu": lambda x: F(1.05070098) * np.where(x > 0, x, F(1.67326324) * np.expm1(np.minimum(x, 0))),
@@ -741,8 +806,126 @@ def _channels_last(config: Config, x: Array) -> Array:
     return x
 
 
-def _average_over_steps(config: Config, weights: list[Array], x: Array) -> Array:
-    return _channels_last(config, x).mean(axis=1, keepdims=bool(config.get("keepdims")))
+def _slid(config: Config, x: Array, sizes: Sequence[int], steps: Sequence[int], fill: float) -> Array:
+    """All places of a window of these sizes over the axes between rows and channels.
+
+    The shape is (rows, places…, channels, sizes…).
+    """
+    x, count = _channels_last(config, x).astype(F), len(sizes)
+    apart, padding = _each_axis(config.get("dilation_rate"), count, 1), config.get("padding", "valid")
+    spans = [(size - 1) * gap + 1 for size, gap in zip(sizes, apart)]
+    pads = [(0, 0)]
+    for length, span, step in zip(x.shape[1:], spans, steps):
+        missing = span - 1
+        if padding == "same":
+            missing = max((math.ceil(length / step) - 1) * step + span - length, 0)
+        before = {"valid": 0, "same": missing // 2, "causal": span - 1}[padding]
+        pads.append((before, missing - before if padding == "same" else 0))
+    x = np.pad(x, [*pads, (0, 0)], constant_values=fill)
+    slid = np.lib.stride_tricks.sliding_window_view(x, tuple(spans), tuple(range(1, 1 + count)))
+    every = (slice(None), *(slice(None, None, step) for step in steps), slice(None))
+    return slid[(*every, *(slice(None, None, gap) for gap in apart))]
+
+
+def _each_axis(given: Any, count: int, default: Any) -> list[int]:
+    """Keras takes a number for all axes, a number for each, or none."""
+    given = default if given is None else given
+    return list(given) if isinstance(given, (list, tuple)) else [given] * count
+
+
+def _convolution(config: Config, weights: list[Array], x: Array) -> Array:
+    if config.get("groups", 1) != 1:
+        raise CannotScore(f"a convolution with groups is not computed: {OTHERWISE}")
+    count, kernel = x.ndim - 2, weights[0]  # the kernel is (sizes…, channels, filters)
+    slid = _slid(config, x, kernel.shape[:count], _each_axis(config.get("strides"), count, 1), 0)
+    found = np.tensordot(slid, kernel, ([*range(2 + count, 2 + 2 * count), 1 + count], list(range(count + 1))))
+    return _activated(config, found + weights[1] if config.get("use_bias", True) else found)
+
+
+def _pooling(function: Callable[..., Array], fill: float) -> Callable[..., Array]:
+    def pooled(config: Config, weights: list[Array], x: Array) -> Array:
+        count = x.ndim - 2
+        sizes = _each_axis(config.get("pool_size"), count, 2)
+        steps = _each_axis(config.get("strides"), count, sizes)
+        return function(_slid(config, x, sizes, steps, fill), axis=tuple(range(-count, 0)))
+
+    return pooled
+
+
+def _over_all(function: Callable[..., Array]) -> Callable[..., Array]:
+    def pooled(config: Config, weights: list[Array], x: Array) -> Array:
+        axes = tuple(range(1, x.ndim - 1))
+        return function(_channels_last(config, x), axis=axes, keepdims=bool(config.get("keepdims")))
+
+    return pooled
+
+
+Step = Callable[[Config, list[Array], Array, Array], Array]  # (…, the state, the input times the kernel) -> the state
+
+
+def _recurrent(step: Step, states: int) -> Callable[..., Array]:
+    def over_steps(config: Config, weights: list[Array], x: Array) -> Array:
+        if config.get("return_state") or config.get("stateful"):
+            raise CannotScore(f"return_state and stateful are not computed: {OTHERWISE}")
+        given = x.astype(F) @ weights[0]
+        if config.get("use_bias", True):
+            given = given + (weights[2][0] if weights[2].ndim == 2 else weights[2])
+        if config.get("go_backwards"):
+            given = given[:, ::-1]
+        state = np.zeros((len(x), states, config["units"]), F)
+        said = []
+        for place in range(given.shape[1]):
+            state = step(config, weights, state, given[:, place])
+            said.append(state[:, 0])
+        return np.stack(said, axis=1) if config.get("return_sequences") else state[:, 0]
+
+    return over_steps
+
+
+def _lstm_step(config: Config, weights: list[Array], state: Array, given: Array) -> Array:
+    config = {"activation": "tanh", "recurrent_activation": "sigmoid", **config}
+    into, kept, new, out = np.split(given + state[:, 0] @ weights[1], 4, axis=1)
+    into, kept, out = (_activated(config, one, "recurrent_activation") for one in (into, kept, out))
+    memory = kept * state[:, 1] + into * _activated(config, new)
+    return np.stack([out * _activated(config, memory), memory], axis=1)
+
+
+def _gru_step(config: Config, weights: list[Array], state: Array, given: Array) -> Array:
+    config = {"activation": "tanh", "recurrent_activation": "sigmoid", **config}
+    before, kernel, units = state[:, 0], weights[1], config["units"]
+    bias = weights[2][1] if config.get("use_bias", True) and weights[2].ndim == 2 else np.zeros(3 * units, F)
+    gates = given[:, : 2 * units] + before @ kernel[:, : 2 * units] + bias[: 2 * units]
+    kept, reset = np.split(_activated(config, gates, "recurrent_activation"), 2, axis=1)
+    if config.get("reset_after", True):
+        inner = reset * (before @ kernel[:, 2 * units :] + bias[2 * units :])
+    else:
+        inner = (reset * before) @ kernel[:, 2 * units :]
+    new = _activated(config, given[:, 2 * units :] + inner)
+    return (kept * before + (1 - kept) * new)[:, None]
+
+
+def _simple_step(config: Config, weights: list[Array], state: Array, given: Array) -> Array:
+    return _activated({"activation": "tanh", **config}, given + state[:, 0] @ weights[1])[:, None]
+
+
+def _attention(
+    config: Config, weights: list[Array], query: Array, value: Array, key: Array | None = None, **more: Any
+) -> Array:
+    """MultiHeadAttention over the one axis between rows and channels."""
+    used = [name for name, one in more.items() if one not in (None, False)]
+    if used or query.ndim != 3 or config.get("attention_axes") not in (None, [1]):
+        raise CannotScore(f"an attention over several axes, or with masks, is not computed: {OTHERWISE}")
+    key = value if key is None else key
+    parts = iter(weights)
+
+    def of_heads(x: Array, equation: str) -> Array:
+        found = np.einsum(equation, x.astype(F), next(parts), optimize=True)
+        return found + next(parts) if config.get("use_bias", True) else found
+
+    queries, keys, values = (of_heads(one, "btd,dnh->btnh") for one in (query, key, value))
+    queries = queries * F(1 / math.sqrt(config["key_dim"]))
+    shares = _softmax(np.einsum("btnh,bsnh->bnts", queries, keys, optimize=True))
+    return of_heads(np.einsum("bnts,bsnh->btnh", shares, values, optimize=True), "btnh,nhd->btd")
 
 
 def _each(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
@@ -780,7 +963,15 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "Multiply": _each(np.multiply),
     "Maximum": _each(np.maximum),
     "Minimum": _each(np.minimum),
-    "GlobalAveragePooling1D": _average_over_steps,
+    **dict.fromkeys(("Conv1D", "Conv2D"), _convolution),
+    **dict.fromkeys(("MaxPooling1D", "MaxPooling2D"), _pooling(np.max, -math.inf)),
+    **dict.fromkeys(("AveragePooling1D", "AveragePooling2D"), _pooling(np.nanmean, math.nan)),  # without the padding
+    **dict.fromkeys(("GlobalMaxPooling1D", "GlobalMaxPooling2D"), _over_all(np.max)),
+    **dict.fromkeys(("GlobalAveragePooling1D", "GlobalAveragePooling2D"), _over_all(np.mean)),
+    "LSTM": _recurrent(_lstm_step, 2),
+    "GRU": _recurrent(_gru_step, 1),
+    "SimpleRNN": _recurrent(_simple_step, 1),
+    "MultiHeadAttention": _attention,
     "GetItem": lambda config, weights, x, key: x[tuple(key) if isinstance(key, list) else key],
     **dict.fromkeys(("Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout", "Identity"), _unchanged),
 }
@@ -815,18 +1006,27 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Array], di
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: python cerebro_scorer.py x.safetensors < rows.jsonl")
+    parser = argparse.ArgumentParser(description="Predicts rows: a JSON object in each line of the standard input.")
+    parser.add_argument("file", help="a file of safetensors that cerebro export has written")
+    parser.add_argument("--calibrated", action="store_true", help="calibrated probabilities")
+    parser.add_argument("--thresholds", action="store_true", help="the class by the thresholds that were kept")
+    parser.add_argument("--coverage", type=float, help="of intervals around numbers, such as 0.9")
+    given = parser.parse_args()
     try:
-        scorer = Scorer(sys.argv[1])
+        scorer = Scorer(given.file)
         rows = [json.loads(line) for line in sys.stdin if line.strip()]
-        values = scorer.predict(rows)
-        labels = scorer.labels_of(values)
+        values = scorer.predict(rows, calibrated=given.calibrated or given.thresholds)
+        labels = scorer.labels_of(values, given.thresholds)
+        intervals = {} if given.coverage is None else scorer.intervals_of(values, given.coverage)
     except (CannotScore, OSError, json.JSONDecodeError) as error:
         sys.exit(str(error))
     for place in range(len(rows)):
-        print(json.dumps({target: {"prediction": labels[target][place], "output": values[target][place].tolist()}
-                          for target in labels}))  # fmt: skip
+        found = {
+            target: {"prediction": labels[target][place], "output": values[target][place].tolist()} for target in labels
+        }
+        for target, ends in intervals.items():
+            found[target]["lower"], found[target]["upper"] = ends[place].tolist()
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

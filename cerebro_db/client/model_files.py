@@ -207,17 +207,7 @@ def _left_out(stored: StoredModel) -> tuple[str, ...]:
 
 def _functions(stored: StoredModel) -> tuple[str, ...]:
     """Custom functions are Python of this database, and decide nothing about predictions."""
-    info = stored.table.suffixed("_info")
-    present = {name for (name,) in stored.database.rows(stored_model.COLUMNS, (info.quoted,))} if (
-        stored.database.rows("SELECT to_regclass(%s) IS NOT NULL", (info.quoted,))[0][0]
-    ) else set()  # fmt: skip
-    if not {"functions", stored.named.configuration} <= present:
-        return ()
-    ((functions,),) = stored.database.rows(
-        f"SELECT functions FROM {stored_model.in_statement(info)}"
-        f" WHERE {stored_model.quoted_in_statement(stored.named.configuration)} = %s",
-        (stored.configuration,),
-    ) or [(None,)]
+    functions = stored_model.of_info(stored.database, stored.table, stored.named, stored.configuration, "functions")
     if not functions:
         return ()
     return (

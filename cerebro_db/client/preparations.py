@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_db.core import calibration
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.preparation import OneHot
@@ -17,6 +19,7 @@ from .errors import ClientError, NoSuchModel
 from .stored_model import StoredModel
 
 FORMAT = "cerebro preparation 1"
+LONGEST_CALIBRATION = 10_000_000  # characters, as in the server
 # The server's own functions tell how words are found, so its locale need not be known elsewhere.
 SEPARATORS = (
     "SELECT min(i), max(i) FROM (SELECT i, i - row_number() OVER (ORDER BY i) AS island"
@@ -54,17 +57,36 @@ def document(stored: StoredModel) -> dict[str, Any]:
     inputs = [{**_input(variable, ends[place]), "place": place} for variable, place in zip(layout.inputs, matched)]
     outputs = matching(reading.outputs(architecture), layout.outputs)
     words = any(variable.preparation.kind == "words" for variable in layout.inputs)
+    listed = {variable.name: classes(stored, variable) for variable in layout.outputs}
+    calibrated = _calibration(stored, listed)
     return {
         "format": FORMAT,
         "encoding": encoding,
         "window": layout.windows.length if layout.windows else None,
         "inputs": inputs,
         "outputs": [
-            {"name": variable.name, "output": place, "classes": classes(stored, variable)}
+            {
+                "name": variable.name,
+                "output": place,
+                "classes": listed[variable.name],
+                "calibration": calibrated[variable.name].to_json() if variable.name in calibrated else None,
+            }
             for variable, place in zip(layout.outputs, outputs)
         ],
         "words": _words(database) if words and encoding == "UTF8" else None,
     }
+
+
+def _calibration(stored: StoredModel, listed: Mapping[str, Sequence[str | None] | None]) -> calibration.Calibration:
+    """What ``cerebro.calibrate`` has kept with the model. The document is checked as the server checks it."""
+    if stored.calibration is None:
+        return {}
+    counts = {name: None if known is None else len(known) for name, known in listed.items()}
+    where = f"the calibration of configuration {stored.configuration} of '{stored.table}'"
+    try:
+        return calibration.read(decoded(stored.calibration, where, most=LONGEST_CALIBRATION), counts, where)
+    except CerebroError as error:
+        raise ClientError(error.message, error.hint) from error
 
 
 TRUTH = {"t": "true", "f": "false"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ class StoredModel:
     size: int  # bytes of all weights
     in_chunks: bool  # the weights are in a table of their own
     layout: dict[str, Any] | None
+    calibration: str | None = None  # what cerebro.calibrate has kept, as JSON
     group_by: str | None = None  # the columns whose groups have models of their own beside this one
 
     @property
@@ -97,10 +99,33 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
             f"{f' WHERE {number} = %s' if values else ''}"
         )
         size = database.rows(chunks, values)[0][0] or 0
-    columns = {name for (name,) in database.rows(COLUMNS, (summary_table.quoted,))}
+    columns = columns_of(database, summary_table)
     group_by = "group_by::text" if "group_by" in columns else "NULL"
     described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
-    return StoredModel(database, table, configuration, named, architecture, size, in_chunks, *described[0])
+    layout, groups = described[0]
+    kept = of_info(database, table, named, configuration, "calibration")
+    return StoredModel(
+        database, table, configuration, named, architecture, size, in_chunks, layout, kept and json.dumps(kept), groups
+    )
+
+
+def columns_of(database: RunsStatements, table: Name) -> set[str]:
+    """The columns of a table; none if there is no such table."""
+    if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
+        return set()
+    return {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
+
+
+def of_info(database: RunsStatements, table: Name, named: ModelColumns, configuration: int, column: str) -> Any:
+    """A value of the model's row in ``_info``. None: there is no such table, column or row."""
+    info = table.suffixed("_info")
+    if not {column, named.configuration} <= columns_of(database, info):
+        return None
+    found = database.rows(
+        f"SELECT {column} FROM {in_statement(info)} WHERE {quoted_in_statement(named.configuration)} = %s",
+        (configuration,),
+    )
+    return found[0][0] if found else None
 
 
 def best(database: RunsStatements, table: Name, named: ModelColumns) -> int:

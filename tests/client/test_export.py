@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cerebro_db import client
 from cerebro_db.client import cli, model_files, samples
 from cerebro_db.client.cerebro import Cerebro
-from cerebro_db.scorer import CannotScore, RowPreparation, Scorer, hashed
+from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
 
 SCHEMA = "export_tests"
 PEOPLE = """
@@ -248,8 +248,142 @@ def test_a_model_of_windows(cerebro: Cerebro, tmp_path: Path) -> None:
     told = cerebro.predict("kinds", "SELECT * FROM series", top=3)
     expected = sorted((*map(int, one.key_value.split(", ")), one.label, one.probability) for one in told)
     assert said.ravel() == pytest.approx([row[-1] for row in expected], abs=1e-5)
-    with pytest.raises(CannotScore, match="which this scorer does not compute"):
-        Scorer(made.path)
+    found = Scorer(made.path).predict(windows)["kind"]
+    assert found == pytest.approx(said, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "transformer", "conv1d"])
+def test_the_scorer_computes_every_kind_of_series(cerebro: Cerebro, tmp_path: Path, kind: str) -> None:
+    small = {"lstm": {"units": 8, "layers": 2}, "transformer": {"units": 8, "heads": 2}, "conv1d": {"filters": 8}}
+    cerebro.fit("people", f"of_{kind}", [{"architecture": kind, **small[kind], "learning_rate": 0.01}], target="income",
+                inputs="note, age, city" if kind == "transformer" else "note", epochs=1)  # fmt: skip
+    made = cerebro.export(f"of_{kind}", tmp_path / "x.safetensors", scorer=True)
+    assert made.left_out == () and made.difference < 1e-5
+    rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(p) FROM people p ORDER BY id")]
+    said = Scorer(made.path).predict(rows)["income"]  # more rows than are computed at a time
+    told = cerebro.predict(f"of_{kind}", "SELECT * FROM people", "id")
+    expected = np.array([one.value for one in sorted(told, key=lambda one: int(one.key_value))])
+    assert np.max(np.abs(said - expected) / np.abs(expected).max()) < 1e-5
+
+
+def test_the_scorer_applies_the_calibration(cerebro: Cerebro, tmp_path: Path) -> None:
+    query = "SELECT * FROM people ORDER BY id LIMIT 300"
+    rows = [row for (row,) in cerebro.rows(f"SELECT to_jsonb(p) FROM ({query}) p")]
+    with pytest.raises(CannotScore, match="has no calibration of 'income': call cerebro.calibrate"):
+        cerebro.export("incomes", tmp_path / "x.safetensors")
+        Scorer(tmp_path / "x.safetensors").intervals(rows, 0.9)
+    try:
+        cerebro.calibrate("incomes", "SELECT * FROM people WHERE id > 1000", configuration=1)
+        cerebro.calibrate("moods", "SELECT * FROM people WHERE id > 1000", configuration=1, decide_by='{"sad": 3}')
+        made = cerebro.export("incomes", tmp_path / "x.safetensors", scorer=True, replace=True)
+        numbers = Scorer(made.path)
+        classes = Scorer(cerebro.export("moods", tmp_path / "y.safetensors", 1).path)
+        by_key = {int(one.key_value): one for one in cerebro.predict("incomes", query, "id", coverage=0.8)}
+        ends = numbers.intervals(rows, 0.8)["income"]
+        assert len({one.upper - one.lower for one in by_key.values()}) > 1  # wider where errors are larger
+        for row, (lower, upper) in zip(rows, ends.tolist()):
+            one = by_key[row["id"]]
+            assert (lower, upper) == (pytest.approx(one.lower, rel=1e-5), pytest.approx(one.upper, rel=1e-5))
+        with pytest.raises(CannotScore, match="too few for intervals with coverage 0.9999"):
+            numbers.intervals(rows, 0.9999)
+        with pytest.raises(CannotScore, match="between 0 and 1, and not 90"):
+            numbers.intervals(rows, 90)
+        with pytest.raises(CannotScore, match="predicts classes, which have no intervals"):
+            classes.intervals(rows, 0.9)
+        plain, found = classes.predict(rows)["mood"], classes.predict(rows, calibrated=True)["mood"]
+        labels = classes.preparation.classes("mood")
+        assert labels is not None and not np.allclose(plain, found, atol=1e-3)
+        told = cerebro.predict("moods", query, "id", 1, top=3, calibrated=True)
+        expected = {(int(one.key_value), one.label): one.probability for one in told}
+        for row, chances in zip(rows, found):
+            assert list(chances) == pytest.approx([expected[row["id"], label] for label in labels], abs=1e-5)
+        decided = classes.labels(rows, thresholds=True)["mood"]
+        told = cerebro.predict("moods", query, "id", 1, thresholds=True)
+        assert decided == [one.label for one in sorted(told, key=lambda one: int(one.key_value))]
+        assert decided != classes.labels(rows)["mood"]
+        command = [sys.executable, str(made.beside[0]), str(made.path), "--coverage", "0.8"]
+        lines = "\n".join(json.dumps(row) for row in rows[:3])
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+        said = [json.loads(line)["income"] for line in done.stdout.splitlines()]
+        assert np.array([[one["lower"], one["upper"]] for one in said]) == pytest.approx(ends[:3], rel=1e-5)
+    finally:
+        cerebro.rows("UPDATE incomes_info SET calibration = NULL")
+        cerebro.rows("UPDATE moods_info SET calibration = NULL")
+
+
+def test_a_changed_calibration_is_refused(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.rows("""UPDATE incomes_info SET calibration = '{"targets": [{"name": "income", "kind": "class"}]}'""")
+    try:
+        with pytest.raises(client.ClientError, match="does not fit the target 'income'"):
+            cerebro.export("incomes", tmp_path / "x.safetensors")
+    finally:
+        cerebro.rows("UPDATE incomes_info SET calibration = NULL")
+
+
+SERIES_LAYERS: dict[str, list[dict[str, Any]]] = {
+    "Conv1D": [{"padding": "same", "strides": 2}, {"padding": "causal", "dilation_rate": 2}, {"padding": "valid"}],
+    "MaxPooling1D": [{"pool_size": 3, "padding": "same"}, {"pool_size": 2}],
+    "AveragePooling1D": [{"pool_size": 3, "strides": 1, "padding": "same"}],
+    "GlobalMaxPooling1D": [{}, {"keepdims": True}],
+    "LSTM": [{}, {"return_sequences": True, "go_backwards": True, "use_bias": False}],
+    "GRU": [{}, {"return_sequences": True, "reset_after": False}, {"use_bias": False, "activation": "relu"}],
+    "SimpleRNN": [{"return_sequences": True}],
+    "MultiHeadAttention": [{}, {"use_bias": False, "value_dim": 3}],
+}
+IMAGE_LAYERS: dict[str, list[dict[str, Any]]] = {
+    "Conv2D": [{"padding": "same", "strides": 2}, {"padding": "valid", "dilation_rate": 2, "use_bias": False}],
+    "MaxPooling2D": [{"pool_size": 3, "padding": "same"}, {"pool_size": [1, 2], "strides": 1}],
+    "AveragePooling2D": [{"pool_size": 2, "padding": "same"}],
+    "GlobalAveragePooling2D": [{}],
+}
+NEEDED = {
+    "Conv1D": {"filters": 5, "kernel_size": 3}, "Conv2D": {"filters": 5, "kernel_size": 3}, "LSTM": {"units": 6},
+    "GRU": {"units": 6}, "SimpleRNN": {"units": 6}, "MultiHeadAttention": {"num_heads": 2, "key_dim": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "shape"),
+    [(kind, more, (9, 4)) for kind, listed in SERIES_LAYERS.items() for more in listed]
+    + [(kind, more, (7, 8, 3)) for kind, listed in IMAGE_LAYERS.items() for more in listed],
+)
+def test_a_layer_computes_what_keras_computes(kind: str, more: dict[str, Any], shape: tuple[int, ...]) -> None:
+    keras = pytest.importorskip("keras")
+    given = keras.Input(shape, name="given")
+    layer = getattr(keras.layers, kind)(**NEEDED.get(kind, {}), **more)
+    model = keras.Model(given, layer(given, given) if kind == "MultiHeadAttention" else layer(given))
+    random = np.random.default_rng(3)
+    for variable in model.weights:  # no zeros, of which biases are made
+        variable.assign(random.normal(size=variable.shape))
+    names = {one.name: [f"{one.name}/{place}" for place in range(len(one.weights))] for one in model.layers}
+    tensors = {
+        name: np.asarray(variable) for one in model.layers for name, variable in zip(names[one.name], one.weights)
+    }
+    ours = NumpyModel(json.loads(model.to_json()), names, tensors)
+    rows = random.normal(size=(MOST_ROWS + 3, *shape)).astype("f4")
+    (found,), expected = ours({"given": rows}), model.predict(rows, verbose=0)
+    assert found.shape == expected.shape and found.dtype == np.float32
+    assert found == pytest.approx(expected, rel=2e-5, abs=2e-5)
+
+
+def test_layers_that_the_scorer_does_not_compute(cerebro: Cerebro, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    for layer, why in (
+        (keras.layers.LSTM(4, return_state=True), "return_state and stateful"),
+        (keras.layers.Conv1D(4, 2, groups=2), "a convolution with groups"),
+        (keras.layers.Bidirectional(keras.layers.LSTM(4)), "is a Bidirectional, which this scorer does not compute"),
+    ):
+        given = keras.Input((6, 4), name="given")
+        said = layer(given)
+        model = keras.Model(given, said[0] if isinstance(said, (list, tuple)) else said)
+        names = {one.name: [f"{one.name}/{place}" for place in range(len(one.weights))] for one in model.layers}
+        tensors = {name: np.asarray(v) for one in model.layers for name, v in zip(names[one.name], one.weights)}
+        with pytest.raises(CannotScore, match=f"{why}.*RowPreparation gives the prepared arrays"):
+            NumpyModel(json.loads(model.to_json()), names, tensors)({"given": np.zeros((2, 6, 4), "f4")})
+    model = keras.Sequential([keras.Input((2,)), keras.layers.UnitNormalization(), keras.layers.Dense(1)]).to_json()
+    cerebro.fit("people", "unusual", [{"architecture": json.loads(model)}], target="income", inputs="age", epochs=1)
+    (line,) = cerebro.export("unusual", tmp_path / "x.safetensors", scorer=True).left_out
+    assert "cannot compute it: the layer" in line and "is a UnitNormalization" in line
 
 
 @pytest.mark.tensorflow
