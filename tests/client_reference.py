@@ -87,7 +87,8 @@ def signature(name: str, function: Callable[..., Any]) -> list[str]:
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        text = f"**{one.name}" if one.kind is one.VAR_KEYWORD else one.name
+        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        text = f"{stars}{one.name}"
         text += f": {one.annotation}" + ("" if one.default is one.empty else f" = {one.default!r}")
         parts.append(text)
     call = f"{name}({', '.join(parts)}) -> {told.return_annotation}"
@@ -128,6 +129,7 @@ def python_page() -> str:
     lines += ["", "## RunHandle", *prose(client.RunHandle)]
     for name, one in public(client.RunHandle).items():
         lines += ["", f"### run.{name}", *member(f"run.{name}", one)]
+    lines += ["", "## In an event loop", *member("cerebro_db.client.in_thread", client.in_thread)]
     lines += ["", "## Rows", "", paragraph("Rows of views are SQLAlchemy objects with the columns of the view:"), ""]
     lines += ["| class | rows of | |", "|---|---|---|"]
     views = [one for one in orm.View.__subclasses__() if one.__module__ == orm.__name__]  # tests have others

@@ -23,6 +23,7 @@ from .errors import (
     RunFailed,
     ServerError,
 )
+from .interrupts import in_thread
 from .row_lists import RowList
 from .run_handle import RunHandle
 
@@ -39,4 +40,5 @@ __all__ = [
     "RunHandle",
     "ServerError",
     "connect",
+    "in_thread",
 ]

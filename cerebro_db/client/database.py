@@ -33,7 +33,7 @@ class Transaction:
 
     def rows(self, statement: Any, values: Any = None) -> list[tuple[Any, ...]]:
         with translated():
-            self.cursor.execute(statement, values)
+            interrupts.cancelling(self.cursor.connection, lambda: self.cursor.execute(statement, values))
             return self.cursor.fetchall() if self.cursor.description else []
 
     @contextlib.contextmanager

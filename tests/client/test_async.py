@@ -50,3 +50,48 @@ def test_following_timeouts_and_failures(trained: Trained, fresh_output: Callabl
 
     seen = asyncio.run(story())
     assert seen[:3] == ["running"] * 3 and seen[-1] == "cancelled"
+
+
+def test_any_call_is_awaited_and_its_statement_ends_with_the_task(trained: Trained) -> None:
+    cerebro = trained.cerebro
+
+    async def story() -> None:
+        runs, boards = await asyncio.gather(
+            client.in_thread(cerebro.runs), client.in_thread(cerebro.leaderboard, trained.run)
+        )
+        assert trained.run in [run.run for run in runs] and len(boards) == 3
+        with pytest.raises(client.NoSuchRun):
+            await client.in_thread(cerebro.run, 10**9)
+        marked = "SELECT pg_sleep(600), 'awaited by test_async'"
+        sleeping = asyncio.create_task(client.in_thread(cerebro.rows, marked))
+        count = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = %s"
+        while (await client.in_thread(cerebro.rows, count, (marked,)))[0][0] == 0:
+            await asyncio.sleep(0.01)
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+        assert (await client.in_thread(cerebro.rows, count, (marked,))) == [(0,)]
+
+    asyncio.run(story())
+
+
+def test_a_call_of_a_cancelled_task_begins_no_other_statement(trained: Trained) -> None:
+    cerebro, said = trained.cerebro, []
+
+    def several() -> None:
+        cerebro.rows("SELECT 1")
+        said.append("first")
+        time.sleep(0.3)
+        cerebro.rows("SELECT 2")
+        said.append("second")
+
+    async def story() -> None:
+        task = asyncio.create_task(client.in_thread(several))
+        while not said:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+    assert said == ["first"]
