@@ -87,7 +87,7 @@ def signature(name: str, function: Callable[..., Any]) -> list[str]:
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        stars = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
         text = f"{stars}{one.name}"
         text += f": {one.annotation}" + ("" if one.default is one.empty else f" = {one.default!r}")
         parts.append(text)

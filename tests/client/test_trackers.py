@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
+import signal
+import socket
 import sqlite3
 import struct
+import subprocess
+import time
+import urllib.request
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,15 +184,46 @@ def test_failed_and_stopped_models_are_trials_too(run: tracked.TrackedRun, tmp_p
 # -- MLflow ------------------------------------------------------------------------------------------------------
 
 
-def test_mlflow_has_the_runs(run: tracked.TrackedRun, tmp_path: Path) -> None:
-    package: Any = pytest.importorskip("mlflow", reason="the optional package mlflow is not installed")
-    from dataclasses import replace
+@pytest.fixture(params=["file", "server"])
+def tracking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URI of a database of MLflow, or of a server of MLflow."""
+    pytest.importorskip("mlflow", reason="the optional package mlflow is not installed")
+    if request.param == "file":
+        yield f"sqlite:///{tmp_path / 'mlflow.db'}"
+        return
+    program = os.environ.get("MLFLOW_PROGRAM")
+    if not program:
+        pytest.skip("MLFLOW_PROGRAM names no program mlflow that can start a server")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    command = [program, "server", "--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}", "--host", "127.0.0.1",
+               "--port", str(port), "--workers", "1"]  # fmt: skip
+    with open(tmp_path / "server.log", "wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            assert server.poll() is None and time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+def test_mlflow_has_the_runs(
+    run: tracked.TrackedRun, trained: Trained, tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import mlflow as package
+
     first = replace(run.models[0], curves={"validation loss": {1: 0.5}}, times={})
-    mlflow.write(replace(run, models=(first,), ended=False, status="running"), uri, "cerebro")
-    number = mlflow.write(run, uri, "cerebro")  # adds what is new
-    client = package.MlflowClient(tracking_uri=uri)
+    mlflow.write(replace(run, models=(first,), ended=False, status="running"), tracking, "cerebro")
+    number = mlflow.write(run, tracking, "cerebro")  # adds what is new
+    client: Any = package.MlflowClient(tracking_uri=tracking)
     runs = client.search_runs([number], max_results=50)
     assert len(runs) == 4
     children = {one.data.tags["cerebro_db.key"]: one for one in runs if "mlflow.parentRunId" in one.data.tags}
@@ -193,6 +233,33 @@ def test_mlflow_has_the_runs(run: tracked.TrackedRun, tmp_path: Path) -> None:
         assert child.data.params["learning_rate"] == str(model.parameters["learning_rate"])
         history = client.get_metric_history(child.info.run_id, "validation_loss")
         assert {one.step: one.value for one in history} == pytest.approx(model.curves["validation loss"])
+    capsys.readouterr()
+    environment = {"CEREBRO_DSN": trained.dsn, "COLUMNS": "200"}
+    done = CliRunner().invoke(cli.app, ["track", str(run.run), "--mlflow", tracking, "--json"], env=environment)
+    assert done.exit_code == 0 and json.loads(done.stdout)["mlflow"] == tracking
+
+
+def test_mlflow_takes_any_names_and_values(run: tracked.TrackedRun, tracking: str) -> None:
+    import mlflow as package
+
+    names = ["/root", "..", ".", "a/../b", "ü <script>:", "x" * 300, *(f"p{number}" for number in range(250))]
+    strange = replace(
+        run.models[0],
+        parameters=dict.fromkeys(names, "y" * 10_000),
+        curves={"a/b": dict.fromkeys(range(1, 1500), 0.5), "loss": {1: math.nan, 2: math.inf, 3: -math.inf}},
+        reason="z" * 20_000,
+    )
+    for _ in range(2):
+        number = mlflow.write(replace(run, models=(strange,)), tracking, "strange")
+    found = package.MlflowClient(tracking_uri=tracking).search_runs([number])
+    assert [len(one.data.params) for one in found if "mlflow.parentRunId" in one.data.tags] == [len(names)]
+
+
+def test_mlflow_that_cannot_be_reached(run: tracked.TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="the optional package mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ClientError, match=r"MLflow at http://127\.0\.0\.1:9 refuses"):
+        mlflow.write(run, "http://127.0.0.1:9", "x")
 
 
 # -- the command -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ def write(run: TrackedRun, uri: str, experiment: str) -> str:
         from mlflow.exceptions import MlflowException
     except ImportError as error:
         raise MissingPackage(f"{error.name} cannot be imported.", "pip install mlflow-skinny") from error
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the output of --json is JSON
     client = MlflowClient(tracking_uri=uri)
     try:
         known = client.get_experiment_by_name(experiment)
@@ -57,11 +59,12 @@ def _model(client: Any, experiment: str, run: TrackedRun, model: TrackedModel, p
 def _metrics(run: TrackedRun, model: TrackedModel, after: Mapping[str, int]) -> Iterator[Any]:
     from mlflow.entities import Metric
 
-    for name, values in model.curves.items():
+    names = _names([name.replace(" ", "_") for name in model.curves])
+    for (name, values), theirs in zip(model.curves.items(), names):
         for epoch, value in values.items():
             if epoch > after.get(name, -1):
                 moment = _milliseconds(model.times.get(epoch, run.started_at))
-                yield Metric(_name(name.replace(" ", "_")), value, moment, epoch)
+                yield Metric(theirs, value, moment, epoch)
 
 
 def _run(client: Any, experiment: str, key: str, title: str, began: float, tags: dict[str, str]) -> Any:
@@ -77,14 +80,23 @@ def _run(client: Any, experiment: str, key: str, title: str, began: float, tags:
 def _parameters(client: Any, run: Any, parameters: Any) -> None:
     from mlflow.entities import Param
 
-    new = [Param(_name(name), str(value)) for name, value in parameters.items() if _name(name) not in run.data.params]
+    named = zip(_names(list(parameters)), parameters.values())
+    new = [Param(name, str(value)) for name, value in named if name not in run.data.params]
     for start in range(0, len(new), PARAMETERS):
         client.log_batch(run.info.run_id, params=new[start : start + PARAMETERS])
 
 
-def _name(text: str) -> str:
-    """MLflow's names have letters, digits, and a few other characters."""
-    return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in text)[:250]
+def _names(texts: Sequence[str]) -> list[str]:
+    """MLflow's names have letters, digits and a few other characters, and can be names of files. No two are equal."""
+    found: list[str] = []
+    for text in texts:
+        kept = "".join(letter if letter.isalnum() or letter in "_-. " else "_" for letter in text)[:240]
+        name, number = kept if kept.strip(".") else "_", 1
+        while name in found:
+            number += 1
+            name = f"{kept}_{number}"
+        found.append(name)
+    return found
 
 
 def _milliseconds(seconds: float | None) -> int | None:
