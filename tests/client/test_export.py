@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -527,6 +528,34 @@ def test_another_engine_than_tensorflow(cerebro: Cerebro, tmp_path: Path, monkey
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(client.ClientError, match="Keras computes with jax.*\n.*KERAS_BACKEND=tensorflow"):
         cerebro.export("moods", str(tmp_path / "x") + "/")
+
+
+# -- large models ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.environ.get("CEREBRO_BIG"), reason="large: CEREBRO_BIG=1 runs it")
+def test_a_model_above_2_gb(cerebro: Cerebro, tmp_path: Path) -> None:
+    """2.15 GB of weights, trained for an epoch; it needs 20 GB of memory and of disk."""
+    large = {"architecture": "mlp", "layers": 2, "units": 23_200, "optimizer": "sgd", "learning_rate": 1e-4}
+    cerebro.rows("CREATE TABLE few AS SELECT id, small, r, income FROM people WHERE id <= 64")
+    cerebro.fit("few", "large", [large], target="income", inputs="small, r", epochs=1)
+    with pytest.raises(client.ClientError, match="bytes of weights, and an ONNX file has 2 GB at most"):
+        cerebro.export("large", tmp_path / "x.onnx")
+    for ending in ("keras", "safetensors", "cerebro"):
+        made = cerebro.export("large", tmp_path / f"x.{ending}")
+        assert made.bytes > 2.15e9 and made.compared.endswith("compared with cerebro.predict")
+        assert made.difference < 1e-5
+        if ending == "safetensors":
+            rows = [row for (row,) in cerebro.rows("SELECT to_jsonb(f) FROM few f ORDER BY id")]
+            said = Scorer(made.path).predict(rows)["income"]
+            told = cerebro.predict("large", "SELECT * FROM few", "id")
+            expected = [one.value for one in sorted(told, key=lambda one: int(one.key_value))]
+            assert said == pytest.approx(expected, rel=1e-4)
+        elif ending == "cerebro":
+            cerebro.import_model(made.path, "large_again")
+            again, before = (cerebro.predict(model, "SELECT * FROM few", "id") for model in ("large_again", "large"))
+            assert again == before
+        made.path.unlink()
 
 
 # -- what is refused -------------------------------------------------------------------------------------------
