@@ -31,6 +31,7 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.installation import Installation
+from tests import slow
 from tests.given_greenplum import GivenGreenplum
 
 pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
@@ -122,14 +123,26 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # With several processes, what takes long begins first, and the many quick tests fill the end.
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", help="a whole number: of the slow tests, run this part only (tests/slow.py)", type=int)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part: int | None = config.getoption("part")
+    if part is not None:
+        chosen = slow.chosen([item.nodeid for item in items], part)
+        config.hook.pytest_deselected(items=[item for item, runs in zip(items, chosen) if not runs])
+        items[:] = [item for item, runs in zip(items, chosen) if runs]
+    # With several processes, what takes longest begins first, and the many quick tests fill the end.
+    seconds = slow.seconds_by_file(item.nodeid for item in items)
     folders = {name: place for place, name in enumerate(("sql", "client", "nn", "embedded", "core"))}
     here = Path(__file__).parent
-    items.sort(
-        key=lambda item: (item.path not in slow, folders.get(item.path.relative_to(here).parts[0], 0), item.path.name)
-    )
+
+    def order(item: pytest.Item) -> tuple[float, int, str]:
+        path = item.path.relative_to(here)
+        return -seconds.get(f"tests/{path.as_posix()}", 0.0), folders.get(path.parts[0], 0), path.name
+
+    items.sort(key=order)
     known: dict[str, bool] = {}
     for item in items:
         for need, (there, reason) in NEEDS.items():

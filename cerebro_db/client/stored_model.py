@@ -33,7 +33,7 @@ class StoredModel:
     named: ModelColumns
     architecture: str  # Keras JSON; the server has checked it, but the table may have been changed since
     size: int  # bytes of all weights
-    in_chunks: bool  # the weights are in a table of their own
+    longest_chunk: int | None  # bytes, if the weights are in a table of their own
     layout: dict[str, Any] | None
     calibration: str | None = None  # what cerebro.calibrate has kept, as JSON
     group_by: str | None = None  # the columns whose groups have models of their own beside this one
@@ -45,15 +45,17 @@ class StoredModel:
     def pieces(self) -> Iterator[bytes]:
         """The weights piece by piece, in the order of ``get_weights()``, as little-endian float32."""
         number, key = quoted_in_statement(self.named.configuration), (self.configuration,)
-        if self.in_chunks:
-            chunks = in_statement(self.table.suffixed("_weights"))
-            starts = self.database.rows(f"SELECT start FROM {chunks} WHERE {number} = %s ORDER BY start", key)
-            for (start,) in starts:
-                one = f"SELECT payload FROM {chunks} WHERE {number} = %s AND start = %s"
-                yield bytes(self.database.rows(one, (*key, start))[0][0])
+        where, values = (f" WHERE {number} = %s", key) if self.named.has_key else ("", ())
+        if self.longest_chunk is not None:
+            # One statement reads all chunks: there is no index, and 2 GB can be 260,000 rows of 8 kB.
+            chunks = f"SELECT payload FROM {in_statement(self.table.suffixed('_weights'))}{where} ORDER BY start"
+            self.database.rows(f"DECLARE cerebro_chunks NO SCROLL CURSOR FOR {chunks}", values)
+            fetch = f"FETCH {max(1, PIECE // max(1, self.longest_chunk))} FROM cerebro_chunks"
+            while found := self.database.rows(fetch):
+                yield b"".join(bytes(payload) for (payload,) in found)
+            self.database.rows("CLOSE cerebro_chunks")
             return
         piece = f"SELECT substr({quoted_in_statement(self.named.weights)}, %s, %s) FROM {in_statement(self.table)}"
-        where, values = (f" WHERE {number} = %s", key) if self.named.has_key else ("", ())
         for start in range(1, self.size + 1, PIECE):
             yield bytes(self.database.rows(piece + where, (start, PIECE, *values))[0][0])
 
@@ -92,20 +94,20 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
             f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; a configuration may have failed.",
         )
     architecture, size = found[0]
-    in_chunks = size is None  # too large for one value
-    if in_chunks:
+    longest = None
+    if size is None:  # too large for one value
         chunks = (
-            f"SELECT sum(octet_length(payload))::bigint FROM {in_statement(weights_table)}"
-            f"{f' WHERE {number} = %s' if values else ''}"
+            f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
+            f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
         )
-        size = database.rows(chunks, values)[0][0] or 0
+        size, longest = database.rows(chunks, values)[0]
     columns = columns_of(database, summary_table)
     group_by = "group_by::text" if "group_by" in columns else "NULL"
     described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
     layout, groups = described[0]
     kept = of_info(database, table, named, configuration, "calibration")
     return StoredModel(
-        database, table, configuration, named, architecture, size, in_chunks, layout, kept and json.dumps(kept), groups
+        database, table, configuration, named, architecture, size, longest, layout, kept and json.dumps(kept), groups
     )
 
 

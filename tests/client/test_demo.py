@@ -40,7 +40,6 @@ def said(session: demo.DemoSession) -> str:
     return session.console.file.getvalue()  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 def test_from_beginning_to_end(server: str, clean: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

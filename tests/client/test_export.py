@@ -536,7 +536,7 @@ def test_another_engine_than_tensorflow(cerebro: Cerebro, tmp_path: Path, monkey
 @pytest.mark.skipif(not os.environ.get("CEREBRO_BIG"), reason="large: CEREBRO_BIG=1 runs it")
 def test_a_model_above_2_gb(cerebro: Cerebro, tmp_path: Path) -> None:
     """2.15 GB of weights, trained for an epoch; it needs 20 GB of memory and of disk."""
-    large = {"architecture": "mlp", "layers": 2, "units": 23_200, "optimizer": "sgd", "learning_rate": 1e-4}
+    large = {"architecture": "mlp", "layers": 2, "units": 23_200, "optimizer": "sgd", "learning_rate": 1e-12}
     cerebro.rows("CREATE TABLE few AS SELECT id, small, r, income FROM people WHERE id <= 64")
     cerebro.fit("few", "large", [large], target="income", inputs="small, r", epochs=1)
     with pytest.raises(client.ClientError, match="bytes of weights, and an ONNX file has 2 GB at most"):

@@ -45,7 +45,6 @@ from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Sched
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewModel
 
-pytestmark = pytest.mark.slow
 EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "2000"))
 SHARES = 8  # so that pytest-xdist can spread them
 seeds = st.integers(0, 2**31 - 1)

@@ -19,7 +19,6 @@ from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.policy import Decision, NewModel
 
-pytestmark = pytest.mark.slow
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**31 - 1)
 

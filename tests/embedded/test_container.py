@@ -20,7 +20,7 @@ from testcontainers.core.docker_client import DockerClient
 
 from tests.conftest import connect
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = pytest.mark.docker
 
 WITHIN = 120  # seconds
 SCRIPTS = "/docker-entrypoint-initdb.d"

@@ -134,7 +134,6 @@ def test_the_setup_command_explains_itself() -> None:
     assert refused.returncode == 1 and "unknown argument --dev" in refused.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="CEREBRO_TEST_DEBIAN_ROOT names no folder of a Debian that may be changed")
 def test_installing_training_and_purging(tmp_path: Path) -> None:
     """In a chroot: the root of a Debian without PostgreSQL, in which apt and pip work. About ten minutes."""

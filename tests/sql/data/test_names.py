@@ -92,7 +92,6 @@ def attempted(place: Lab, statement: str, *values: Any) -> str | None:
 COUNT = {"names": 0, "made": 0}
 
 
-@pytest.mark.slow
 @settings(max_examples=500, deadline=None, derandomize=True, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])  # fmt: skip
 @given(NAMES, NAMES)
@@ -163,7 +162,6 @@ def test_no_zero_bytes(place: Lab, text: str) -> None:
         place("SELECT pack_plain(%s, 'o', 'y', 'x')", text)
 
 
-@pytest.mark.slow
 def test_the_worst_through_everything(place: Lab) -> None:
     """Whole runs, each with six of the worst names for its schema, tables, columns and name."""
     weights = set()

@@ -16,7 +16,7 @@ from psycopg2.extensions import parse_dsn
 from tests.sql.pages import ROOT, blocks
 from tests.sql.users import Town, User, town
 
-pytestmark = [pytest.mark.dbt, pytest.mark.slow]
+pytestmark = pytest.mark.dbt
 
 PAGE = "docs/dbt.md"
 QUICK = "verb='fit', configurations={'units': 4}, epochs=2, options={'seed': 1}"  # in place of a budget of minutes

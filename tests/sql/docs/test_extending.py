@@ -29,7 +29,7 @@ SHOW = {
 LEFT_OUT = (".git", ".venv", "build", ".pytest_cache", "__pycache__")  # not what linters know already
 LINTERS = ("ruff format --check --quiet .", "ruff check .", "mypy", "lint-imports --no-logo")
 
-pytestmark = [pytest.mark.slow, pytest.mark.throw_away]
+pytestmark = pytest.mark.throw_away
 
 
 def copied(to: Path) -> Path:

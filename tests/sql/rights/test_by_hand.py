@@ -16,7 +16,6 @@ from cerebro_db.core.protocol.orders import ORDERS
 from tests.conftest import ENGINE
 from tests.sql.users import ARCHITECTURE, User, town
 
-pytestmark = pytest.mark.slow
 OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
 # PostgreSQL itself refuses arguments that have not the type of a parameter, and functions that are not there.
 SERVERS = {"22P02", "22003", "22P05", "22021", "42883", "42P13"}

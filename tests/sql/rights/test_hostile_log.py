@@ -153,7 +153,6 @@ def use(ann: User, change: dict[str, tuple[str, str]]) -> int:
     return refused
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", PLAIN)
 def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
     tries = [(column, value) for place, column in enumerate(PLAIN[table]) for value in some(TEXTS, place)]
@@ -161,7 +160,6 @@ def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
     assert taken > 5, "the checks of the table let hardly anything in: nothing is tested"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", ONE_ROW)
 def test_a_run_with_another_value_in_one_row(ann: User, table: str) -> None:
     for place, (column, value) in enumerate(ONE_ROW[table]):
@@ -171,7 +169,6 @@ def test_a_run_with_another_value_in_one_row(ann: User, table: str) -> None:
             assert use(ann, {table: (column, one)}) >= 0, (column, value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", JSON)
 def test_a_run_with_another_document(ann: User, table: str) -> None:
     others = (*(shown(literal(text)) for text in DOCUMENTS), *JSON[table], "NULL")

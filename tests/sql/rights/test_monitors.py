@@ -192,7 +192,6 @@ def shown(reader: User) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.slow
 def test_the_owner_sees_the_canaries(aviary: tuple[Town, User, User, User]) -> None:
     """They were in every sort of text that can contain values."""
     _, owner, *_ = aviary
@@ -212,7 +211,6 @@ def test_the_owner_sees_the_canaries(aviary: tuple[Town, User, User, User]) -> N
     assert owner("SELECT count(*) FROM cerebro.requests WHERE refusal IS NOT NULL") >= [1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", ["monitor", "administrator"])
 def test_nobody_else_sees_a_canary(aviary: tuple[Town, User, User, User], who: str) -> None:
     _, owner, mona, adam = aviary
@@ -224,7 +222,6 @@ def test_nobody_else_sees_a_canary(aviary: tuple[Town, User, User, User], who: s
         assert not caught, (column, caught[:3])
 
 
-@pytest.mark.slow
 def test_what_the_owner_alone_sees(aviary: tuple[Town, User, User, User]) -> None:
     _, owner, mona, adam = aviary
     own, theirs = shown(owner), shown(mona)

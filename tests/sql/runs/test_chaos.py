@@ -11,7 +11,6 @@ from tests.chaos import SORTS, wreak
 
 
 @pytest.mark.needs_cluster
-@pytest.mark.slow
 def test_whatever_happens_the_models_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
     told: list[str] = []
     tally = wreak(cluster, tmp_path, 6, seed=7, resume=False, say=told.append)

@@ -68,7 +68,6 @@ def hashes(lab: Lab, run: int) -> dict[tuple[int, int], str]:
     return {tuple(key): sha for *key, sha in lab("SELECT model, hop, state_sha256 FROM hop WHERE run = %s", run)}
 
 
-@pytest.mark.slow
 @pytest.mark.throw_away
 def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
     lab, disk = small_disk
@@ -106,7 +105,6 @@ def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
 # -- a trainer that hangs --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.needs_cluster
 def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
     lab.iris(segments=2)

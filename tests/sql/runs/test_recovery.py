@@ -21,7 +21,6 @@ import pytest
 from cerebro_db.embedded.cluster import Cluster
 from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, fit_statement, flower_model, run, trainer_processes
 
-pytestmark = pytest.mark.slow
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
 LONG = 1000  # epochs of runs that are stopped and never finish
 HOPS = SEGMENTS * EPOCHS * CONFIGURATIONS

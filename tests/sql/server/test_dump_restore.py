@@ -109,7 +109,6 @@ def test_into_another_database(source: Source, dumps: dict[str, Path], kind: str
         check(there, source)
 
 
-@pytest.mark.slow
 def test_into_another_server(cluster: clusters.Cluster, source: Source, dumps: dict[str, Path], tmp_path: Path) -> None:
     """Its secret is another, so are the numbers of its roles; with the old server's logins and without."""
     known = source
@@ -131,7 +130,6 @@ def test_into_another_server(cluster: clusters.Cluster, source: Source, dumps: d
         throw_away.remove(other)
 
 
-@pytest.mark.slow
 def test_a_dump_does_not_end_a_run(source: Source, cluster: clusters.Cluster) -> None:
     """pg_dump locks every table against TRUNCATE for as long as it takes, longer than a run waits for a lock."""
     lab = source.lab
@@ -208,7 +206,6 @@ def upgraded(old: clusters.Cluster, major: str, home: Path) -> Iterator[clusters
             new.destroy()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("major", installed())
 def test_to_another_server_by_pg_upgrade(
     old_server: tuple[clusters.Cluster, Source], major: str, tmp_path_factory: pytest.TempPathFactory

@@ -104,7 +104,6 @@ def healthy(connection: Any, finished: int, process: int) -> None:
     assert connection.info.backend_pid == process
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_whatever_calls_a_function_the_session_goes_on(place: Lab, shape: str) -> None:
     value, query = SHAPES[shape]

@@ -1049,7 +1049,6 @@ def test_a_stopped_nursery_costs_a_run_seconds(own: tuple[Cluster, Lab]) -> None
     assert {one for folder in folders for one in nurseries(folder)} == successors
 
 
-@pytest.mark.slow
 def test_a_crash_of_the_server_leaves_no_process_and_no_file(own: tuple[Cluster, Lab]) -> None:
     """A killed session makes PostgreSQL end all the others; then the postmaster itself is killed."""
     cluster, lab = own
@@ -1112,7 +1111,6 @@ def answers(cluster: Cluster) -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_where_the_postmaster_is_process_1_no_trainer_takes_the_server_down(own: tuple[Cluster, Lab]) -> None:
     """As in a container without an init.  PostgreSQL takes each process that it inherits for one of its own."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"]).returncode != 0:

@@ -219,7 +219,6 @@ def require_as_new(cluster: clusters.Cluster, new: Sources, updated: str = DATAB
     assert inventory(cluster.dsn(updated)) == inventory(cluster.dsn("fresh"))
 
 
-@pytest.mark.slow
 @pytest.mark.throw_away
 def test_update_with_live_data(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
@@ -267,7 +266,6 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
     lab.close()
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow  # with which the releases trained
 @pytest.mark.throw_away
 @pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("*.sql.gz")])
