@@ -124,23 +124,23 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", help="a whole number: of the slow tests, run this part only (tests/slow.py)", type=int)
+    parser.addoption("--part", help="a whole number: of the slow files, run this part only (tests/slow.py)", type=int)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part: int | None = config.getoption("part")
+    files = {item: item.path.relative_to(CLONE).as_posix() for item in items}
     if part is not None:
-        chosen = slow.chosen([item.nodeid for item in items], part)
-        config.hook.pytest_deselected(items=[item for item, runs in zip(items, chosen) if not runs])
-        items[:] = [item for item, runs in zip(items, chosen) if runs]
-    # With several processes, what takes longest begins first, and the many quick tests fill the end.
-    seconds = slow.seconds_by_file(item.nodeid for item in items)
+        left_out = slow.left_out(part)
+        config.hook.pytest_deselected(items=[item for item in items if files[item] in left_out])
+        items[:] = [item for item in items if files[item] not in left_out]
+    # With several processes, what takes longest begins first. The folders follow each other, because the tests of
+    # tests/client share a connection, which no other test may break in between.
+    seconds = slow.known()
     folders = {name: place for place, name in enumerate(("sql", "client", "nn", "embedded", "core"))}
-    here = Path(__file__).parent
 
-    def order(item: pytest.Item) -> tuple[float, int, str]:
-        path = item.path.relative_to(here)
-        return -seconds.get(f"tests/{path.as_posix()}", 0.0), folders.get(path.parts[0], 0), path.name
+    def order(item: pytest.Item) -> tuple[int, float, str]:
+        return folders.get(files[item].split("/")[1], 0), -seconds.get(files[item], 0.0), item.path.name
 
     items.sort(key=order)
     known: dict[str, bool] = {}

@@ -1,8 +1,8 @@
-"""The slow tests, of which ``make test`` runs a quarter: another one for each commit. ``make test-all`` runs them all.
+"""The slow files of tests, of which ``make test`` runs a fifth: another one for each commit.
 
 python -m tests.slow REPORT.xml   writes the list from a report of all tests (pytest --junit-xml)
 
-A test belongs to a family: its variants have one function. The list has the families that take more than two seconds.
+Whole files are chosen, because the tests of a file share what is dear to make. ``make test-all`` runs them all.
 """
 
 from __future__ import annotations
@@ -10,57 +10,53 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as xml
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
-from zlib import crc32
 
 LIST = Path(__file__).with_name("slow.json")
-LEAST = 2.0  # seconds of all tests of a family
-PARTS = 4
+LEAST = 10.0  # seconds of a file
+PARTS = 5
 
 
 def known() -> dict[str, float]:
-    """Seconds by family, such as tests/sql/runs/test_fit.py::test_one."""
+    """Seconds by file, such as tests/sql/runs/test_fit.py."""
     seconds: dict[str, float] = json.loads(LIST.read_text(encoding="utf-8"))
     return seconds
 
 
-def family(test: str) -> str:
-    return test.partition("[")[0]
-
-
-def chosen(tests: Iterable[str], part: int) -> list[bool]:
-    """Whether each test belongs to this part: it is quick, or one of the slow tests whose turn it is."""
-    slow = known()
-    return [family(test) not in slow or crc32(test.encode()) % PARTS == part % PARTS for test in tests]
-
-
-def seconds_by_file(tests: Iterable[str]) -> dict[str, float]:
-    """How long the slow families of each file take, as far as they are among these tests."""
-    slow = known()
-    found: dict[str, float] = {}
-    for one in sorted({family(test) for test in tests} & slow.keys()):
-        file = one.partition("::")[0]
-        found[file] = found.get(file, 0.0) + slow[one]
+def parts(slow: Mapping[str, float]) -> list[set[str]]:
+    """The files of each part; all parts take about as long."""
+    found: list[set[str]] = [set() for _ in range(PARTS)]
+    seconds = [0.0] * PARTS
+    for file in sorted(slow, key=lambda one: (-slow[one], one)):
+        place = seconds.index(min(seconds))
+        found[place].add(file)
+        seconds[place] += slow[file]
     return found
 
 
+def left_out(part: int) -> set[str]:
+    """The slow files that are not of this part."""
+    slow = known()
+    return slow.keys() - parts(slow)[part % PARTS]
+
+
 def measured(report: str) -> dict[str, float]:
-    """Seconds by family, of those in a report that are slow."""
+    """Seconds by file, of those in a report that are slow."""
     found: dict[str, float] = {}
     for case in xml.fromstring(report).iter("testcase"):
         folders = case.get("classname", "").split(".")
-        place = next((i for i, part in enumerate(folders) if part.startswith("test_")), len(folders) - 1)
-        file = "/".join(folders[: place + 1]) + ".py"
-        name = "::".join([file, *folders[place + 1 :], family(case.get("name", ""))])
-        found[name] = found.get(name, 0.0) + float(case.get("time", 0))
-    return {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds > LEAST}
+        place = next((i for i, part in enumerate(folders) if part.startswith("test_")), None)
+        if place is not None:  # else it is the collection that failed
+            file = f"{'/'.join(folders[: place + 1])}.py"
+            found[file] = found.get(file, 0.0) + float(case.get("time", 0))
+    return {file: round(seconds, 1) for file, seconds in sorted(found.items()) if seconds > LEAST}
 
 
 def main(report: str) -> None:
     found = measured(Path(report).read_text(encoding="utf-8"))
     LIST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(found)} families, {sum(found.values()):.0f} seconds")
+    print(f"{len(found)} files, {sum(found.values()):.0f} seconds")
 
 
 if __name__ == "__main__":

@@ -91,13 +91,18 @@ def write(stored: StoredModel, path: Path) -> None:
     ((summary,),) = database.rows(
         f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM {table.suffixed('_summary').quoted} {ALIAS}"
     )
+    text, info_row = rows[0][0], json.loads(rows[0][0])
+    if stored.group is not None:  # its own figures, and no calibration
+        info_row.update({name: one for name, one in stored.group.told.items() if name in info_row}, calibration=None)
+        info_row["bytes"] = stored.size
+        text = json.dumps(info_row)
     model = {
         "configuration": stored.configuration,
         "architecture": stored.architecture,
-        "info": rows[0][0],
+        "info": text,
         "summary": summary,
         "lineage": _lineage(stored),
-        "metrics": _metrics(stored, json.loads(summary).get("run"), json.loads(rows[0][0]).get("model")),
+        "metrics": _metrics(stored, json.loads(summary).get("run"), info_row.get("model")),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         files = {
@@ -120,7 +125,8 @@ def _add(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> dict[s
 
 def _lineage(stored: StoredModel) -> dict[str, Any]:
     ((database, server),) = stored.database.rows("SELECT current_database()::text, version()")
-    return {"database": database, "server": server, "model_table": str(stored.table)}
+    group = {} if stored.group is None else {"group": stored.group.key}
+    return {"database": database, "server": server, "model_table": str(stored.table), **group}
 
 
 def _metrics(stored: StoredModel, run: Any, model: Any) -> list[Any]:
@@ -176,7 +182,8 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
     if not isinstance(info, dict) or not isinstance(summary, dict):
         raise _refused(path, "a row is no JSON object")
     layout = Layout.from_json(summary.get("layout"), "the layout")
-    lineage = {name: str(model["lineage"][name])[:1000] for name in ("database", "server", "model_table")}
+    told = ("database", "server", "model_table", *({"group"} & set(model["lineage"])))
+    lineage = {name: str(model["lineage"][name])[:1000] for name in told}
     of_run = {name: summary.get(name) for name in ("run", "packed_table", "validation_table")}
     return Archive(
         path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],

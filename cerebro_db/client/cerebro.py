@@ -210,14 +210,15 @@ class Cerebro(Looking, Steering, Serving, Registering):
 
     # --- trained models ----------------------------------------------------------------------------
 
-    def model(self, run_or_table: AnyRun | str, configuration: int | None = None) -> Any:
+    def model(self, run_or_table: AnyRun | str, configuration: int | None = None, group: str | None = None) -> Any:
         """The trained Keras model of one configuration, from the model table of a run or from a named table.
 
         A registered model can be named, too: ``model("churn@production")``. Without a configuration it is the best one.
-        Of a table with models of groups, it is the model on all rows.
+        Of a table with models of groups, it is the model on all rows, or that of ``group``, which is a ``group_value``
+        or a ``group_key`` of the table ``…_groups``.
         """
         table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
-        return keras_models.load(self, table, configuration)
+        return keras_models.load(self, table, configuration, group)
 
     def export(
         self,
@@ -226,6 +227,7 @@ class Cerebro(Looking, Steering, Serving, Registering):
         configuration: int | None = None,
         sample: str | None = None,
         *,
+        group: str | None = None,
         scorer: bool = False,
         replace: bool = False,
         tolerance: float | None = None,
@@ -233,12 +235,13 @@ class Cerebro(Looking, Steering, Serving, Registering):
         """Writes a trained model into a file and compares the predictions of the file. The ending says the format:
         docs/export.md describes them. An error if the predictions differ by more than rounding explains.
 
-        ``sample``: a query for the rows to compare on. Without it, rows of the table that was trained on.
+        ``group``: the model of this group, as in ``model``. ``sample``: a query for the rows to compare on. Without it,
+        rows of the table that was trained on.
         ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
         ``tolerance``: the largest difference that is allowed, instead of that of the format.
         """
         writers, file = _model_files(), os.fspath(file)
-        more = {"with_scorer": scorer, "replace": replace, "tolerance": tolerance}
+        more = {"group": group, "with_scorer": scorer, "replace": replace, "tolerance": tolerance}
         return writers.export(self, model_table, file, configuration, sample, **more)
 
     def import_model(self, file: str | Path, name: str) -> str:

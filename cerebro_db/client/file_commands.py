@@ -40,6 +40,10 @@ def export(
             metavar="QUERY", help="Rows to compare on; default: the table that was trained on.", show_default=False
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="A group_value: the model of this group; default: that on all rows.", show_default=False),
+    ] = None,
     scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Write over files that exist.")] = False,
     tolerance: Annotated[
@@ -51,7 +55,7 @@ def export(
     """Write a model into a file, and compare the file's predictions with those of the database."""
     console = Terminal()
     with at(dsn) as cerebro:
-        more = {"scorer": scorer, "replace": replace, "tolerance": tolerance}
+        more = {"group": group, "scorer": scorer, "replace": replace, "tolerance": tolerance}
         made = cerebro.export(model_table, file, configuration, sample, **more)  # type: ignore[arg-type]
         if json:
             files = {"path": str(made.path), "beside": [str(one) for one in made.beside]}

@@ -33,10 +33,10 @@ class ModelParts(Protocol):
     def pieces(self) -> Iterator[bytes]: ...
 
 
-def load(database: DatabaseClient, model_table: str, configuration: int | None) -> Any:
-    """The model of this configuration in a model table. Without a number, the best one."""
+def load(database: DatabaseClient, model_table: str, configuration: int | None, group: str | None = None) -> Any:
+    """The model of this configuration in a model table, or that of a group. Without a number, the best one."""
     with database.transaction(SNAPSHOT) as snapshot:
-        return build(stored_model.read(snapshot, model_table, configuration))
+        return build(stored_model.read(snapshot, model_table, configuration, group))
 
 
 def build(stored: ModelParts) -> Any:

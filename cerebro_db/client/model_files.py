@@ -80,6 +80,7 @@ def export(
     configuration: int | None,
     sample: str | None,
     *,
+    group: str | None = None,
     with_scorer: bool = False,
     replace: bool = False,
     tolerance: float | None = None,
@@ -104,7 +105,7 @@ def export(
     if with_scorer and ending == archives.ENDING:
         raise ClientError("The scorer does not read archives.", "Export to .safetensors, or leave out --scorer.")
     with database.transaction(SNAPSHOT) as snapshot:
-        stored = stored_model.read(snapshot, model_table, configuration)
+        stored = stored_model.read(snapshot, model_table, configuration, group)
         found = _prepared(snapshot, stored, sample)
         left_out = _left_out(stored)
         beside = _beside(path, ending, found.document, with_scorer)
@@ -200,7 +201,8 @@ def _left_out(stored: StoredModel) -> tuple[str, ...]:
         groups = stored.table.suffixed("_groups")
         found = (
             f"The models of the groups of {stored.group_by} are left out: they are in {groups}. The file has the model"
-            f" on all rows of configuration {stored.configuration}, and predicts other numbers than cerebro.predict.",
+            f" on all rows of configuration {stored.configuration}, and predicts other numbers than cerebro.predict."
+            " A group that is named (--group) has a file of its own.",
         )
     return (*found, *_functions(stored))
 

@@ -74,6 +74,8 @@ def of_table(
     if source is None:
         ((name,),) = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
         source, given = f"TABLE {Name.parse(name, 'source table').quoted}", name
+    if stored.group is not None:
+        source, given = f"SELECT s.* FROM ({source}) s WHERE {stored.group.condition()}", f"the group in {given}"
     # Texts by their output function: a cast of a user-defined type to json may be anybody's function.
     columns = ", ".join(
         f"CASE WHEN s.{quoted(one)} IS NOT NULL THEN pg_catalog.format('%s', s.{quoted(one)}) END AS {quoted(one)}"
@@ -88,6 +90,9 @@ def of_table(
     # The very rows, because a query may give others each time.
     names = ", ".join(f"s.{quoted(one)}" for one in preparation.columns)
     types = types_of(transaction, source, preparation.columns)
+    if stored.group is not None:  # by these columns, cerebro.predict finds the model
+        more = [one for one in stored.group.constants() if one[0] not in preparation.columns]
+        names += "".join(f", {value or 'NULL'}::{type} AS {quoted(column)}" for column, type, value in more)
     recordset = ", ".join(f"{quoted(one)} {type}" for one, type in zip(preparation.columns, types))
     query = (
         f"SELECT row_number() OVER () AS {KEY}, {names}"

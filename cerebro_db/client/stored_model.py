@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any
 from cerebro_db.core import model_columns
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.model_columns import ModelColumns
-from cerebro_db.core.names import Name
-from cerebro_db.core.sql import quoted
+from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.sql import literal, quoted, shown
 
 from .database import RunsStatements
 from .errors import NoSuchModel
@@ -21,6 +22,43 @@ COLUMNS = (
     " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
 )
 PIECE = 16 << 20  # bytes of weights in one statement
+CURSORS = itertools.count()
+
+
+@dataclass(frozen=True)
+class OfGroup:
+    """Which group a model belongs to. ``told``: what its row of ``_groups`` says, without the weights."""
+
+    number: int
+    key: str  # a JSON array of the group's values
+    columns: tuple[str, ...]  # of group_by
+    types: tuple[str, ...]
+    told: dict[str, Any]
+
+    def condition(self) -> str:
+        """SQL for the rows of the group, as ``s``."""
+        parts = []
+        for column, type, constant in self.constants():
+            named = f"s.{quoted(column)}"
+            if constant is None:
+                parts.append(f"{named} IS NULL")
+            else:
+                parts.append(
+                    f"""{named}::text COLLATE "C" = {constant}""" if type in TEXTS else f"{named} = {constant}"
+                )
+        return " AND ".join(parts)
+
+    def constants(self) -> Iterator[tuple[str, str, str | None]]:
+        """Column, type and value of each column of group_by, as SQL. The types were checked to be the server's own."""
+        for column, type, value in zip(self.columns, self.types, json.loads(self.key)):
+            yield column, type, None if value is None else f"{shown(literal(value))}::{type}"
+
+
+TOLD = (  # columns of _groups
+    "configuration", "group_number", "group_value", "group_key", "rows", "model", "status", "reason", "which", "epoch",
+    "objective_value", "validation_loss", "validation_metric", "training_loss", "training_metric",
+)  # fmt: skip
+TEXTS = ("text", "character varying", "character")
 
 
 @dataclass(frozen=True)
@@ -37,6 +75,7 @@ class StoredModel:
     layout: dict[str, Any] | None
     calibration: str | None = None  # what cerebro.calibrate has kept, as JSON
     group_by: str | None = None  # the columns whose groups have models of their own beside this one
+    group: OfGroup | None = None  # the model is that of a group
 
     @property
     def input_shapes(self) -> list[list[int]] | None:
@@ -45,25 +84,36 @@ class StoredModel:
     def pieces(self) -> Iterator[bytes]:
         """The weights piece by piece, in the order of ``get_weights()``, as little-endian float32."""
         number, key = quoted_in_statement(self.named.configuration), (self.configuration,)
-        where, values = (f" WHERE {number} = %s", key) if self.named.has_key else ("", ())
+        where = f" WHERE {number} = %s" if self.named.has_key else ""
+        values: tuple[int, ...] = key if self.named.has_key else ()
         if self.longest_chunk is not None:
             # One statement reads all chunks: there is no index, and 2 GB can be 260,000 rows of 8 kB.
             chunks = f"SELECT payload FROM {in_statement(self.table.suffixed('_weights'))}{where} ORDER BY start"
-            self.database.rows(f"DECLARE cerebro_chunks NO SCROLL CURSOR FOR {chunks}", values)
-            fetch = f"FETCH {max(1, PIECE // max(1, self.longest_chunk))} FROM cerebro_chunks"
+            cursor = f"cerebro_chunks_{next(CURSORS)}"  # who reads may stop before its end
+            self.database.rows(f"DECLARE {cursor} NO SCROLL CURSOR FOR {chunks}", values)
+            fetch = f"FETCH {max(1, PIECE // max(1, self.longest_chunk))} FROM {cursor}"
             while found := self.database.rows(fetch):
                 yield b"".join(bytes(payload) for (payload,) in found)
-            self.database.rows("CLOSE cerebro_chunks")
             return
-        piece = f"SELECT substr({quoted_in_statement(self.named.weights)}, %s, %s) FROM {in_statement(self.table)}"
+        table = self.table
+        if self.group is not None:
+            table, where, values = (
+                table.suffixed("_groups"),
+                f"{where} AND group_number = %s",
+                (*key, self.group.number),
+            )
+        piece = f"SELECT substr({quoted_in_statement(self.named.weights)}, %s, %s) FROM {in_statement(table)}"
         for start in range(1, self.size + 1, PIECE):
             yield bytes(self.database.rows(piece + where, (start, PIECE, *values))[0][0])
 
 
-def read(database: RunsStatements, model_table: str, configuration: int | None) -> StoredModel:
+def read(
+    database: RunsStatements, model_table: str, configuration: int | None, group: str | None = None
+) -> StoredModel:
     """The model of this configuration. Without a number, the best one by the run's objective.
 
-    ``model_table``: the name of a table, or of a registered model, such as churn@production.
+    ``model_table``: the name of a table, or of a registered model, such as churn@production. ``group``: the value of a
+    group, or a JSON array of its values; then the model is that of the group.
     """
     if "@" in model_table and '"' not in model_table:
         model_table = database.rows("SELECT cerebro.registered_table(%s)", (model_table,))[0][0]
@@ -79,6 +129,9 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
         )
     present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
     named = model_columns.of(present) or model_columns.PLAIN
+    of_group = None if group is None else _of_group(database, table, configuration, group)
+    if of_group is not None:
+        configuration = of_group.told["configuration"]
     if configuration is None:
         configuration = best(database, table, named) if named.has_key else 1
     number, values = quoted_in_statement(named.configuration), (configuration,) if named.has_key else ()
@@ -95,7 +148,9 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
         )
     architecture, size = found[0]
     longest = None
-    if size is None:  # too large for one value
+    if of_group is not None:
+        size = of_group.told["stored"]
+    elif size is None:  # too large for one value
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
             f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
@@ -105,10 +160,45 @@ def read(database: RunsStatements, model_table: str, configuration: int | None) 
     group_by = "group_by::text" if "group_by" in columns else "NULL"
     described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
     layout, groups = described[0]
-    kept = of_info(database, table, named, configuration, "calibration")
+    kept = of_info(database, table, named, configuration, "calibration") if of_group is None else None
     return StoredModel(
-        database, table, configuration, named, architecture, size, longest, layout, kept and json.dumps(kept), groups
+        database, table, configuration, named, architecture, size, longest, layout, kept and json.dumps(kept),
+        groups if of_group is None else None, of_group,
+    )  # fmt: skip
+
+
+def _of_group(database: RunsStatements, table: Name, configuration: int | None, group: str) -> OfGroup:
+    """The best model of a group, or that of the configuration."""
+    summary, groups = table.suffixed("_summary"), table.suffixed("_groups")
+    if "group_types" not in columns_of(database, summary) or not columns_of(database, groups):
+        raise NoSuchModel(f"The table {table} has no models of groups.", "Leave the group out.")
+    found = database.rows(
+        f"SELECT {', '.join(TOLD)}, octet_length(weights)::bigint FROM {in_statement(groups)}"
+        " WHERE (group_value = %s OR group_key = %s) AND (%s OR configuration = %s)"
+        " ORDER BY weights IS NULL, rank, configuration LIMIT 1",
+        (group, group, configuration is None, configuration),
     )
+    if not found:
+        some = database.rows(f"SELECT DISTINCT group_key FROM {groups.quoted} ORDER BY 1 LIMIT 5")
+        which = "" if configuration is None else f" of configuration {configuration}"
+        raise NoSuchModel(
+            f"The table {groups} has no group {group!r}{which}.",
+            f"A group is named by its group_value or group_key, such as {', '.join(one for (one,) in some)}.",
+        )
+    told = dict(zip((*TOLD, "stored"), found[0]))
+    if told["stored"] is None:
+        raise NoSuchModel(
+            f"The group {group!r} has no model of its own: {told['reason'] or 'it was not trained'}.",
+            "The model on all rows predicts its rows: leave the group out.",
+        )
+    ((by, types),) = database.rows(
+        "SELECT group_by::text, ARRAY(SELECT CASE WHEN pg_catalog.to_regtype(t)::oid < 16384"
+        " THEN pg_catalog.format_type(pg_catalog.to_regtype(t), NULL) END FROM pg_catalog.unnest(group_types::text[])"
+        f" WITH ORDINALITY AS u (t, place) ORDER BY place) FROM {summary.quoted}"
+    )
+    columns = tuple(split_list(by, "group_by"))
+    # Values of a type of a user are compared as texts: a cast to it may be anybody's function.
+    return OfGroup(told["group_number"], told["group_key"], columns, tuple(one or TEXTS[0] for one in types), told)
 
 
 def columns_of(database: RunsStatements, table: Name) -> set[str]:

@@ -217,12 +217,17 @@ def test_interrupting_a_call_that_waits_cancels_its_run(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_cancels_the_statement_under_way(trained: Trained) -> None:
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_ctrl_c_cancels_the_statement_under_way(trained: Trained, in_a_transaction: bool) -> None:
     began = time.monotonic()
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        trained.cerebro.rows("SELECT pg_sleep(60), 'interrupted'")
+        if in_a_transaction:
+            with trained.cerebro.transaction() as transaction:
+                transaction.rows("SELECT pg_sleep(60), 'interrupted'")
+        else:
+            trained.cerebro.rows("SELECT pg_sleep(60), 'interrupted'")
     assert time.monotonic() - began < 20
     active = (
         "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep(60), %%interrupted%%' AND state = 'active'"

@@ -513,6 +513,64 @@ def test_models_of_groups_are_left_out(cerebro: Cerebro, tmp_path: Path) -> None
     assert said.ravel() == pytest.approx([told[key] for key in sorted(told)], rel=1e-5)
 
 
+@pytest.mark.parametrize("ending", ["safetensors", "keras", "cerebro"])
+def test_the_model_of_one_group(cerebro: Cerebro, tmp_path: Path, ending: str) -> None:
+    cerebro.rows("""CREATE TABLE IF NOT EXISTS sold AS
+        SELECT id, age, few, income, 2020 + id % 2 AS year, id % 3 = 0 AS open, DATE '2024-01-01' + id % 2 AS day,
+               (ARRAY['it''s "%s"', 'Zürich', NULL])[1 + id % 3]::varchar AS shop
+          FROM people WHERE id <= 900""")
+    if not cerebro.rows("SELECT 1 FROM pg_class WHERE relname = 'sold_models'"):
+        wide, narrow = {**MLP, "units": 8, "layers": 1}, MLP
+        cerebro.fit("sold", "sold_models", [wide, narrow], target="income", inputs="age, few", epochs=2,
+                    group_by="shop, day, open, year", options={"least_group_rows": 10})  # fmt: skip
+    groups = cerebro.rows("SELECT DISTINCT ON (group_key) group_key, group_value, configuration, objective_value"
+                          " FROM sold_models_groups ORDER BY group_key, rank")  # fmt: skip
+    assert len(groups) == 6
+    for place, (key, value, _, figure) in enumerate(groups):
+        made = cerebro.export("sold_models", tmp_path / f"{place}.{ending}", group=key if place % 2 else value)
+        assert made.difference < 1e-5 and made.left_out == ()
+        assert made.compared == f"100 rows of the group in {SCHEMA}.sold compared with cerebro.predict"
+        if ending == "cerebro":
+            cerebro.import_model(made.path, f"sold_{place}")
+            ((told, imported),) = cerebro.rows(
+                f"SELECT objective_value, imported->>'group' FROM sold_{place}_info, sold_{place}_summary"
+            )
+            assert (told, imported) == (figure, key)
+            rows = "SELECT * FROM sold ORDER BY id LIMIT 50"
+            assert len(cerebro.predict(f"sold_{place}", rows, "id")) == 50, "a model without groups"
+    key, _, best, _ = groups[-1]
+    other = cerebro.export("sold_models", tmp_path / f"x.{ending}", 3 - best, group=key)
+    assert other.difference < 1e-5 and other.sha256 != made.sha256
+    ours = cerebro.model("sold_models", group=key).get_weights()
+    assert [one.shape for one in ours] == [one.shape for one in cerebro.model("sold_models", best).get_weights()]
+
+
+def test_groups_that_have_no_file(cerebro: Cerebro, tmp_path: Path) -> None:
+    cerebro.fit("people", "by_few", [MLP], target="income", inputs="age", group_by="few", epochs=1,
+                options={"least_group_rows": 450})  # fmt: skip
+    small, large = (
+        cerebro.rows(f"SELECT group_value FROM by_few_groups WHERE weights IS {which} NULL ORDER BY 1")[0][0]
+        for which in ("", "NOT")
+    )
+    assert cerebro.export("by_few", tmp_path / "x.keras", group=large).difference < 1e-5
+    for group, why in (
+        (small, f"The group '{small}' has no model of its own: .*\n.*leave the group out"),
+        ("nowhere", r"has no group 'nowhere'\..*\n.*such as \["),
+    ):
+        with pytest.raises(client.NoSuchModel, match=f"(?s){why}"):
+            cerebro.export("by_few", tmp_path / "y.keras", group=group)
+    with pytest.raises(client.NoSuchModel, match="has no models of groups"):
+        cerebro.export("incomes", tmp_path / "y.keras", group="x")
+    with pytest.raises(client.NoSuchModel, match=f"has no group '{large}' of configuration 7"):
+        cerebro.export("by_few", tmp_path / "y.keras", 7, group=large)
+    with pytest.raises(client.ClientError, match="has no rows"):
+        cerebro.export("by_few", tmp_path / "y.keras", group=large, sample=f"SELECT * FROM people WHERE few <> {large}")
+    cerebro.rows("UPDATE by_few_summary SET group_types = ARRAY['integer; DROP TABLE people']")
+    with pytest.raises(client.ClientError):
+        cerebro.export("by_few", tmp_path / "y.keras", group=large)
+    assert cerebro.rows("SELECT count(*) FROM people") == [(3000,)] and not (tmp_path / "y.keras").exists()
+
+
 def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:
     cerebro.rows("UPDATE moods_info SET functions = ARRAY['mine.focal'] WHERE configuration = 1")
     try:
