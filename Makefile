@@ -105,7 +105,7 @@ help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
 	@echo 'make up         install what is missing and start the database; then: .venv/bin/cerebro psql'
 	@echo 'make env-dev    install what is missing for tests and linters'
-	@echo 'make test       run the linters, the quick tests and a fifth of the slow ones, or PYTEST=tests/core'
+	@echo 'make test       run the linters, the quick tests and a quarter of the slow ones, or PYTEST=tests/core'
 	@echo 'make test-all   run the linters and all tests, which takes an hour'
 	@echo '                with GPU=1 these five install builds for NVIDIA GPUs (docs/gpus.md)'
 	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
@@ -167,7 +167,7 @@ site: $(SITE)/.installed
 # The linters run beside the first tests, which run even if a linter finds something; both must succeed. Tests mostly
 # wait for trainers to start, so two processes take little more than half the time. Each process has its own server.
 JOBS ?= 2
-# Of the slow tests, a fifth runs, which the commit chooses (tests/slow.py). PYTEST=… runs all that it names.
+# Of the slow tests, a quarter runs, which the commit chooses (tests/slow.py). PYTEST=… runs all that it names.
 PART ?= $(if $(PYTEST),,$(shell printf '%d' "0x$$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"))
 test-all: PART =
 test test-all: env-dev

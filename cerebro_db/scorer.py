@@ -33,7 +33,14 @@ FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
 DAY = 86400
 LEAST_PROBABILITY = 1e-7  # smaller ones have no logarithm
 MOST_CHARACTERS = 1_000_000  # of a text that are read
-MOST_ROWS = 1024  # that are computed at a time
+MOST_ROWS, OF_LARGE_LAYERS = 1024, 32  # that are computed at a time
+LARGE_LAYERS = {
+    "Conv1D",
+    "Conv2D",
+    "MultiHeadAttention",
+    "MaxPooling2D",
+    "AveragePooling2D",
+}  # need much memory for a row
 LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
 EPOCH = datetime(1970, 1, 1)
@@ -497,6 +504,8 @@ class Scorer:
 
         ``calibrated``: the probabilities that ``cerebro.predict(…, calibrated => true)`` gives.
         """
+        if calibrated:
+            self._require_classes()
         outputs, found = self.model(self.preparation.inputs(rows)), {}
         for output in self.preparation.document["outputs"]:
             values, classes = outputs[output["output"]], output["classes"]
@@ -537,6 +546,8 @@ class Scorer:
 
     def labels_of(self, predicted: Mapping[str, Array], thresholds: bool = False) -> dict[str, list[Any]]:
         """The labels for what ``predict`` returned; with thresholds, for calibrated probabilities."""
+        if thresholds:
+            self._require_classes()
         found = {}
         for output in self.preparation.document["outputs"]:
             values, classes = predicted[output["name"]], output["classes"]
@@ -548,8 +559,14 @@ class Scorer:
             found[output["name"]] = values.tolist() if classes is None else [classes[one] for one in values.argmax(-1)]
         return found
 
+    def _require_classes(self) -> None:
+        if all(output["classes"] is None for output in self.preparation.document["outputs"]):
+            raise CannotScore("the model predicts numbers, which have no probabilities and thresholds")
+
     def _calibration(self, output: Mapping[str, Any]) -> Mapping[str, Any]:
         kept: Mapping[str, Any] | None = output.get("calibration")
+        if kept is None and self.preparation.document.get("group"):
+            raise CannotScore("models of groups are not calibrated")
         if kept is None:
             raise CannotScore(
                 f"the file has no calibration of {output['name']!r}: call cerebro.calibrate in the database, and"
@@ -604,9 +621,11 @@ class NumpyModel:
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs, for arrays by the names of the inputs."""
         rows = len(inputs[self.inputs[0].layer])
+        is_large = any(layer["class_name"] in LARGE_LAYERS for layer in self.layers.values())
+        most = OF_LARGE_LAYERS if is_large else MOST_ROWS
         parts = []
-        for start in range(0, max(rows, 1), MOST_ROWS):
-            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + MOST_ROWS] for one in self.inputs}
+        for start in range(0, max(rows, 1), most):
+            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + most] for one in self.inputs}
             parts.append([self._value(one, known) for one in self.outputs])
         return [np.concatenate(one) for one in zip(*parts)]
 
@@ -663,7 +682,10 @@ def _ends(given: Any) -> list[_Tensor]:
 
 
 def _call(node: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    keywords = {name: _argument(one) for name, one in node["kwargs"].items() if name not in ("training", "mask")}
+    keywords = {name: _argument(one) for name, one in node["kwargs"].items()}
+    for name in ("training", "mask"):
+        if keywords.pop(name, None) not in (None, False):
+            raise CannotScore(f"a layer that is called with {name} is not computed: {OTHERWISE}")
     return tuple(map(_argument, node["args"])), keywords
 
 
@@ -842,14 +864,21 @@ def _convolution(config: Config, weights: list[Array], x: Array) -> Array:
     return _activated(config, found + weights[1] if config.get("use_bias", True) else found)
 
 
-def _pooling(function: Callable[..., Array], fill: float) -> Callable[..., Array]:
-    def pooled(config: Config, weights: list[Array], x: Array) -> Array:
-        count = x.ndim - 2
-        sizes = _each_axis(config.get("pool_size"), count, 2)
-        steps = _each_axis(config.get("strides"), count, sizes)
-        return function(_slid(config, x, sizes, steps, fill), axis=tuple(range(-count, 0)))
+def _pooled_windows(config: Config, x: Array, fill: float) -> Array:
+    """All windows of a pooling layer, flat in the last axis."""
+    count = x.ndim - 2
+    sizes = _each_axis(config.get("pool_size"), count, 2)
+    slid = _slid(config, x, sizes, _each_axis(config.get("strides"), count, sizes), fill)
+    return slid.reshape(*slid.shape[:-count], -1)
 
-    return pooled
+
+def _max_pooling(config: Config, weights: list[Array], x: Array) -> Array:
+    return _pooled_windows(config, x, -math.inf).max(-1)
+
+
+def _average_pooling(config: Config, weights: list[Array], x: Array) -> Array:
+    places = _pooled_windows(config, np.ones((1, *x.shape[1:-1], 1), F), 0).sum(-1)  # without the padding
+    return _pooled_windows(config, x, 0).sum(-1) / places
 
 
 def _over_all(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -964,8 +993,8 @@ LAYERS: dict[str, Callable[..., Array]] = {
     "Maximum": _each(np.maximum),
     "Minimum": _each(np.minimum),
     **dict.fromkeys(("Conv1D", "Conv2D"), _convolution),
-    **dict.fromkeys(("MaxPooling1D", "MaxPooling2D"), _pooling(np.max, -math.inf)),
-    **dict.fromkeys(("AveragePooling1D", "AveragePooling2D"), _pooling(np.nanmean, math.nan)),  # without the padding
+    **dict.fromkeys(("MaxPooling1D", "MaxPooling2D"), _max_pooling),
+    **dict.fromkeys(("AveragePooling1D", "AveragePooling2D"), _average_pooling),
     **dict.fromkeys(("GlobalMaxPooling1D", "GlobalMaxPooling2D"), _over_all(np.max)),
     **dict.fromkeys(("GlobalAveragePooling1D", "GlobalAveragePooling2D"), _over_all(np.mean)),
     "LSTM": _recurrent(_lstm_step, 2),

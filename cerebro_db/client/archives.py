@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -93,7 +94,9 @@ def write(stored: StoredModel, path: Path) -> None:
     )
     text, info_row = rows[0][0], json.loads(rows[0][0])
     if stored.group is not None:  # its own figures, and no calibration
-        info_row.update({name: one for name, one in stored.group.told.items() if name in info_row}, calibration=None)
+        own = {name: one for name, one in stored.group.told.items() if name in info_row}
+        endless = {name: str(one) for name, one in own.items() if isinstance(one, float) and not math.isfinite(one)}
+        info_row.update({**own, **endless, "calibration": None})
         info_row["bytes"] = stored.size
         text = json.dumps(info_row)
     model = {

@@ -12,6 +12,7 @@ from sqlalchemy.engine import URL, Engine
 
 from ..embedded.cluster import Cluster
 from ..embedded.errors import ClusterError
+from . import interrupts
 from .errors import CannotConnect
 
 # pool_pre_ping tests a connection before each use: the server may be restarted while a notebook is open.
@@ -24,7 +25,7 @@ def engine_of(target: Any = None) -> Engine:
         return _autocommitting(_like(target))
     if isinstance(target, (Engine, URL)):
         made = target if isinstance(target, Engine) else sqlalchemy.create_engine(target)
-        return made.execution_options(isolation_level="AUTOCOMMIT")
+        return interrupts.observe(made.execution_options(isolation_level="AUTOCOMMIT"))
     if target is None:
         target = default_dsn()
     if not isinstance(target, str):
@@ -56,7 +57,7 @@ def without_password(dsn: str) -> str:
 
 def _autocommitting(creator: Any) -> Engine:
     made = sqlalchemy.create_engine("postgresql+psycopg2://", creator=creator, **POOL)
-    return made.execution_options(isolation_level="AUTOCOMMIT")
+    return interrupts.observe(made.execution_options(isolation_level="AUTOCOMMIT"))
 
 
 def _like(connection: Any) -> Any:

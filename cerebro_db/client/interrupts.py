@@ -8,7 +8,12 @@ import contextvars
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, ParamSpec, TypeVar
+
+import psycopg2
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from .errors import Cancelled
 
@@ -20,8 +25,7 @@ T = TypeVar("T")
 def cancelling(connection: Any, run: Callable[[], None]) -> None:
     """Run a statement of a psycopg2 connection; Ctrl-C cancels it. libpq itself does not react to Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():  # Python interrupts the main thread only
-        awaited = _awaited.get()
-        with awaited.statement(connection) if awaited is not None else contextlib.nullcontext():
+        with _awaited_statement(connection):
             run()
         return
     failed: list[BaseException] = []
@@ -65,33 +69,60 @@ def deferred() -> Iterator[None]:
 
 
 class _AwaitedCall:
-    """A call in a thread of its own, whose statements the thread of the event loop can cancel."""
+    """A call in a thread of its own, whose statements another thread can cancel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connection: Any = None  # of the statement that runs
-        self._abandoned = False
+        self.abandoned = False
 
-    @contextlib.contextmanager
-    def statement(self, connection: Any) -> Iterator[None]:
+    def begins(self, connection: Any) -> None:
         with self._lock:
-            if self._abandoned:
+            if self.abandoned:
                 raise Cancelled("the task that awaited this call was cancelled", None, None, None)
             self._connection = connection
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._connection = None
 
-    def abandon(self) -> None:
+    def ended(self) -> None:
         with self._lock:
-            self._abandoned = True
+            self._connection = None
+
+    def cancel(self) -> None:
+        with self._lock, contextlib.suppress(psycopg2.Error):  # the statement may have ended with its connection
             if self._connection is not None:
                 self._connection.cancel()
 
 
 _awaited: contextvars.ContextVar[_AwaitedCall | None] = contextvars.ContextVar("awaited", default=None)
+
+
+@contextlib.contextmanager
+def _awaited_statement(connection: Any) -> Iterator[None]:
+    awaited = _awaited.get()
+    if awaited is None:
+        yield
+        return
+    awaited.begins(connection)
+    try:
+        yield
+    finally:
+        awaited.ended()
+
+
+def observe(engine: Engine) -> Engine:
+    """The statements that SQLAlchemy runs on this engine end with the task that awaits them, too."""
+
+    def begins(connection: Any, *_: Any) -> None:
+        if (awaited := _awaited.get()) is not None:
+            awaited.begins(connection.connection.driver_connection)
+
+    def ended(*_: Any) -> None:
+        if (awaited := _awaited.get()) is not None:
+            awaited.ended()
+
+    event.listen(engine, "before_cursor_execute", begins)
+    event.listen(engine, "after_cursor_execute", ended)
+    event.listen(engine, "handle_error", ended)
+    return engine
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -100,15 +131,24 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
     If the task is cancelled, so is the statement that the call waits for. A run that has begun goes on.
     """
-    awaited = _AwaitedCall()
-    context = contextvars.copy_context()
+    awaited, context = _AwaitedCall(), contextvars.copy_context()
     context.run(_awaited.set, awaited)
-    working = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call, *args, **kwargs))
+    working = _begun(lambda: context.run(call, *args, **kwargs))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
+        awaited.abandoned = True
         while not working.done():
-            await asyncio.to_thread(awaited.abandon)
+            await _begun(awaited.cancel)
             await asyncio.wait([working], timeout=AGAIN)
-        working.exception()  # it is known: the statement was cancelled
+        if not working.cancelled():
+            working.exception()  # it is known: the statement was cancelled
         raise
+
+
+def _begun(call: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of a call in a thread of its own: those of the event loop may all be busy."""
+    thread = ThreadPoolExecutor(1, "cerebro_db call")
+    future = thread.submit(call)
+    thread.shutdown(wait=False)  # it ends with the call
+    return asyncio.wrap_future(future)

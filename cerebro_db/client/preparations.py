@@ -62,6 +62,7 @@ def document(stored: StoredModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "encoding": encoding,
+        "group": stored.group.key if stored.group is not None else None,
         "window": layout.windows.length if layout.windows else None,
         "inputs": inputs,
         "outputs": [

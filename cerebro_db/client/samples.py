@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,8 @@ def of_table(
         ((name,),) = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
         source, given = f"TABLE {Name.parse(name, 'source table').quoted}", name
     if stored.group is not None:
-        source, given = f"SELECT s.* FROM ({source}) s WHERE {stored.group.condition()}", f"the group in {given}"
+        condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
+        source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
     # Texts by their output function: a cast of a user-defined type to json may be anybody's function.
     columns = ", ".join(
         f"CASE WHEN s.{quoted(one)} IS NOT NULL THEN pg_catalog.format('%s', s.{quoted(one)}) END AS {quoted(one)}"
@@ -92,7 +93,7 @@ def of_table(
     types = types_of(transaction, source, preparation.columns)
     if stored.group is not None:  # by these columns, cerebro.predict finds the model
         more = [one for one in stored.group.constants() if one[0] not in preparation.columns]
-        names += "".join(f", {value or 'NULL'}::{type} AS {quoted(column)}" for column, type, value in more)
+        names += "".join(f", {value} AS {quoted(column)}" for column, value in more)
     recordset = ", ".join(f"{quoted(one)} {type}" for one, type in zip(preparation.columns, types))
     query = (
         f"SELECT row_number() OVER () AS {KEY}, {names}"
@@ -115,7 +116,7 @@ def of_table(
     return SampleRows(preparation.inputs(rows), expected, told)
 
 
-def types_of(transaction: Transaction, source: str, columns: list[str]) -> list[str]:
+def types_of(transaction: Transaction, source: str, columns: Sequence[str]) -> list[str]:
     """The types of the columns of a query, without lengths: character would be character(1)."""
     listed = ", ".join(f"s.{quoted(one)}" for one in columns)
     transaction.rows(f"SELECT {listed} FROM ({source}) s LIMIT 0")

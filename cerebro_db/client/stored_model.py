@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core import model_columns
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.sql import literal, quoted, shown
 
 from .database import RunsStatements
-from .errors import NoSuchModel
+from .errors import ClientError, NoSuchModel
 
+# The columns of a table, with the names of those types that are the server's own.
 COLUMNS = (
-    "SELECT attname::text FROM pg_catalog.pg_attribute"
-    " WHERE attrelid = %s::pg_catalog.regclass AND attnum > 0 AND NOT attisdropped"
+    "SELECT a.attname::text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN t.typname::text END"
+    " FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
+    " WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped"
 )
+DOCUMENT = ("json", "jsonb", "text", "varchar")
+WHOLE = ("int4", "int8")
+OF_SUMMARY = {"layout": DOCUMENT, "group_by": ("text",), "group_types": ("_text",), "direction": ("text", "varchar")}
+OF_CHUNKS = {"start": WHOLE, "payload": ("bytea",)}
+OF_INFO = {"calibration": DOCUMENT, "functions": ("_text",)}
+OF_GROUPS = {  # columns of _groups, and all others than the weights are told
+    "configuration": WHOLE, "group_number": WHOLE, "group_value": ("text",), "group_key": ("text",), "rows": WHOLE,
+    "model": WHOLE, "rank": WHOLE, "status": ("text",), "reason": ("text",), "which": ("text",), "epoch": WHOLE,
+    "objective_value": ("float8",), "validation_loss": ("float8",), "validation_metric": ("float8",),
+    "training_loss": ("float8",), "training_metric": ("float8",), "weights": ("bytea",),
+}  # fmt: skip
+TOLD = [name for name in OF_GROUPS if name != "weights"]
+TEXTS = ("text", "character varying", "character")
+MOST_ROWS = 10_000  # of chunks in one statement
 PIECE = 16 << 20  # bytes of weights in one statement
 CURSORS = itertools.count()
 
@@ -35,30 +52,34 @@ class OfGroup:
     types: tuple[str, ...]
     told: dict[str, Any]
 
-    def condition(self) -> str:
-        """SQL for the rows of the group, as ``s``."""
+    def condition(self, types: Sequence[str]) -> str:
+        """SQL for the rows of the group, as ``s``, whose columns of group_by have these types there.
+
+        Whatever is not of the recorded type is compared as the text that its type writes: a cast or an operator may be
+        anybody's function.
+        """
         parts = []
-        for column, type, constant in self.constants():
+        for there, (column, type, value) in zip(types, self.values()):
             named = f"s.{quoted(column)}"
-            if constant is None:
+            if value is None:
                 parts.append(f"{named} IS NULL")
+            elif type in TEXTS or there != type:
+                written = f"pg_catalog.concat({named})"
+                written = f"pg_catalog.rtrim({written}, ' ')" if there == "bpchar" else written
+                parts.append(f"""{named} IS NOT NULL AND {written} COLLATE "C" = {shown(literal(value))}::text""")
             else:
-                parts.append(
-                    f"""{named}::text COLLATE "C" = {constant}""" if type in TEXTS else f"{named} = {constant}"
-                )
+                parts.append(f"{named} = {shown(literal(value))}::{type}")
         return " AND ".join(parts)
 
-    def constants(self) -> Iterator[tuple[str, str, str | None]]:
-        """Column, type and value of each column of group_by, as SQL. The types were checked to be the server's own."""
-        for column, type, value in zip(self.columns, self.types, json.loads(self.key)):
-            yield column, type, None if value is None else f"{shown(literal(value))}::{type}"
+    def constants(self) -> Iterator[tuple[str, str]]:
+        """Each column of group_by, with its value as SQL."""
+        for column, type, value in self.values():
+            type = "text" if type in TEXTS else type
+            yield column, f"{'NULL' if value is None else shown(literal(value))}::{type}"
 
-
-TOLD = (  # columns of _groups
-    "configuration", "group_number", "group_value", "group_key", "rows", "model", "status", "reason", "which", "epoch",
-    "objective_value", "validation_loss", "validation_metric", "training_loss", "training_metric",
-)  # fmt: skip
-TEXTS = ("text", "character varying", "character")
+    def values(self) -> Iterator[tuple[str, str, str | None]]:
+        """Column, type and value of each column of group_by."""
+        return zip(self.columns, self.types, json.loads(self.key))
 
 
 @dataclass(frozen=True)
@@ -88,10 +109,13 @@ class StoredModel:
         values: tuple[int, ...] = key if self.named.has_key else ()
         if self.longest_chunk is not None:
             # One statement reads all chunks: there is no index, and 2 GB can be 260,000 rows of 8 kB.
-            chunks = f"SELECT payload FROM {in_statement(self.table.suffixed('_weights'))}{where} ORDER BY start"
+            chunks = (
+                f"SELECT payload FROM {in_statement(self.table.suffixed('_weights'))}"
+                f" {where or ' WHERE true'} AND payload IS NOT NULL ORDER BY start"
+            )
             cursor = f"cerebro_chunks_{next(CURSORS)}"  # who reads may stop before its end
             self.database.rows(f"DECLARE {cursor} NO SCROLL CURSOR FOR {chunks}", values)
-            fetch = f"FETCH {max(1, PIECE // max(1, self.longest_chunk))} FROM {cursor}"
+            fetch = f"FETCH {min(MOST_ROWS, max(1, PIECE // max(1, self.longest_chunk)))} FROM {cursor}"
             while found := self.database.rows(fetch):
                 yield b"".join(bytes(payload) for (payload,) in found)
             return
@@ -127,8 +151,10 @@ def read(
             f"There is no table {table}.",
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
-    present = {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
-    named = model_columns.of(present) or model_columns.PLAIN
+    present = columns_of(database, table)
+    named = model_columns.of(set(present)) or model_columns.PLAIN
+    require_types(table, present, {named.configuration: WHOLE, named.weights: ("bytea",), named.architecture: DOCUMENT})
+    require_types(summary_table, columns := columns_of(database, summary_table), OF_SUMMARY)
     of_group = None if group is None else _of_group(database, table, configuration, group)
     if of_group is not None:
         configuration = of_group.told["configuration"]
@@ -151,13 +177,13 @@ def read(
     if of_group is not None:
         size = of_group.told["stored"]
     elif size is None:  # too large for one value
+        require_types(weights_table, columns_of(database, weights_table), {named.configuration: WHOLE, **OF_CHUNKS})
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
             f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
         )
         size, longest = database.rows(chunks, values)[0]
-    columns = columns_of(database, summary_table)
-    group_by = "group_by::text" if "group_by" in columns else "NULL"
+    group_by = "group_by" if "group_by" in columns else "NULL"
     described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
     layout, groups = described[0]
     kept = of_info(database, table, named, configuration, "calibration") if of_group is None else None
@@ -170,13 +196,18 @@ def read(
 def _of_group(database: RunsStatements, table: Name, configuration: int | None, group: str) -> OfGroup:
     """The best model of a group, or that of the configuration."""
     summary, groups = table.suffixed("_summary"), table.suffixed("_groups")
-    if "group_types" not in columns_of(database, summary) or not columns_of(database, groups):
+    present = columns_of(database, groups)
+    if (
+        not {"group_by", "group_types"} <= columns_of(database, summary).keys()
+        or not OF_GROUPS.keys() <= present.keys()
+    ):
         raise NoSuchModel(f"The table {table} has no models of groups.", "Leave the group out.")
+    require_types(groups, present, OF_GROUPS)
     found = database.rows(
         f"SELECT {', '.join(TOLD)}, octet_length(weights)::bigint FROM {in_statement(groups)}"
         " WHERE (group_value = %s OR group_key = %s) AND (%s OR configuration = %s)"
-        " ORDER BY weights IS NULL, rank, configuration LIMIT 1",
-        (group, group, configuration is None, configuration),
+        " ORDER BY group_key <> %s, weights IS NULL, rank, configuration LIMIT 1",
+        (group, group, configuration is None, configuration, group),
     )
     if not found:
         some = database.rows(f"SELECT DISTINCT group_key FROM {groups.quoted} ORDER BY 1 LIMIT 5")
@@ -191,28 +222,47 @@ def _of_group(database: RunsStatements, table: Name, configuration: int | None, 
             f"The group {group!r} has no model of its own: {told['reason'] or 'it was not trained'}.",
             "The model on all rows predicts its rows: leave the group out.",
         )
-    ((by, types),) = database.rows(
-        "SELECT group_by::text, ARRAY(SELECT CASE WHEN pg_catalog.to_regtype(t)::oid < 16384"
-        " THEN pg_catalog.format_type(pg_catalog.to_regtype(t), NULL) END FROM pg_catalog.unnest(group_types::text[])"
+    described = database.rows(
+        "SELECT group_by, ARRAY(SELECT CASE WHEN pg_catalog.to_regtype(t)::oid < 16384"
+        " THEN pg_catalog.format_type(pg_catalog.to_regtype(t), NULL) END FROM pg_catalog.unnest(group_types)"
         f" WITH ORDINALITY AS u (t, place) ORDER BY place) FROM {summary.quoted}"
     )
-    columns = tuple(split_list(by, "group_by"))
-    # Values of a type of a user are compared as texts: a cast to it may be anybody's function.
+    try:
+        by, types = described[0] if described else (None, [])
+        columns, values = tuple(split_list(by, "group_by")), decoded(told["group_key"], "group_key")
+        known = isinstance(values, list) and all(one is None or isinstance(one, str) for one in values)
+        if not known or not len(columns) == len(types) == len(values):
+            raise ClientError(f"group_key in {groups} does not fit group_by and group_types in {summary}.")
+    except CerebroError as error:
+        raise ClientError(error.message, error.hint) from error
+    # A type that is not the server's own counts as a text.
     return OfGroup(told["group_number"], told["group_key"], columns, tuple(one or TEXTS[0] for one in types), told)
 
 
-def columns_of(database: RunsStatements, table: Name) -> set[str]:
-    """The columns of a table; none if there is no such table."""
+def columns_of(database: RunsStatements, table: Name) -> dict[str, str | None]:
+    """The columns of a table with their types, None for a type of a user; no columns if there is no such table."""
     if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
-        return set()
-    return {name for (name,) in database.rows(COLUMNS, (table.quoted,))}
+        return {}
+    return dict(database.rows(COLUMNS, (table.quoted,)))
+
+
+def require_types(table: Name, present: Mapping[str, str | None], wanted: Mapping[str, Sequence[str]]) -> None:
+    """An error if a column has another type than it should: its casts and operators may be anybody's functions."""
+    for column, types in wanted.items():
+        if column in present and present[column] not in types:
+            raise NoSuchModel(
+                f"The column {column} of {table} has another type than {' or '.join(types)}.",
+                "It is no table that cerebro_db has made.",
+            )
 
 
 def of_info(database: RunsStatements, table: Name, named: ModelColumns, configuration: int, column: str) -> Any:
     """A value of the model's row in ``_info``. None: there is no such table, column or row."""
     info = table.suffixed("_info")
-    if not {column, named.configuration} <= columns_of(database, info):
+    present = columns_of(database, info)
+    if not {column, named.configuration} <= present.keys():
         return None
+    require_types(info, present, {named.configuration: WHOLE, column: OF_INFO[column]})
     found = database.rows(
         f"SELECT {column} FROM {in_statement(info)} WHERE {quoted_in_statement(named.configuration)} = %s",
         (configuration,),

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import psycopg2
 import pytest
 from small_run import Trained
 
@@ -95,3 +96,63 @@ def test_a_call_of_a_cancelled_task_begins_no_other_statement(trained: Trained) 
 
     asyncio.run(story())
     assert said == ["first"]
+
+
+def test_many_cancelled_calls_end_at_once(trained: Trained) -> None:
+    """More than the event loop has threads: none waits for a statement of another."""
+
+    async def story() -> float:
+        calls = [client.in_thread(trained.cerebro.rows, f"SELECT pg_sleep(600), {number}") for number in range(8)]
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(1)
+        began = time.monotonic()
+        for task in tasks:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in found), found
+        return time.monotonic() - began
+
+    assert asyncio.run(story()) < 60
+
+
+def test_calls_of_several_statements_end_with_the_task(
+    trained: Trained, fresh_output: Callable[[], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    handle = trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000, wait=False)
+    try:
+        for call in (handle.watch, lambda: list(handle.follow(0.01)), handle.wait):
+
+            async def story(call: Callable[[], object] = call) -> None:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.in_thread(call), 1)
+
+            asyncio.run(story())
+        assert not handle.done
+    finally:
+        handle.cancel()
+
+
+def test_a_statement_that_waits_for_a_lock_ends_with_the_task(trained: Trained) -> None:
+    with trained.cerebro.transaction() as other:
+        other.rows("LOCK TABLE cerebro.run IN ACCESS EXCLUSIVE MODE")
+
+        async def story() -> None:
+            for call in (trained.cerebro.runs, lambda: trained.cerebro.track(trained.run)):
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.in_thread(call), 0.5)
+
+        asyncio.run(story())
+
+
+def test_an_error_while_cancelling_is_not_told(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cerebro_db.client import interrupts
+
+    class Broken:
+        def cancel(self) -> None:
+            raise psycopg2.OperationalError("the server is gone")
+
+    call = interrupts._AwaitedCall()
+    call.begins(Broken())
+    call.cancel()
+    call.ended()
+    call.cancel()

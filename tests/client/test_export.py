@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -291,6 +292,9 @@ def test_the_scorer_applies_the_calibration(cerebro: Cerebro, tmp_path: Path) ->
             numbers.intervals(rows, 90)
         with pytest.raises(CannotScore, match="predicts classes, which have no intervals"):
             classes.intervals(rows, 0.9)
+        for call in (lambda: numbers.predict(rows, calibrated=True), lambda: numbers.labels(rows, thresholds=True)):
+            with pytest.raises(CannotScore, match="predicts numbers, which have no probabilities"):
+                call()
         plain, found = classes.predict(rows)["mood"], classes.predict(rows, calibrated=True)["mood"]
         labels = classes.preparation.classes("mood")
         assert labels is not None and not np.allclose(plain, found, atol=1e-3)
@@ -365,6 +369,33 @@ def test_a_layer_computes_what_keras_computes(kind: str, more: dict[str, Any], s
     (found,), expected = ours({"given": rows}), model.predict(rows, verbose=0)
     assert found.shape == expected.shape and found.dtype == np.float32
     assert found == pytest.approx(expected, rel=2e-5, abs=2e-5)
+
+
+def test_a_mask_is_not_forgotten(cerebro: Cerebro, tmp_path: Path) -> None:
+    """The scorer refuses such a layer, and the exported file is compared by Keras."""
+    keras = pytest.importorskip("keras")
+    numbers, mask = keras.Input((2,), name="numbers"), keras.Input((2,), dtype="int32", name="xs")
+    steps = keras.layers.Reshape((2, 1))(numbers)
+    hidden = keras.layers.LSTM(4)(steps, mask=keras.ops.cast(mask, "bool"))
+    model = keras.Model([numbers, mask], keras.layers.Dense(1, name="income")(hidden))
+    with pytest.raises(CannotScore, match="called with mask is not computed"):
+        NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})
+    normal = keras.layers.BatchNormalization()(numbers, training=True)
+    model = keras.Model(numbers, keras.layers.Dense(1, name="income")(normal))
+    with pytest.raises(CannotScore, match="called with training is not computed"):
+        NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})
+    cerebro.fit("people", "normal", [{"architecture": json.loads(model.to_json())}], target="income",
+                inputs="small, big", epochs=1)  # fmt: skip
+    made = cerebro.export("normal", tmp_path / "x.safetensors", scorer=True, tolerance=1e9)
+    assert "cannot compute it: a layer that is called with training" in made.left_out[0]
+
+
+def test_an_average_keeps_nan() -> None:
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((4, 1)), keras.layers.AveragePooling1D(2)])
+    ours = NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})
+    (found,) = ours({next(iter(ours.inputs)).layer: np.array([[[np.nan], [1], [3], [4]]], "f4")})
+    assert np.isnan(found[0, 0, 0]) and found[0, 1, 0] == 3.5
 
 
 def test_layers_that_the_scorer_does_not_compute(cerebro: Cerebro, tmp_path: Path) -> None:
@@ -517,12 +548,12 @@ def test_models_of_groups_are_left_out(cerebro: Cerebro, tmp_path: Path) -> None
 def test_the_model_of_one_group(cerebro: Cerebro, tmp_path: Path, ending: str) -> None:
     cerebro.rows("""CREATE TABLE IF NOT EXISTS sold AS
         SELECT id, age, few, income, 2020 + id % 2 AS year, id % 3 = 0 AS open, DATE '2024-01-01' + id % 2 AS day,
-               (ARRAY['it''s "%s"', 'Zürich', NULL])[1 + id % 3]::varchar AS shop
+               (ARRAY['it''s "%s"', 'Zürich', NULL])[1 + id % 3]::varchar AS shop, 'abc'::char(8) AS code
           FROM people WHERE id <= 900""")
     if not cerebro.rows("SELECT 1 FROM pg_class WHERE relname = 'sold_models'"):
         wide, narrow = {**MLP, "units": 8, "layers": 1}, MLP
         cerebro.fit("sold", "sold_models", [wide, narrow], target="income", inputs="age, few", epochs=2,
-                    group_by="shop, day, open, year", options={"least_group_rows": 10})  # fmt: skip
+                    group_by="shop, day, open, year, code", options={"least_group_rows": 10})  # fmt: skip
     groups = cerebro.rows("SELECT DISTINCT ON (group_key) group_key, group_value, configuration, objective_value"
                           " FROM sold_models_groups ORDER BY group_key, rank")  # fmt: skip
     assert len(groups) == 6
@@ -565,10 +596,37 @@ def test_groups_that_have_no_file(cerebro: Cerebro, tmp_path: Path) -> None:
         cerebro.export("by_few", tmp_path / "y.keras", 7, group=large)
     with pytest.raises(client.ClientError, match="has no rows"):
         cerebro.export("by_few", tmp_path / "y.keras", group=large, sample=f"SELECT * FROM people WHERE few <> {large}")
-    cerebro.rows("UPDATE by_few_summary SET group_types = ARRAY['integer; DROP TABLE people']")
-    with pytest.raises(client.ClientError):
-        cerebro.export("by_few", tmp_path / "y.keras", group=large)
+    cerebro.rows("UPDATE by_few_groups SET training_loss = 'NaN', validation_loss = '-Infinity'")
+    cerebro.export("by_few", tmp_path / "z.cerebro", group=large)
+    cerebro.import_model(tmp_path / "z.cerebro", "endless")
+    ((loss, other),) = cerebro.rows("SELECT training_loss, validation_loss FROM endless_info")
+    assert math.isnan(loss) and other == -math.inf
+    for change, why in (
+        ("UPDATE by_few_groups SET group_key = '[1]'", "does not fit group_by"),
+        ("UPDATE by_few_summary SET group_types = NULL", "does not fit group_by"),
+        ("DELETE FROM by_few_summary", "group_by"),
+    ):
+        cerebro.rows(change)
+        with pytest.raises(client.ClientError, match=why):
+            cerebro.export("by_few", tmp_path / "y.keras", group=large)
     assert cerebro.rows("SELECT count(*) FROM people") == [(3000,)] and not (tmp_path / "y.keras").exists()
+
+
+def test_types_of_strangers_run_nothing(cerebro: Cerebro, tmp_path: Path) -> None:
+    """A column may have a type whose cast to text is a function of the table's owner."""
+    cerebro.rows("CREATE TYPE evil AS ENUM ('few'); CREATE TABLE casts (n integer);"
+                 " CREATE FUNCTION as_text(evil) RETURNS text LANGUAGE plpgsql AS"
+                 " $$BEGIN INSERT INTO casts VALUES (1); RETURN 'few'; END$$;"
+                 " CREATE CAST (evil AS text) WITH FUNCTION as_text(evil)")  # fmt: skip
+    cerebro.fit("people", "traps", [MLP], target="income", inputs="age", group_by="few", epochs=1)
+    for table, column in (("_summary", "group_by"), ("_groups", "group_value"), ("", "architecture"),
+                          ("_info", "functions"), ("_groups", "group_key")):  # fmt: skip
+        cerebro.rows(f"ALTER TABLE traps{table} RENAME {column} TO before")
+        cerebro.rows(f"ALTER TABLE traps{table} ADD {column} evil DEFAULT 'few'")
+        with pytest.raises(client.ClientError, match=f"The column {column} of .*traps{table} has another type"):
+            cerebro.export("traps", tmp_path / "x.keras", group="1" if table == "_groups" else None)
+        cerebro.rows(f"ALTER TABLE traps{table} DROP {column}; ALTER TABLE traps{table} RENAME before TO {column}")
+    assert cerebro.rows("SELECT * FROM casts") == []
 
 
 def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:

@@ -242,7 +242,17 @@ def test_mlflow_has_the_runs(
 def test_mlflow_takes_any_names_and_values(run: tracked.TrackedRun, tracking: str) -> None:
     import mlflow as package
 
-    names = ["/root", "..", ".", "a/../b", "ü <script>:", "x" * 300, *(f"p{number}" for number in range(250))]
+    names = [
+        "/root",
+        "..",
+        ".",
+        "..x",
+        "",
+        "a/../b",
+        "ü <script>:",
+        "x" * 300,
+        *(f"p{number}" for number in range(250)),
+    ]
     strange = replace(
         run.models[0],
         parameters=dict.fromkeys(names, "y" * 10_000),

@@ -37,7 +37,12 @@ def test_each_slow_file_runs_in_one_part() -> None:
 
 def test_the_list_is_made_from_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "report.xml").write_text(REPORT)
-    monkeypatch.setattr(slow, "LIST", tmp_path / "slow.json")
+    monkeypatch.setattr(slow, "LIST", CLONE / "tests" / "slow.json")
+    with pytest.raises(SystemExit, match="the report is not of all tests: it lacks tests/"):
+        slow.main(str(tmp_path / "report.xml"))
+    (tmp_path / "tests").mkdir()
+    monkeypatch.setattr(slow, "LIST", tmp_path / "tests" / "slow.json")
+    slow.LIST.write_text('{"tests/sql/gone.py": 100.0}')
     slow.main(str(tmp_path / "report.xml"))
     assert slow.known() == {"tests/nn/test_torch.py": 40.0, "tests/sql/runs/test_fit.py": 11.5}
 

@@ -91,7 +91,8 @@ def _names(texts: Sequence[str]) -> list[str]:
     found: list[str] = []
     for text in texts:
         kept = "".join(letter if letter.isalnum() or letter in "_-. " else "_" for letter in text)[:240]
-        name, number = kept if kept.strip(".") else "_", 1
+        kept = f"_{kept[1:]}" if kept.startswith(".") or not kept else kept
+        name, number = kept, 1
         while name in found:
             number += 1
             name = f"{kept}_{number}"
