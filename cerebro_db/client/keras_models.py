@@ -114,8 +114,9 @@ def assign(model: Any, pieces: Iterable[bytes]) -> None:
 
     stream = _Stream(iter(pieces))
     for variable in model.weights:
-        flat = np.frombuffer(stream.read(4 * _elements(variable)), dtype="<f4")
-        variable.assign(flat.reshape(tuple(variable.shape)).astype(variable.dtype))
+        values = np.empty(tuple(variable.shape), "<f4")
+        stream.read_into(values.reshape(-1).view(np.uint8).data)
+        variable.assign(values.astype(variable.dtype, copy=False))
 
 
 def _elements(variable: Any) -> int:
@@ -123,21 +124,21 @@ def _elements(variable: Any) -> int:
 
 
 class _Stream:
-    """Reads so many bytes at a time from pieces of any size."""
+    """Reads as many bytes as a place takes, from pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.pieces = pieces
         self.rest = memoryview(b"")
 
-    def read(self, size: int) -> bytearray:
-        found = bytearray()
-        while len(found) < size:
+    def read_into(self, place: memoryview) -> None:
+        done = 0
+        while done < len(place):
             if not self.rest:
                 self.rest = memoryview(next(self.pieces))
-            taken = self.rest[: size - len(found)]
+            taken = self.rest[: len(place) - done]
+            place[done : done + len(taken)] = taken
             self.rest = self.rest[len(taken) :]
-            found += taken
-        return found
+            done += len(taken)
 
 
 def _keras() -> Any:

@@ -445,12 +445,12 @@ def write_saved_model(given: ForExport, path: Path) -> samples.Compute:
 
 def write_onnx(given: ForExport, path: Path) -> samples.Compute:
     _compute_with_tensorflow()
-    onnx, runtime, _ = (_package(name) for name in ("onnx", "onnxruntime", "tf2onnx"))
     if given.stored.size > MOST_ONNX:
         raise ClientError(
             f"The model has {given.stored.size:,} bytes of weights, and an ONNX file has 2 GB at most.",
             "Export a SavedModel (a name that ends in /), .keras or .safetensors.",
         )
+    onnx, runtime, _ = (_package(name) for name in ("onnx", "onnxruntime", "tf2onnx"))
     keras_compute(given.model, given.document)(given.sample.inputs)
     given.model.export(path, format="onnx", verbose=False)
     nodes = onnx.load(str(path)).graph.node
