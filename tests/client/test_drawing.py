@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.client import boards, drawing
@@ -28,6 +28,7 @@ def test_a_sparkline_shows_what_is_no_number() -> None:
     assert drawing.sparkline([None, math.nan], 10) == "··"
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.lists(st.one_of(st.none(), st.floats())), st.integers(1, 40))
 def test_a_sparkline_is_never_too_long(values: list[float | None], width: int) -> None:
     assert len(drawing.sparkline(values, width)) == min(len(values), width)

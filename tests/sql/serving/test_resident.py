@@ -384,9 +384,13 @@ def test_the_role_has_so_many_and_no_more(place: Lab) -> None:
     for session in sessions:
         session.close()
     eventually(
-        lambda: not [pid for pid in theirs - set(kept(place)) if Path(f"/proc/{pid}/exe").exists()], 30, "two end"
+        lambda: (
+            len(kept(place)) == 2
+            and not [pid for pid in theirs - set(kept(place)) if Path(f"/proc/{pid}/exe").exists()]
+        ),
+        30,
+        "two end",
     )
-    assert len(kept(place)) == 2
     found = place.value("SELECT found FROM cerebro.doctor() WHERE check_name = 'nursery'")
     assert "resident predictors without a session: 2" in found
     place("SELECT cerebro.set_limits(NULL, max_predictors => 0)")
