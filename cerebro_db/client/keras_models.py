@@ -144,6 +144,7 @@ class _Stream:
 def _keras() -> Any:
     if "KERAS_BACKEND" not in os.environ and not find_spec("tensorflow") and find_spec("jax"):
         os.environ["KERAS_BACKEND"] = "jax"  # Keras would only look for TensorFlow
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # TensorFlow tells of nothing but trouble
     try:
         import keras
     except ImportError as error:
