@@ -31,16 +31,12 @@ import numpy as np
 
 FARTHEST = 100.0  # deviations; a number that is farther away counts as this far
 DAY = 86400
-LEAST_PROBABILITY = 1e-7  # smaller ones have no logarithm
+LEAST_PROBABILITY = 1e-7  # a smaller one counts as this one, because 0 has no logarithm
 MOST_CHARACTERS = 1_000_000  # of a text that are read
-MOST_ROWS, OF_LARGE_LAYERS = 1024, 32  # that are computed at a time
-LARGE_LAYERS = {
-    "Conv1D",
-    "Conv2D",
-    "MultiHeadAttention",
-    "MaxPooling2D",
-    "AveragePooling2D",
-}  # need much memory for a row
+MOST_ROWS = 1024  # in a batch
+MOST_ROWS_OF_LARGE = 32  # in a batch of a model with large layers
+# Layers that need much memory for a row.
+LARGE_LAYERS = {"Conv1D", "Conv2D", "MultiHeadAttention", "MaxPooling2D", "AveragePooling2D"}
 LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "u1", "I8": "i1", "I16": "<i2", "BOOL": "?"}
 EPOCH = datetime(1970, 1, 1)
@@ -520,13 +516,12 @@ class Scorer:
 
     def intervals(self, rows: Iterable[Any], coverage: float) -> dict[str, Array]:
         """By target that is a number: the lower and the upper end for each row, as ``cerebro.predict`` gives them."""
-        predicted = self.predict(rows)
-        return self.intervals_of(predicted, coverage)
+        return self.intervals_of(self.predict(rows), coverage)
 
     def intervals_of(self, predicted: Mapping[str, Array], coverage: float) -> dict[str, Array]:
         """The intervals around what ``predict`` returned."""
         if not 0 < coverage < 1:
-            raise CannotScore(f"coverage is a part of all values, between 0 and 1, and not {coverage}")
+            raise CannotScore(f"coverage must be between 0 and 1, such as 0.9; it is {coverage}")
         found = {}
         for output in self.preparation.document["outputs"]:
             if output["classes"] is None:
@@ -586,7 +581,9 @@ def _half_widths(kept: Mapping[str, Any], coverage: float) -> Array:
     rows, scores = kept["rows"], kept["scores"]
     place = math.ceil((rows + 1) * coverage - 1e-9)
     if place > rows:
-        raise CannotScore(f"the errors of {rows} rows are known, too few for intervals with coverage {coverage}")
+        raise CannotScore(
+            f"intervals with coverage {coverage} need the errors of more rows than {rows}, which are known"
+        )
     return scores[math.ceil(place * len(scores) / rows) - 1] * np.array(kept["scales"], np.float64)
 
 
@@ -597,6 +594,8 @@ class NumpyModel:
         config = architecture["config"]
         self.layers = {layer["config"]["name"]: layer for layer in config["layers"]}
         self.weights = {name: [tensors[one] for one in names] for name, names in weights.items()}
+        is_large = any(layer["class_name"] in LARGE_LAYERS for layer in self.layers.values())
+        self.batch = MOST_ROWS_OF_LARGE if is_large else MOST_ROWS
         names = list(self.layers)
         if architecture["class_name"] == "Sequential":
             inner = [name for name in names if self.layers[name]["class_name"] != "InputLayer"]
@@ -621,11 +620,9 @@ class NumpyModel:
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs, for arrays by the names of the inputs."""
         rows = len(inputs[self.inputs[0].layer])
-        is_large = any(layer["class_name"] in LARGE_LAYERS for layer in self.layers.values())
-        most = OF_LARGE_LAYERS if is_large else MOST_ROWS
         parts = []
-        for start in range(0, max(rows, 1), most):
-            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + most] for one in self.inputs}
+        for start in range(0, max(rows, 1), self.batch):
+            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + self.batch] for one in self.inputs}
             parts.append([self._value(one, known) for one in self.outputs])
         return [np.concatenate(one) for one in zip(*parts)]
 
@@ -685,7 +682,7 @@ def _call(node: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     keywords = {name: _argument(one) for name, one in node["kwargs"].items()}
     for name in ("training", "mask"):
         if keywords.pop(name, None) not in (None, False):
-            raise CannotScore(f"a layer that is called with {name} is not computed: {OTHERWISE}")
+            raise CannotScore(f"this scorer does not compute layers that are called with {name}: {OTHERWISE}")
     return tuple(map(_argument, node["args"])), keywords
 
 
@@ -1035,7 +1032,9 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, Array], di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicts rows: a JSON object in each line of the standard input.")
+    parser = argparse.ArgumentParser(
+        description="Predicts the rows of the standard input, which has a JSON object in each line."
+    )
     parser.add_argument("file", help="a file of safetensors that cerebro export has written")
     parser.add_argument("--calibrated", action="store_true", help="calibrated probabilities")
     parser.add_argument("--thresholds", action="store_true", help="the class by the thresholds that were kept")

@@ -2,7 +2,7 @@
 
 python -m tests.slow REPORT.xml   writes the list from a report of all tests (pytest --junit-xml)
 
-Whole files are chosen, because the tests of a file share what is dear to make. ``make test-all`` runs them all.
+Whole files are chosen, because the tests of a file share expensive fixtures. ``make test-all`` runs them all.
 """
 
 from __future__ import annotations

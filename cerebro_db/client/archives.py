@@ -28,7 +28,7 @@ from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, MODEL_COL
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
 
-from . import keras_models
+from . import keras_models, preparations, stored_model
 from .database import DatabaseClient, Transaction
 from .errors import CannotConnect, ClientError, ServerError
 from .stored_model import StoredModel, in_statement, quoted_in_statement
@@ -41,7 +41,6 @@ LARGEST_VALUE = 500 << 20  # bytes of weights in one value, as cerebro.materiali
 PIECE = 4 << 20
 MOST_METRICS = 100_000  # rows
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
-ALIAS = "cerebro_row"  # no column has this name
 
 
 @dataclass(frozen=True)
@@ -85,14 +84,14 @@ def write(stored: StoredModel, path: Path) -> None:
             "Export to .keras or .safetensors; or train with cerebro.fit.",
         )
     database, table = stored.database, stored.table
-    info = f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM {in_statement(table.suffixed('_info'))} {ALIAS}"
-    rows = database.rows(f"{info} WHERE {quoted_in_statement('configuration')} = %s", (stored.configuration,))
-    if not rows:
-        raise ClientError(f"The table {table.suffixed('_info')} has no row of configuration {stored.configuration}.")
-    ((summary,),) = database.rows(
-        f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM {table.suffixed('_summary').quoted} {ALIAS}"
+    info = stored_model.row_as_json(
+        database, table.suffixed("_info"), [*INFO_COLUMNS, *LATER_COLUMNS], key=stored.configuration
     )
-    text, info_row = rows[0][0], json.loads(rows[0][0])
+    if info is None:
+        raise ClientError(f"The table {table.suffixed('_info')} has no row of configuration {stored.configuration}.")
+    labels = [output.name + "_labels" for output in preparations.layout_of(stored).outputs]
+    summary = stored_model.row_as_json(database, table.suffixed("_summary"), SUMMARY_COLUMNS, labels) or "{}"
+    text, info_row = info, json.loads(info)
     if stored.group is not None:  # its own figures, and no calibration
         own = {name: one for name, one in stored.group.told.items() if name in info_row}
         endless = {name: str(one) for name, one in own.items() if isinstance(one, float) and not math.isfinite(one)}
@@ -137,8 +136,8 @@ def _metrics(stored: StoredModel, run: Any, model: Any) -> list[Any]:
     if run is None or model is None:
         return []
     query = (
-        f"SELECT pg_catalog.to_jsonb({ALIAS}) FROM (SELECT model, epoch, dataset, metric, value FROM cerebro.metrics"
-        " WHERE run = %s AND model = %s AND owner = current_user ORDER BY epoch, dataset, metric LIMIT %s) " + ALIAS
+        "SELECT pg_catalog.to_jsonb(m) FROM (SELECT model, epoch, dataset, metric, value FROM cerebro.metrics"
+        " WHERE run = %s AND model = %s AND owner = current_user ORDER BY epoch, dataset, metric LIMIT %s) m"
     )
     return [row for (row,) in stored.database.rows(query, (run, model, MOST_METRICS))]
 

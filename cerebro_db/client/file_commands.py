@@ -42,7 +42,10 @@ def export(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="A group_value: the model of this group; default: that on all rows.", show_default=False),
+        typer.Option(
+            help="Export the model of this group, by its group_value; default: the model on all rows.",
+            show_default=False,
+        ),
     ] = None,
     scorer: Annotated[bool, typer.Option("--scorer", help="Write cerebro_scorer.py beside it, too.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Write over files that exist.")] = False,

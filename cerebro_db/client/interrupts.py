@@ -1,4 +1,4 @@
-"""Cancels statements for which nobody waits any more: after Ctrl-C, or when a task that awaits a call is cancelled."""
+"""Cancels a running statement after Ctrl-C, or when the task that awaits the call is cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from .errors import Cancelled
 
-AGAIN = 0.5  # seconds until a statement is cancelled again: it may not have begun
+AGAIN = 0.5  # seconds between two requests to cancel; the first may come before the statement has begun
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def _awaited_statement(connection: Any) -> Iterator[None]:
 
 
 def observe(engine: Engine) -> Engine:
-    """The statements that SQLAlchemy runs on this engine end with the task that awaits them, too."""
+    """Makes calls through this engine cancellable, too: those of SQLAlchemy itself."""
 
     def begins(connection: Any, *_: Any) -> None:
         if (awaited := _awaited.get()) is not None:
@@ -147,7 +147,7 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def _begun(call: Callable[[], T]) -> asyncio.Future[T]:
-    """The result of a call in a thread of its own: those of the event loop may all be busy."""
+    """Starts a call in a new thread. The threads of the event loop may all be busy with other calls."""
     thread = ThreadPoolExecutor(1, "cerebro_db call")
     future = thread.submit(call)
     thread.shutdown(wait=False)  # it ends with the call

@@ -124,19 +124,19 @@ def _elements(variable: Any) -> int:
 
 
 class _Stream:
-    """Reads as many bytes as a place takes, from pieces of any size."""
+    """Fills buffers from pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.pieces = pieces
         self.rest = memoryview(b"")
 
-    def read_into(self, place: memoryview) -> None:
+    def read_into(self, buffer: memoryview) -> None:
         done = 0
-        while done < len(place):
+        while done < len(buffer):
             if not self.rest:
                 self.rest = memoryview(next(self.pieces))
-            taken = self.rest[: len(place) - done]
-            place[done : done + len(taken)] = taken
+            taken = self.rest[: len(buffer) - done]
+            buffer[done : done + len(taken)] = taken
             self.rest = self.rest[len(taken) :]
             done += len(taken)
 
@@ -144,7 +144,7 @@ class _Stream:
 def _keras() -> Any:
     if "KERAS_BACKEND" not in os.environ and not find_spec("tensorflow") and find_spec("jax"):
         os.environ["KERAS_BACKEND"] = "jax"  # Keras would only look for TensorFlow
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # TensorFlow tells of nothing but trouble
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # no hints about the processor
     try:
         import keras
     except ImportError as error:

@@ -202,7 +202,7 @@ def _left_out(stored: StoredModel) -> tuple[str, ...]:
         found = (
             f"The models of the groups of {stored.group_by} are left out: they are in {groups}. The file has the model"
             f" on all rows of configuration {stored.configuration}, and predicts other numbers than cerebro.predict."
-            " A group that is named (--group) has a file of its own.",
+            " --group VALUE writes the model of a group.",
         )
     return (*found, *_functions(stored))
 

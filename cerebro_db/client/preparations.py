@@ -13,7 +13,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import quoted
 
-from . import keras_models
+from . import keras_models, stored_model
 from .database import RunsStatements
 from .errors import ClientError, NoSuchModel
 from .stored_model import StoredModel
@@ -29,10 +29,6 @@ SEPARATORS = (
 LOWER = (
     "SELECT chr(i), lower(chr(i)) FROM generate_series(1, 1114111) i"
     " WHERE i NOT BETWEEN 55296 AND 57343 AND lower(chr(i)) <> chr(i)"
-)
-LABELS = (
-    "SELECT ARRAY(SELECT CASE WHEN u.label IS NOT NULL THEN pg_catalog.format('%s', u.label) END"
-    " FROM pg_catalog.unnest({name}) WITH ORDINALITY AS u (label, place) ORDER BY u.place) FROM {summary}"
 )
 
 
@@ -100,8 +96,8 @@ def classes(stored: StoredModel, output: Variable) -> list[str | None] | None:
     labels: list[str | None] = []
     if isinstance(output.preparation, OneHot):
         named = "_labels" if stored.named.model_table == "model_table" else "_class_values"
-        query = LABELS.format(name=quoted(output.name + named), summary=stored.table.suffixed("_summary").quoted)
-        known = stored.database.rows(query)[0][0]
+        texts = stored_model.as_texts(quoted(output.name + named))
+        known = stored.database.rows(f"SELECT {texts} FROM {stored.table.suffixed('_summary').quoted}")[0][0]
         if output.preparation.type.name == "boolean":  # format() writes t where a cast to text writes true
             known = [TRUTH.get(label, label) for label in known]
         first: list[str | None] = [None] if output.preparation.null_is_a_class and known[:1] == [None] else []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.model_columns import ModelColumns, Types
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.sql import literal, quoted, shown
 
@@ -20,22 +20,14 @@ from .errors import ClientError, NoSuchModel
 
 # The columns of a table, with the names of those types that are the server's own.
 COLUMNS = (
-    "SELECT a.attname::text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace THEN t.typname::text END"
+    "SELECT a.attname::text, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace"
+    " THEN pg_catalog.format_type(t.oid, -1) END"
     " FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
     " WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped"
 )
-DOCUMENT = ("json", "jsonb", "text", "varchar")
-WHOLE = ("int4", "int8")
-OF_SUMMARY = {"layout": DOCUMENT, "group_by": ("text",), "group_types": ("_text",), "direction": ("text", "varchar")}
-OF_CHUNKS = {"start": WHOLE, "payload": ("bytea",)}
-OF_INFO = {"calibration": DOCUMENT, "functions": ("_text",)}
-OF_GROUPS = {  # columns of _groups, and all others than the weights are told
-    "configuration": WHOLE, "group_number": WHOLE, "group_value": ("text",), "group_key": ("text",), "rows": WHOLE,
-    "model": WHOLE, "rank": WHOLE, "status": ("text",), "reason": ("text",), "which": ("text",), "epoch": WHOLE,
-    "objective_value": ("float8",), "validation_loss": ("float8",), "validation_metric": ("float8",),
-    "training_loss": ("float8",), "training_metric": ("float8",), "weights": ("bytea",),
-}  # fmt: skip
-TOLD = [name for name in OF_GROUPS if name != "weights"]
+OF_A_GROUP: Types = {name: (type,) for name, type in model_columns.GROUPS_COLUMNS.items()}
+TOLD = [name for name in OF_A_GROUP if name != "weights"]
+ALIAS = "cerebro_row"  # no column has this name
 TEXTS = ("text", "character varying", "character")
 MOST_ROWS = 10_000  # of chunks in one statement
 PIECE = 16 << 20  # bytes of weights in one statement
@@ -153,8 +145,9 @@ def read(
         )
     present = columns_of(database, table)
     named = model_columns.of(set(present)) or model_columns.PLAIN
-    require_types(table, present, {named.configuration: WHOLE, named.weights: ("bytea",), named.architecture: DOCUMENT})
-    require_types(summary_table, columns := columns_of(database, summary_table), OF_SUMMARY)
+    require_types(table, present, named.types)
+    columns = columns_of(database, summary_table)
+    require_types(summary_table, columns, {**named.types, **model_columns.OF_GROUPS})
     of_group = None if group is None else _of_group(database, table, configuration, group)
     if of_group is not None:
         configuration = of_group.told["configuration"]
@@ -177,7 +170,7 @@ def read(
     if of_group is not None:
         size = of_group.told["stored"]
     elif size is None:  # too large for one value
-        require_types(weights_table, columns_of(database, weights_table), {named.configuration: WHOLE, **OF_CHUNKS})
+        require_types(weights_table, columns_of(database, weights_table), named.types)
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
             f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
@@ -198,11 +191,11 @@ def _of_group(database: RunsStatements, table: Name, configuration: int | None, 
     summary, groups = table.suffixed("_summary"), table.suffixed("_groups")
     present = columns_of(database, groups)
     if (
-        not {"group_by", "group_types"} <= columns_of(database, summary).keys()
-        or not OF_GROUPS.keys() <= present.keys()
+        not model_columns.OF_GROUPS.keys() <= columns_of(database, summary).keys()
+        or not OF_A_GROUP.keys() <= present.keys()
     ):
         raise NoSuchModel(f"The table {table} has no models of groups.", "Leave the group out.")
-    require_types(groups, present, OF_GROUPS)
+    require_types(groups, present, OF_A_GROUP)
     found = database.rows(
         f"SELECT {', '.join(TOLD)}, octet_length(weights)::bigint FROM {in_statement(groups)}"
         " WHERE (group_value = %s OR group_key = %s) AND (%s OR configuration = %s)"
@@ -246,14 +239,11 @@ def columns_of(database: RunsStatements, table: Name) -> dict[str, str | None]:
     return dict(database.rows(COLUMNS, (table.quoted,)))
 
 
-def require_types(table: Name, present: Mapping[str, str | None], wanted: Mapping[str, Sequence[str]]) -> None:
+def require_types(table: Name, present: Mapping[str, str | None], wanted: Types) -> None:
     """An error if a column has another type than it should: its casts and operators may be anybody's functions."""
     for column, types in wanted.items():
         if column in present and present[column] not in types:
-            raise NoSuchModel(
-                f"The column {column} of {table} has another type than {' or '.join(types)}.",
-                "It is no table that cerebro_db has made.",
-            )
+            raise not_ours(table, column, types)
 
 
 def of_info(database: RunsStatements, table: Name, named: ModelColumns, configuration: int, column: str) -> Any:
@@ -262,7 +252,7 @@ def of_info(database: RunsStatements, table: Name, named: ModelColumns, configur
     present = columns_of(database, info)
     if not {column, named.configuration} <= present.keys():
         return None
-    require_types(info, present, {named.configuration: WHOLE, column: OF_INFO[column]})
+    require_types(info, present, named.types)
     found = database.rows(
         f"SELECT {column} FROM {in_statement(info)} WHERE {quoted_in_statement(named.configuration)} = %s",
         (configuration,),
@@ -270,21 +260,61 @@ def of_info(database: RunsStatements, table: Name, named: ModelColumns, configur
     return found[0][0] if found else None
 
 
+def row_as_json(
+    database: RunsStatements, table: Name, names: Iterable[str], labels: Iterable[str] = (), key: int | None = None
+) -> str | None:
+    """These columns of one row as a JSON object. ``key``: its configuration. ``labels``: columns that may be arrays of
+    any type; a user's type becomes a text, because to_jsonb would run the cast of whoever owns it."""
+    present = columns_of(database, table)
+    parts = []
+    for name in names:
+        if name in present and present[name] is None:
+            raise not_ours(table, name)
+        parts += [f"s.{quoted_in_statement(name)}"] if name in present else []
+    for name in labels:
+        column = f"s.{quoted_in_statement(name)}"
+        if name in present and present[name] is None:
+            column = f"CASE WHEN {column} IS NOT NULL THEN {as_texts(column)} END AS {quoted_in_statement(name)}"
+        parts += [column] if name in present else []
+    where, values = ("", ()) if key is None else (" WHERE s.configuration = %s", (key,))
+    found = database.rows(
+        f"SELECT pg_catalog.to_jsonb({ALIAS})::text FROM"
+        f" (SELECT {', '.join(parts)} FROM {in_statement(table)} s{where} LIMIT 1) {ALIAS}",
+        values,
+    )
+    return found[0][0] if found else None
+
+
+def as_texts(array: str) -> str:
+    """SQL for an array of texts: what the elements of an array are written as."""
+    return (
+        "ARRAY(SELECT CASE WHEN u.label IS NOT NULL THEN pg_catalog.concat(u.label) END"
+        f" FROM pg_catalog.unnest({array}) WITH ORDINALITY AS u (label, place) ORDER BY u.place)"
+    )
+
+
+def not_ours(table: Name, column: str, types: Sequence[str] = ()) -> NoSuchModel:
+    which = f"another type than {' or '.join(types)}" if types else "a type that a user has made"
+    return NoSuchModel(f"The column {column} of {table} has {which}.", "cerebro_db has not made this table.")
+
+
 def best(database: RunsStatements, table: Name, named: ModelColumns) -> int:
     """The best configuration by the objective of the run, as cerebro.predict chooses it."""
     directions = database.rows(f"SELECT direction FROM {table.suffixed('_summary').quoted} LIMIT 1")
     order = "DESC" if directions == [("max",)] else "ASC"
+    info = table.suffixed("_info")
+    require_types(info, columns_of(database, info), named.types)
     first, *others = map(quoted, named.figures)
     number = quoted(named.configuration)
     found = database.rows(
-        f"SELECT i.{number} FROM {table.suffixed('_info').quoted} i JOIN {table.quoted} m USING ({number})"
+        f"SELECT i.{number} FROM {info.quoted} i JOIN {table.quoted} m USING ({number})"
         f" ORDER BY i.{first} {order} NULLS LAST,"
         f" {', '.join(f'i.{one} NULLS LAST' for one in others)}, i.{number} LIMIT 1"
     )
     if not found:
         raise NoSuchModel(
             f"The table {table} has no model.",
-            f"SELECT {number}, status, reason FROM {table.suffixed('_info')}; says why.",
+            f"SELECT {number}, status, reason FROM {info}; says why.",
         )
     return found[0][0]
 

@@ -17,7 +17,8 @@ LISTS = tuple(f"{one}[]" for one in TEXTS)
 DOCUMENTS = ("json", "jsonb", *TEXTS)
 SHARED: Types = {
     **dict.fromkeys(("start", "epoch"), INTEGERS),
-    "direction": TEXTS,
+    **dict.fromkeys(("direction", "source_table"), TEXTS),
+    "layout": DOCUMENTS,
     "functions": LISTS,
     "objective_value": REALS,
     "payload": ("bytea",),
@@ -82,6 +83,26 @@ INFO_COLUMNS = {
     "bytes": "bigint",
 }
 LATER_COLUMNS = {"calibration": "jsonb"}  # of _info: NULL until cerebro.calibrate() fills it
+GROUPS_COLUMNS = {
+    "configuration": "integer",
+    "group_number": "integer",
+    "group_value": "text",
+    "group_key": "text",  # as the SQL of a row's group gives it (data/subgroups.py)
+    "rows": "bigint",
+    "model": "integer",
+    "rank": "integer",  # within the group; of the best model of the configuration
+    "status": "text",
+    "reason": "text",
+    "which": "text",
+    "epoch": "integer",
+    "objective_value": "double precision",
+    "validation_loss": "double precision",
+    "validation_metric": "double precision",
+    "training_loss": "double precision",
+    "training_metric": "double precision",
+    "bytes": "bigint",
+    "weights": "bytea",
+}
 SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
     "run": "bigint",
     **dict.fromkeys(("run_name", "description", "model_table", "source_table", "packed_table"), "text"),

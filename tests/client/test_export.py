@@ -286,9 +286,9 @@ def test_the_scorer_applies_the_calibration(cerebro: Cerebro, tmp_path: Path) ->
         for row, (lower, upper) in zip(rows, ends.tolist()):
             one = by_key[row["id"]]
             assert (lower, upper) == (pytest.approx(one.lower, rel=1e-5), pytest.approx(one.upper, rel=1e-5))
-        with pytest.raises(CannotScore, match="too few for intervals with coverage 0.9999"):
+        with pytest.raises(CannotScore, match="intervals with coverage 0.9999 need the errors of more rows"):
             numbers.intervals(rows, 0.9999)
-        with pytest.raises(CannotScore, match="between 0 and 1, and not 90"):
+        with pytest.raises(CannotScore, match="between 0 and 1, such as 0.9; it is 90"):
             numbers.intervals(rows, 90)
         with pytest.raises(CannotScore, match="predicts classes, which have no intervals"):
             classes.intervals(rows, 0.9)
@@ -378,16 +378,16 @@ def test_a_mask_is_not_forgotten(cerebro: Cerebro, tmp_path: Path) -> None:
     steps = keras.layers.Reshape((2, 1))(numbers)
     hidden = keras.layers.LSTM(4)(steps, mask=keras.ops.cast(mask, "bool"))
     model = keras.Model([numbers, mask], keras.layers.Dense(1, name="income")(hidden))
-    with pytest.raises(CannotScore, match="called with mask is not computed"):
+    with pytest.raises(CannotScore, match="does not compute layers that are called with mask"):
         NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})
     normal = keras.layers.BatchNormalization()(numbers, training=True)
     model = keras.Model(numbers, keras.layers.Dense(1, name="income")(normal))
-    with pytest.raises(CannotScore, match="called with training is not computed"):
+    with pytest.raises(CannotScore, match="does not compute layers that are called with training"):
         NumpyModel(json.loads(model.to_json()), {one.name: [] for one in model.layers}, {})
     cerebro.fit("people", "normal", [{"architecture": json.loads(model.to_json())}], target="income",
                 inputs="small, big", epochs=1)  # fmt: skip
     made = cerebro.export("normal", tmp_path / "x.safetensors", scorer=True, tolerance=1e9)
-    assert "cannot compute it: a layer that is called with training" in made.left_out[0]
+    assert "cannot compute it: this scorer does not compute layers that are called with training" in made.left_out[0]
 
 
 def test_an_average_keeps_nan() -> None:
@@ -613,20 +613,30 @@ def test_groups_that_have_no_file(cerebro: Cerebro, tmp_path: Path) -> None:
 
 
 def test_types_of_strangers_run_nothing(cerebro: Cerebro, tmp_path: Path) -> None:
-    """A column may have a type whose cast to text is a function of the table's owner."""
-    cerebro.rows("CREATE TYPE evil AS ENUM ('few'); CREATE TABLE casts (n integer);"
-                 " CREATE FUNCTION as_text(evil) RETURNS text LANGUAGE plpgsql AS"
-                 " $$BEGIN INSERT INTO casts VALUES (1); RETURN 'few'; END$$;"
-                 " CREATE CAST (evil AS text) WITH FUNCTION as_text(evil)")  # fmt: skip
+    """A column may have a type whose casts to text and to json are functions of the table's owner."""
+    cerebro.rows("CREATE TYPE evil AS ENUM ('few'); CREATE TABLE casts (n integer)")
+    for source, target in (("evil", "text"), ("evil", "json"), ("mood", "json")):
+        cerebro.rows(
+            f"CREATE FUNCTION as_{target}({source}) RETURNS {target} LANGUAGE plpgsql AS"
+            " $$BEGIN INSERT INTO casts VALUES (1); RETURN '1'; END$$;"
+            f" CREATE CAST ({source} AS {target}) WITH FUNCTION as_{target}({source})"
+        )
     cerebro.fit("people", "traps", [MLP], target="income", inputs="age", group_by="few", epochs=1)
-    for table, column in (("_summary", "group_by"), ("_groups", "group_value"), ("", "architecture"),
-                          ("_info", "functions"), ("_groups", "group_key")):  # fmt: skip
+    for table, column in (
+        ("", "architecture"), ("_summary", "group_by"), ("_summary", "source_table"), ("_summary", "objective"),
+        ("_info", "functions"), ("_info", "objective_value"), ("_info", "reason"),
+        ("_groups", "group_value"), ("_groups", "group_key"),
+    ):  # fmt: skip
         cerebro.rows(f"ALTER TABLE traps{table} RENAME {column} TO before")
         cerebro.rows(f"ALTER TABLE traps{table} ADD {column} evil DEFAULT 'few'")
-        with pytest.raises(client.ClientError, match=f"The column {column} of .*traps{table} has another type"):
-            cerebro.export("traps", tmp_path / "x.keras", group="1" if table == "_groups" else None)
+        with pytest.raises(client.ClientError, match=f"column {column} of .*traps{table} has (another|a) type"):
+            cerebro.export("traps", tmp_path / "x.cerebro", group="1" if table == "_groups" else None)
         cerebro.rows(f"ALTER TABLE traps{table} DROP {column}; ALTER TABLE traps{table} RENAME before TO {column}")
-    assert cerebro.rows("SELECT * FROM casts") == []
+    try:
+        cerebro.export("moods", tmp_path / "moods.cerebro", 1)  # its labels are of the type mood
+        assert cerebro.rows("SELECT * FROM casts") == []
+    finally:
+        cerebro.rows("DROP CAST (mood AS json)")
 
 
 def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:

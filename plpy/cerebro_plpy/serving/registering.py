@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
+from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, SUMMARY_COLUMNS
 from cerebro_db.core.packed_summary import PLAIN
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT
 
+from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -126,13 +128,16 @@ def _architecture(db: Database, model: TrainedModel) -> str:
 
 
 def row_of(db: Database, table: relations.Relation, key: int | None) -> dict[str, Any]:
-    """The row of _info, or that of _summary, by column."""
-    alias = identifier("cerebro_row")  # no column has this name
+    """The row of _info, or that of _summary, by column: of those that cerebro_db makes, but for labels."""
+    present = relations.columns(db, table)
+    names = [name for name in (*INFO_COLUMNS, *LATER_COLUMNS, *SUMMARY_COLUMNS) if name in present]
+    names = list(dict.fromkeys(names))
+    document_columns.require_known_types(present, table.text, names)  # to_jsonb() would run a cast of the type's owner
     chosen = sql(" WHERE configuration = {key}", key=key) if key is not None else sql("")
     text = db.value(
         sql(
-            "SELECT pg_catalog.to_jsonb({alias})::pg_catalog.text FROM {table} {alias}{chosen} LIMIT 1",
-            alias=alias,
+            "SELECT pg_catalog.to_jsonb(r)::pg_catalog.text FROM (SELECT {names} FROM {table}{chosen} LIMIT 1) r",
+            names=joined(", ", map(identifier, names)),
             table=table.sql,
             chosen=chosen,
         )

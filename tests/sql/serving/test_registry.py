@@ -269,3 +269,26 @@ def test_large_weights_are_cut_and_joined(place: Lab) -> None:
     weights = "SELECT encode(sha256(weights), 'hex') FROM wide"
     assert place.value(HASH.format(f"{wide}@1")) == place.value(weights)
     assert place(ASK.format(f"{wide}@latest")) == place(ASK.format("wide"))
+
+
+@pytest.mark.parametrize(("table", "column"), [("_info", "reason"), ("_summary", "objective"), ("_summary", "mine")])
+def test_a_cast_of_a_strangers_type_does_not_run(place: Lab, table: str, column: str) -> None:
+    """to_jsonb() runs the cast to json of a type that the owner of the model table has made."""
+    for ending in ("", "_info", "_summary"):
+        place(f"DROP TABLE IF EXISTS trap{ending}; CREATE TABLE trap{ending} AS TABLE model{ending}")
+    place(
+        "DROP TYPE IF EXISTS evil CASCADE; DROP TABLE IF EXISTS casts; CREATE TYPE evil AS ENUM ('x');"
+        " CREATE TABLE casts (n integer);"
+        " CREATE FUNCTION as_json(evil) RETURNS json LANGUAGE plpgsql AS"
+        " $$BEGIN INSERT INTO casts VALUES (1); RETURN '\"x\"'; END$$;"
+        " CREATE CAST (evil AS json) WITH FUNCTION as_json(evil)"
+    )
+    place(f"ALTER TABLE trap{table} DROP IF EXISTS {column}; ALTER TABLE trap{table} ADD {column} evil DEFAULT 'x'")
+    name = next(NAMES)
+    if column == "mine":  # no function reads it
+        assert place.value(f"SELECT cerebro.register('{name}', 'trap', 1)") == 1
+    else:
+        refused(
+            place, f"SELECT cerebro.register('{name}', 'trap', 1)", f"column '{column}' of '.*trap{table}' is of type"
+        )
+    assert place("SELECT * FROM casts") == []

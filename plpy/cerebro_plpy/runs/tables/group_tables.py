@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from cerebro_db.core.layout import Groups
-from cerebro_db.core.model_columns import has_groups
+from cerebro_db.core.model_columns import GROUPS_COLUMNS, has_groups
 from cerebro_db.core.names import written_list
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -26,26 +26,6 @@ from ..record.log import CHANGED, GROUP_INFO, RunLog, StateOnRecord
 from .made import MadeTables, Values
 
 ENDING = "_groups"
-COLUMNS = {
-    "configuration": "integer",
-    "group_number": "integer",
-    "group_value": "text",
-    "group_key": "text",  # as the SQL of a row's group gives it (data/subgroups.py)
-    "rows": "bigint",
-    "model": "integer",
-    "rank": "integer",  # within the group; of the best model of the configuration
-    "status": "text",
-    "reason": "text",
-    "which": "text",
-    "epoch": "integer",
-    "objective_value": "double precision",
-    "validation_loss": "double precision",
-    "validation_metric": "double precision",
-    "training_loss": "double precision",
-    "training_metric": "double precision",
-    "bytes": "bigint",
-    "weights": "bytea",
-}
 
 
 def is_one(db: Database, table: Relation) -> bool:
@@ -66,7 +46,10 @@ def make(db: Database, made: MadeTables) -> None:
     name, run = made.name.suffixed(ENDING), made.run
     body = joined(
         ", ",
-        (sql("{column} {kind}", column=identifier(one), kind=SqlType(kind).sql) for one, kind in COLUMNS.items()),
+        (
+            sql("{column} {kind}", column=identifier(one), kind=SqlType(kind).sql)
+            for one, kind in GROUPS_COLUMNS.items()
+        ),
     )
     distributed = platform.of(db).distributed_by("group_number")
     db.execute(sql("CREATE TABLE {name} ({body}) {distributed}", name=name.sql, body=body, distributed=distributed))
@@ -128,7 +111,7 @@ def _insert(
         }
         for state in states
     ]
-    columns = joined(", ", map(identifier, COLUMNS))
+    columns = joined(", ", map(identifier, GROUPS_COLUMNS))
     statement = sql(
         "INSERT INTO {name} ({columns}) SELECT {columns} FROM ({info}) t"
         " WHERE CASE WHEN $5::integer IS NULL THEN model IS NULL OR model <> ALL ($6::integer[]) ELSE model = $5 END",
