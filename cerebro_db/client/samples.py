@@ -73,7 +73,9 @@ def of_table(
     given = source
     if source is None:
         ((name,),) = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
-        source, given = f"TABLE {Name.parse(name, 'source table').quoted}", name
+        table = Name.parse(name, "source table")
+        _require_no_code(transaction, table, preparation.columns)
+        source, given = f"TABLE {table.quoted}", name
     if stored.group is not None:
         condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
         source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
@@ -114,6 +116,25 @@ def of_table(
         expected[output["name"]] = found
     told = f"{len(rows)} rows of {given} compared with cerebro.predict"
     return SampleRows(preparation.inputs(rows), expected, told)
+
+
+# Reading a view runs the functions in it with the rights of the reader. So do row security, indexes of expressions, and
+# the checks and casts of types. The owner of the model chose the table: it may be a trap.
+READS_CODE = """
+SELECT c.relowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)
+       AND (c.relkind NOT IN ('r', 'p', 'm') OR c.relrowsecurity
+            OR EXISTS (SELECT FROM pg_catalog.pg_index i
+                        WHERE i.indrelid = c.oid AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL))
+            OR EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+                        WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT a.attisdropped
+                          AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace))
+  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(%s)"""
+
+
+def _require_no_code(transaction: Transaction, table: Name, columns: Sequence[str]) -> None:
+    """An error if reading these columns could run code of another user, who owns the table."""
+    if transaction.rows(READS_CODE, (list(columns), table.quoted)) == [(True,)]:
+        raise ClientError(f"reading {table} could run code of its owner; --sample 'SELECT * FROM {table}' reads it")
 
 
 def types_of(transaction: Transaction, source: str, columns: Sequence[str]) -> list[str]:

@@ -639,6 +639,38 @@ def test_types_of_strangers_run_nothing(cerebro: Cerebro, tmp_path: Path) -> Non
         cerebro.rows("DROP CAST (mood AS json)")
 
 
+@pytest.mark.parametrize("trap", ["view", "row security", "domain", "enum", "index"])
+def test_the_rows_of_a_stranger_run_nothing(cerebro: Cerebro, tmp_path: Path, trap: str) -> None:
+    """The owner of a model table says in it which rows it was trained on."""
+    role, some = f"stranger_{os.getpid()}", "CREATE TABLE bait AS SELECT * FROM people LIMIT 20;"
+    cerebro.rows(f"CREATE ROLE {role}; CREATE SEQUENCE reads; GRANT ALL ON SCHEMA {SCHEMA} TO {role}")
+    try:
+        cerebro.rows(
+            "CREATE FUNCTION spy(anyelement) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS"
+            " $$BEGIN PERFORM nextval('export_tests.reads'); RETURN true; END$$"
+        )
+        cerebro.rows({
+            "view": "CREATE VIEW bait AS SELECT p.* FROM people p WHERE spy(p.id)",
+            "row security": f"{some} ALTER TABLE bait ENABLE ROW LEVEL SECURITY;"
+                            " CREATE POLICY all_rows ON bait USING (spy(id))",
+            "domain": f"{some} CREATE DOMAIN years AS integer CHECK (spy(1)); ALTER TABLE bait DROP age, ADD age years",
+            "enum": f"{some} CREATE TYPE years AS ENUM ('1'); ALTER TABLE bait DROP age, ADD age years",
+            "index": f"{some} CREATE INDEX ON bait (id) WHERE spy(id)",
+        }[trap])  # fmt: skip
+        cerebro.rows(
+            f"ALTER {'VIEW' if trap == 'view' else 'TABLE'} bait OWNER TO {role}; ALTER SEQUENCE reads RESTART"
+        )
+        cerebro.rows(f"UPDATE incomes_summary SET source_table = '{SCHEMA}.bait'")
+        made = cerebro.export("incomes", tmp_path / "x.keras")
+        assert "100 drawn inputs" in made.compared and f"reading {SCHEMA}.bait could run code" in made.compared
+        assert cerebro.rows("SELECT is_called FROM reads") == [(False,)]
+    finally:
+        cerebro.rows(f"UPDATE incomes_summary SET source_table = '{SCHEMA}.people'")
+        cerebro.rows("DROP VIEW IF EXISTS bait") if trap == "view" else cerebro.rows("DROP TABLE IF EXISTS bait")
+        cerebro.rows("DROP TYPE IF EXISTS years CASCADE; DROP SEQUENCE reads; DROP FUNCTION IF EXISTS spy(anyelement)")
+        cerebro.rows(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 def test_what_stays_in_the_database_is_named(cerebro: Cerebro, tmp_path: Path) -> None:
     cerebro.rows("UPDATE moods_info SET functions = ARRAY['mine.focal'] WHERE configuration = 1")
     try:
