@@ -162,14 +162,31 @@ def git(*arguments: str) -> str:
 
 
 def merged(old: Sequence[Json], new: Sequence[Json]) -> list[Json]:
-    """A new result takes the place of an old one of the same server, system, Python and engines."""
-    by_server = {
-        (one["server"], one["system"], one["server_python"], *sorted(ENGINES & set(one["trainer"]))): one
-        for one in [*old, *new]
-    }
+    """A new result takes the place of an old one of the same server, system, Python and engines.
+
+    One with other suites is added to it, if both are of the same commit: a whole row takes hours on some servers.
+    """
+    by_server: dict[Any, Json] = {}
+    for one in [*old, *new]:
+        key = one["server"], one["system"], one["server_python"], *sorted(ENGINES & set(one["trainer"]))
+        by_server[key] = with_suites(by_server.get(key), one)
     return sorted(
         by_server.values(), key=lambda one: (one["server"].split()[0] != "PostgreSQL", natural(one["server"]))
     )
+
+
+def with_suites(old: Json | None, new: Json) -> Json:
+    """The new result, with the suites of the old one that it lacks if both are of one commit."""
+    if old is None or old["commit"] != new["commit"] or set(old["suites"]) & set(new["suites"]):
+        return new
+    skips = Counter(old["skips"]) + Counter(new["skips"])
+    return {
+        **new,
+        "tests": sorted({*old["tests"], *new["tests"]}),
+        "suites": {**old["suites"], **new["suites"]},
+        "failures": {**old["failures"], **new["failures"]},
+        "skips": dict(sorted(skips.items(), key=lambda item: (-item[1], item[0]))),
+    }
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

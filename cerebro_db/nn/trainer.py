@@ -16,10 +16,12 @@ import numpy as np
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.protocol import (
     Average,
+    BeginJoint,
     Describe,
     Described,
     Done,
     DropRows,
+    EndJoint,
     EngineStarted,
     EngineTried,
     Evaluate,
@@ -27,6 +29,7 @@ from cerebro_db.core.protocol import (
     EvaluatedModel,
     Failure,
     FusionRehearsed,
+    JointStep,
     Json,
     LoadRows,
     MergeMetrics,
@@ -41,6 +44,7 @@ from cerebro_db.core.protocol import (
     Rest,
     RowsLoaded,
     StartEngine,
+    StepJoint,
     Suggest,
     Suggested,
     Train,
@@ -54,6 +58,7 @@ from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
 from cerebro_db.nn.fit import Fit, fusion_key
+from cerebro_db.nn.joint import JointVisit
 from cerebro_db.nn.models import custom_functions
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset
@@ -75,6 +80,7 @@ class Trainer:
         self._datasets: dict[str, Dataset] = {}
         self._visits = 0
         self._predicts: Predict | None = None  # the last order, if its weights are held
+        self._joint: JointVisit | None = None  # under way
         self._methods: dict[type[Order[Any]], Callable[[Any], Any]] = {
             StartEngine: self.start_engine,
             LoadRows: self.load_rows,
@@ -84,6 +90,9 @@ class Trainer:
             RehearseFusion: self.rehearse_fusion,
             Train: self.train,
             Average: self.average,
+            BeginJoint: self.begin_joint,
+            StepJoint: self.step_joint,
+            EndJoint: self.end_joint,
             Evaluate: self.evaluate,
             MergeMetrics: self.merge_metrics,
             Predict: self.predict,
@@ -103,6 +112,8 @@ class Trainer:
                 raise WrongState(f"the first order to a trainer has to be {StartEngine.name}")
             if not isinstance(order, (PredictMore, Rest, Wake)):
                 self._predicts = None
+            if not isinstance(order, (StepJoint, EndJoint)):
+                self._joint = None
             custom_functions.learn(getattr(order, "functions", None) or ())
             return method(order)
         except Exception as error:
@@ -225,6 +236,33 @@ class Trainer:
         token = f"{os.getpid()}.{self._visits}"
         member, seconds = training.average(self._programs, order, self._with_outputs(order.handle), token)
         return Trained([TrainedGroup([member], seconds)], resident=sorted(self._programs.resident))
+
+    def begin_joint(self, order: BeginJoint) -> JointStep:
+        pace = Pace(PROGRESS_SECONDS)
+
+        def report(rows: int, total: int) -> None:
+            if order.place == 0 and pace.due():
+                self._report(Progress(rows, total))
+
+        self._programs.require_resident([order.member.state])
+        begun = JointVisit(order, self._programs, self._with_outputs(order.handle), report)
+        step = begun.begin()
+        self._joint = begun
+        return step
+
+    def step_joint(self, order: StepJoint) -> JointStep:
+        return self._joint_visit().step(order)
+
+    def end_joint(self, order: EndJoint) -> Trained:
+        joint, self._joint = self._joint_visit(), None
+        self._visits += 1
+        member, seconds = joint.end(order, f"{os.getpid()}.{self._visits}")
+        return Trained([TrainedGroup([member], seconds)], resident=sorted(self._programs.resident))
+
+    def _joint_visit(self) -> JointVisit:
+        if self._joint is None:
+            raise WrongState("no joint visit is under way", hint="It is to begin again.")
+        return self._joint
 
     def evaluate(self, order: Evaluate) -> Evaluated:
         """The models one after the other; the error of a model is its own result."""

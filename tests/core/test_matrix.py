@@ -89,3 +89,16 @@ def test_the_page_is_as_its_results() -> None:
     page = matrix.PAGE.read_text(encoding="utf-8")
     assert matrix.load(), "no server has results"
     assert matrix.written(page, matrix.load()) == page
+
+
+def test_the_suites_of_a_server_may_come_one_by_one() -> None:
+    """But those of another commit are another row."""
+    runs, core = ({"suites": {name: {"passed": 1, "failed": 0, "skipped": 1}}} for name in ("sql/runs", "core"))
+    first = result("Greenplum 7.0.0", tests=["tests/sql/runs"], **runs)
+    (row,) = matrix.merged([first], [result("Greenplum 7.0.0", tests=["tests/core"], **core)])
+    assert set(row["suites"]) == {"sql/runs", "core"} and row["tests"] == ["tests/core", "tests/sql/runs"]
+    assert row["skips"] == {"no GPU here": 2}
+    (row,) = matrix.merged([first], [result("Greenplum 7.0.0", commit="fedcba", **core)])
+    assert set(row["suites"]) == {"core"}
+    (row,) = matrix.merged([first], [result("Greenplum 7.0.0", **runs)])
+    assert row["tests"] == [] and row["skips"] == {"no GPU here": 1}

@@ -196,6 +196,17 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class JointStep:
+    """What a segment adds to the next minibatch of a joint visit; after the last one, what its metrics have counted."""
+
+    steps: int  # number of minibatches of the visit
+    step: int  # number of minibatches that are over
+    rows: int = 0  # rows of the next minibatch that lie on this segment
+    gradient: Optional[str] = None  # its share of the minibatch's gradient, in base64; None: it has no rows there
+    metric_states: Optional[MetricStates] = None  # over the visit, when all minibatches are over
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """The result of each model; a model that failed leaves the others as they are."""
 

@@ -21,6 +21,7 @@ from .answers import (
     Evaluated,
     FusionRehearsed,
     Inspected,
+    JointStep,
     Json,
     MetricsMerged,
     MetricStates,
@@ -233,6 +234,46 @@ class Average(Computation[Trained], route=Route.THROUGH):
         require(bool(self.replicas), "there are no replicas to average")
         full = all(replica.state.origin is Origin.FULL for replica in self.replicas)
         require(full, "only whole states can be averaged")
+
+
+@dataclass(frozen=True)
+class BeginJoint(Computation[JointStep], route=Route.THROUGH):
+    """Begin a joint visit: the trainers of several segments train one model, each with the gradients of its own rows.
+
+    A minibatch has rows of all segments, and its gradient is the sum of what the segments add to it.  Each trainer
+    gets what the others have added, and makes the same step.  Any other order ends the visit.
+    """
+
+    configuration: Json  # architecture, compile and fit parameters
+    handle: str  # names the segment's rows
+    member: Member  # the model; its place in configurations means nothing here
+    rows: list[int]  # of each segment of the visit, the number of rows that train the model
+    place: int  # of this segment among them, counted from 0
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
+
+    def __post_init__(self) -> None:
+        require(0 <= self.place < len(self.rows), f"of {len(self.rows)} segments, none is at place {self.place}")
+        require(sum(self.rows) > 0 and min(self.rows) >= 0, "a joint visit needs rows")
+        require(len(self.member.visits) == 1 and not self.member.evaluations, "a joint visit is one visit")
+
+
+@dataclass(frozen=True)
+class StepJoint(Computation[JointStep], route=Route.THROUGH):
+    """Make a step with a minibatch's whole gradient, and begin with the next minibatch."""
+
+    step: int  # number of the step, counted from 0
+    gradients: list[Optional[str]]  # of each segment, what it has added; None: nothing, or it is this segment itself
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+
+
+@dataclass(frozen=True)
+class EndJoint(Computation[Trained], route=Route.THROUGH):
+    """Leave the state of a joint visit in a file; one of its segments is asked for that."""
+
+    metric_states: list[MetricStates]  # of all segments
+    engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
+    out: Optional[str] = by_segment()  # path of the file for the outgoing state
 
 
 @dataclass(frozen=True)

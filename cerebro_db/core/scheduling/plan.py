@@ -28,6 +28,8 @@ class ModelPlan:
     refused: str | None = None  # why it cannot train at all
     # Replicas of it train in all visits of an epoch but the last, at the same time; the last one averages their states.
     averages: bool = False
+    # The segments whose trainers train it together, each with the gradients of its own rows; its only visit names one.
+    jointly: tuple[int, ...] = ()
     fold: int | None = None  # the fold that it does not train on
     evaluated: bool = True  # whether it is in the evaluations of the plan
     group_number: int | None = None  # the group on whose rows it trains
@@ -88,6 +90,13 @@ class Average(Train):
 
 
 @dataclass(frozen=True)
+class TrainJointly(Train):
+    """The visit of an epoch in which several segments train one model: gradient accumulation over their rows."""
+
+    segments: tuple[int, ...]  # all of them, the one that stores the state first
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """One model, as it is after ``epoch``, is evaluated on one part of a data set."""
 
@@ -100,6 +109,11 @@ class Evaluate:
 
 
 Unit = Union[Train, Evaluate]
+
+
+def segments_of(unit: Unit) -> tuple[int, ...]:
+    """The segments that a unit keeps busy."""
+    return unit.segments if isinstance(unit, TrainJointly) else (unit.segment,)
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,8 @@ class Plan:
             raise ValueError(f"an evaluation is on a segment outside 0..{self.segments - 1}")
 
     def require_visits(self, one: ModelPlan) -> None:
+        if one.jointly and one.visits != one.jointly[:1]:
+            raise ValueError(f"model {one.model} is trained by segments {one.jointly}, but its visits are {one.visits}")
         if one.visits is None:
             if one.averages:
                 raise ValueError(f"model {one.model} averages, so its plan must say on which segment")
@@ -142,7 +158,7 @@ class Plan:
             raise ValueError(
                 f"model {one.model} must visit one segment or more, each once; its visits are {one.visits}"
             )
-        if not set(one.visits) <= set(range(self.segments)):
+        if not {*one.visits, *one.jointly} <= set(range(self.segments)):
             raise ValueError(f"model {one.model} visits a segment outside 0..{self.segments - 1}: {one.visits}")
         if one.most_chained:
             segments = {*one.visits, *(segment for _, _, segment in self.evaluations_of(one))}

@@ -14,7 +14,7 @@ from statistics import median
 from ..records import dataclass, field
 from ..search.budget import Budget, Used
 from ..search.policy import Policy
-from .plan import Evaluate, Train, Unit
+from .plan import Evaluate, Train, Unit, segments_of
 from .progress import ModelProgress, Spent, Status
 from .schedule import Schedule
 
@@ -101,7 +101,7 @@ def seconds_left(
         return ends
     work = _work(schedule, policy, pace, each, busy, begins)
     parallel = max(1, min(schedule.plan.segments, work.models))
-    done = sum(min(one.seconds, each) for one in busy if isinstance(one.unit, Train))
+    done = sum(min(one.seconds, each) * len(segments_of(one.unit)) for one in busy if isinstance(one.unit, Train))
     seen = pace.seconds + sum(one.seconds for one in busy)
     overhead = min(MOST_OVERHEAD, max(1.0, elapsed * min(parallel, len(busy) or parallel) / seen)) if seen else 1.0
     found = max((work.seconds - done) * overhead / parallel, work.longest - (done / len(busy) if busy else 0.0), 0.0)
@@ -131,13 +131,14 @@ def _work(
     for place, (number, mine) in enumerate(schedule.progress.items()):
         if mine.status is not Status.ACTIVE:
             continue
-        models += 1
+        segments = len(mine.plan.jointly) or 1  # which its visits keep busy
+        models += segments
         expected = _visits_left(mine, policy.expected_epochs(place, mine.hops // len(mine.order)))
         own = pace.of_models.get(number)
         costs = max((own.each if own is not None and own.units > 1 else None) or each, slow.get(number, 0.0))
         unbuilt = min(expected, max(0, len(set(mine.order)) - len(pace.seen.get(number, ()))))
         length = expected * costs * judging + unbuilt * building
-        seconds, visits = seconds + length, visits + expected
+        seconds, visits = seconds + length * segments, visits + expected
         lengths.append(length)
     begun = len(schedule.progress)
     coming = max(0, (begins or 0) - begun)

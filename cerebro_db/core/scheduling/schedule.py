@@ -10,6 +10,8 @@ These rules hold at any moment:
   evaluations one after the other.
 * A model trains on one segment at a time, because its state is in one place. Only if its plan says that it averages,
   replicas of it train on all its segments at the same time, and the hop after them averages their states.
+* A joint visit keeps all its segments busy. Those that are idle before the others wait for them; one joint visit
+  gathers its segments at a time, so two of them never wait for each other.
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.
@@ -26,7 +28,7 @@ from ..events import Decider, Verdict
 from ..search.policy import Decision, NewModel
 from . import companions
 from .companions import Chain
-from .plan import Evaluate, ModelPlan, Plan, Train, Unit
+from .plan import Evaluate, ModelPlan, Plan, Train, TrainJointly, Unit, segments_of
 from .progress import ModelProgress, Recent, Spent, Status
 from .replay import Replay, copies, keys, point
 from .waiting import WaitingUnits, WorkLeft, WorkOfModel
@@ -50,6 +52,7 @@ class Schedule:
         self._replay, self._highest_key, self._highest_model = Replay(replayed), highest_key, 0
         self.progress: dict[int, ModelProgress] = {}
         self.busy: dict[int, set[Unit]] = {}
+        self._gathering: TrainJointly | None = None  # the joint visit for which idle segments wait
         self.decisions: list[Decision] = []  # on record
         self.hops = 0  # of all models, committed or under way
         self.failures = 0  # models that have failed
@@ -181,6 +184,8 @@ class Schedule:
     def next_visit(self, model: int) -> Train:
         mine = self.progress[model]
         epoch, step = divmod(mine.hops, len(mine.order))
+        if mine.plan.jointly:
+            return TrainJointly(model, mine.hops + 1, epoch + 1, mine.order[step], mine.plan.jointly)
         return Train(model, mine.hops + 1, epoch + 1, mine.order[step])
 
     def next_hops(self, model: int) -> list[Train]:
@@ -223,12 +228,28 @@ class Schedule:
     # -- moves -----------------------------------------------------------------------------------
 
     def take(self, segment: int, only: int | None = None) -> Unit | None:
-        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train."""
-        visits = None if only is None else self.progress[only].waiting
-        unit = self._waiting[segment].most_urgent(self._pace, visits)
+        """Begin the most urgent unit of a segment, if there is one.  ``only``: no other model may train.
+
+        None, too, if the segment waits until all segments of a joint visit are idle.
+        """
+        if self._gathering is not None and only not in (None, self._gathering.model):
+            self._gathering = None
+        if self._gathering is not None and segment in self._gathering.segments:
+            unit: Unit | None = self._gathering
+        else:
+            visits = None if only is None else self.progress[only].waiting
+            unit = self._waiting[segment].most_urgent(self._pace, visits)
+        if isinstance(unit, TrainJointly) and not self._gathered(unit):
+            return None
         if unit is not None:
             self._begin(unit)
         return unit
+
+    def _gathered(self, visit: TrainJointly) -> bool:
+        """Whether all segments of a joint visit are idle.  If not, those that are will wait for the others."""
+        if self._gathering is None:
+            self._gathering = visit
+        return self._gathering == visit and not any(segment in self.busy for segment in visit.segments)
 
     def fuse(self, unit: Unit, most: int | None = None) -> list[Train]:
         """Begin, with a unit that was just taken, the visits that train fused with it in one pass: at most so many."""
@@ -556,7 +577,9 @@ class Schedule:
             mine.waiting.remove(unit)
         mine.under_way.add(unit)
         self.hops += isinstance(unit, Train)
-        self.busy.setdefault(unit.segment, set()).add(unit)
+        for segment in segments_of(unit):
+            self.busy.setdefault(segment, set()).add(unit)
+        self._forget_gathering(unit)
 
     def _beside(self, unit: Unit, word: str) -> Iterator[Unit]:
         """The units like this one that wait for its segment and have the same group or series, most urgent first.
@@ -630,6 +653,11 @@ class Schedule:
         of_sort = self._evaluations_of.get(mine.plan.sort or "")
         return mine.evaluations.each or (of_sort and of_sort.each) or self._evaluations.each or 0.0
 
+    def _forget_gathering(self, unit: Unit) -> None:
+        """It begins, or is not to begin any more."""
+        if unit == self._gathering:
+            self._gathering = None
+
     def _begin_all(self, units: list[U]) -> list[U]:
         for unit in units:
             self._begin(unit)
@@ -666,16 +694,18 @@ class Schedule:
         mine = self.progress[model]
         for unit in mine.waiting:
             self._waiting[unit.segment].remove(unit)
+            self._forget_gathering(unit)
         mine.waiting.clear()
         self._held.discard(model)
 
     def _release(self, unit: Unit) -> ModelProgress:
-        units = self.busy.get(unit.segment, set())
-        if unit not in units:
-            raise RuntimeError(f"{unit} is not under way")
-        units.remove(unit)
-        if not units:
-            del self.busy[unit.segment]
+        for segment in segments_of(unit):
+            units = self.busy.get(segment, set())
+            if unit not in units:
+                raise RuntimeError(f"{unit} is not under way")
+            units.remove(unit)
+            if not units:
+                del self.busy[segment]
         mine = self.progress[unit.model]
         mine.under_way.remove(unit)
         return mine

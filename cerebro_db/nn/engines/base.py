@@ -105,6 +105,18 @@ class Program(Protocol):
 
     def train(self, slab: Slab, batch_size: int) -> None: ...
 
+    def require_joint(self) -> None:
+        """Refuse a model that several trainers cannot train by adding up the gradients of their rows."""
+
+    def vary_seeds(self, place: int) -> None:
+        """Have layers draw other random numbers than in the trainers at other places; at place 0 as ever."""
+
+    def gradients(self, batch: Slab) -> list[np.ndarray]:
+        """The gradients of the mean loss of a batch, whose metrics are counted; no weight changes."""
+
+    def step(self, gradients: Sequence[np.ndarray]) -> None:
+        """Have the optimizer make a step with gradients as ``gradients`` gives them."""
+
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
 
     def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:

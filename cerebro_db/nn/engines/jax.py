@@ -20,6 +20,7 @@ import numpy as np
 from cerebro_db.nn.engines import jax_cache
 from cerebro_db.nn.engines.base import without_tensorflow
 from cerebro_db.nn.engines.executables import Executables, machine
+from cerebro_db.nn.engines.gradients import kept_gradients
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.engines.xla import CARE, HASTE, switches
@@ -123,6 +124,7 @@ class JaxProgram(KerasProgram):
             self.fusion = JaxFusion(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(self._predict_batch)
+        self._gradients, self._step = jax.jit(self._gradients_of_batch), jax.jit(self._one_step)
         self._order: tuple[Any, Any] = (None, None)  # the row order of this visit, and its copy on the device
         self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
 
@@ -150,6 +152,17 @@ class JaxProgram(KerasProgram):
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
         self._visit("train", slab, batch_size)
+
+    def gradients(self, batch: Slab) -> list[np.ndarray]:
+        fixed, carried = self.fixed_and_carried("train")
+        new, found = self._gradients(_values(fixed), _values(carried), batch.gathered(batch.dataset.columns))
+        _assign(carried, new)
+        return [np.asarray(gradient) for gradient in found]
+
+    def step(self, gradients: Sequence[np.ndarray]) -> None:
+        self.touched()
+        variables = [self.model.trainable_variables, self.model.optimizer.variables]
+        _assign(variables, self._step(*_values(variables), list(gradients)))
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._visit("evaluate", slab, batch_size)
@@ -291,6 +304,15 @@ class JaxProgram(KerasProgram):
         _, state = self.model.train_step((trainable, others, optimizer, metrics), data)
         trainable, others, optimizer, metrics = state
         return [trainable, optimizer, others, metrics]
+
+    def _gradients_of_batch(self, fixed: Values, carried: Values, columns: list[Any]) -> tuple[Values, list[Any]]:
+        numbers = self.fixed_and_carried("train")[0][0]
+        with _standing_for(numbers, fixed[0]), kept_gradients(self.model.optimizer) as found:
+            carried = self._train_step(fixed, carried, self.step_data("train", columns))
+        return carried, found
+
+    def _one_step(self, trainable: list[Any], optimizer: list[Any], gradients: list[Any]) -> Values:
+        return list(map(list, self.model.optimizer.stateless_apply(optimizer, gradients, trainable)))
 
     def _test_step(self, fixed: Values, carried: Values, data: Any) -> Values:
         _, (_, others, metrics) = self.model.test_step((fixed[1], *carried), data)

@@ -6,7 +6,7 @@ import abc
 import functools
 import gc
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from cerebro_db.nn.models.initial import Recipe
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 LARGE = 1 << 20  # elements of variables
+DRAWS = 1 << 24  # of a layer in one joint visit, at most: so far apart begin the trainers
 
 
 def whole_state(model: Any) -> list[Any]:
@@ -270,6 +271,42 @@ class KerasProgram(abc.ABC):
     def running_loss(self) -> float:
         return float(self.model._loss_tracker.result())
 
+    # --- training with other trainers ---
+
+    def require_joint(self) -> None:
+        import keras
+
+        layers = self.model._flatten_layers()
+        for layer in layers:
+            if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+                raise ConfigurationFailed(
+                    f"the layer {layer.name} normalizes with the statistics of a whole minibatch, whose rows lie on"
+                    " several segments",
+                    hint="Use LayerNormalization or GroupNormalization, or leave out the option parallel.",
+                )
+            if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
+                raise ConfigurationFailed(
+                    f"the layer {layer.name} masks steps: what a minibatch's loss is divided by follows from all its rows",
+                    hint="Leave out the option parallel.",
+                )
+        if any(loss.reduction != "sum_over_batch_size" for loss in self._losses()):
+            raise ConfigurationFailed(
+                "a loss whose reduction is not the mean over the rows cannot be added up over several segments",
+                hint="Leave out its argument reduction, or the option parallel.",
+            )
+
+    def _losses(self) -> Iterator[Any]:
+        """The losses of the outputs."""
+        for one in self.model._compile_loss._flat_losses or ():
+            yield getattr(one, "loss", one)
+
+    def vary_seeds(self, place: int) -> None:
+        seeds = {id(one.state) for layer in self.model._flatten_layers() for one in layer._seed_generators}
+        for number, variable in enumerate(self._state):
+            if id(variable) in seeds:
+                seed, drawn = (int(each) for each in self.get(number))
+                self.set(number, np.asarray([seed, (drawn + place * DRAWS) % (1 << 32)], self.variables[number][1]))
+
     # --- the loops, by the engine ---
 
     @abc.abstractmethod
@@ -280,6 +317,12 @@ class KerasProgram(abc.ABC):
 
     @abc.abstractmethod
     def train(self, slab: Slab, batch_size: int) -> None: ...
+
+    @abc.abstractmethod
+    def gradients(self, batch: Slab) -> list[np.ndarray]: ...
+
+    @abc.abstractmethod
+    def step(self, gradients: Sequence[np.ndarray]) -> None: ...
 
     @abc.abstractmethod
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...

@@ -19,6 +19,7 @@ import numpy as np
 
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.nn import metric_states
+from cerebro_db.nn.engines.gradients import kept_gradients
 from cerebro_db.nn.engines.graphs import GraphFunction, ProgramGraphs
 from cerebro_db.nn.engines.kept import Kept
 from cerebro_db.nn.engines.program import KerasProgram
@@ -113,6 +114,7 @@ class TensorFlowProgram(KerasProgram):
         self._metrics_are_reset = False  # or will be, by the next function that counts
         self._counted: list[Any] | None = None  # the values of the metrics' variables, if the last function told them
         self._scalars: dict[Any, Any] = {}  # tensors of arguments
+        self._stepped: list[Any] = []  # the weights that have gradients
 
     @functools.cached_property
     def _graphs(self) -> ProgramGraphs:
@@ -232,6 +234,15 @@ class TensorFlowProgram(KerasProgram):
         self.touched()
         self._count("train", slab, batch_size)
 
+    def gradients(self, batch: Slab) -> list[np.ndarray]:
+        self._reset_metrics()
+        self._counted = None
+        return [np.asarray(one) for one in self._gradients(*batch.gathered(batch.dataset.columns))]
+
+    def step(self, gradients: Sequence[np.ndarray]) -> None:
+        self.touched()
+        self._step(*gradients)
+
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._count("evaluate", slab, batch_size)
 
@@ -266,16 +277,40 @@ class TensorFlowProgram(KerasProgram):
     def _traced(self, what: str) -> Any:
         tf = self._tf
         assert self.layout is not None
-        inputs, outputs = (
-            [tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in self.layout[end]]
-            for end in ("inputs", "outputs")
-        )
         batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
         if what == "predict":
-            return self._concrete(self._predict_slab, [inputs, batch_size])
+            return self._concrete(self._predict_slab, [self._columns("inputs"), batch_size])
         step = self.model.train_step if what == "train" else self.model.test_step
         reset = list(zip(self._metric_variables, self._metrics_reset))
-        return self._concrete(self._loop(what, step, reset), [inputs + outputs, batch_size, tf.TensorSpec((), tf.bool)])
+        return self._concrete(self._loop(what, step, reset), [self._columns(), batch_size, tf.TensorSpec((), tf.bool)])
+
+    def _columns(self, *ends: str) -> list[Any]:
+        """What a function gets as columns of a batch: all of them, or only inputs."""
+        assert self.layout is not None
+        columns = [column for end in ends or ("inputs", "outputs") for column in self.layout[end]]
+        return [self._tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
+
+    @functools.cached_property
+    def _gradients(self) -> Any:
+        tf = self._tf
+
+        def gradients(*columns: Any) -> list[Any]:
+            with kept_gradients(self.model.optimizer) as found:
+                self.model.train_step(self.step_data("train", list(columns)))
+            pairs = [pair for pair in zip(found, self.model.trainable_weights) if pair[0] is not None]
+            self._stepped = [weight for _, weight in pairs]
+            return [tf.convert_to_tensor(gradient) for gradient, _ in pairs]  # those of lookups are sparse
+
+        return self._concrete(gradients, self._columns())
+
+    @functools.cached_property
+    def _step(self) -> Any:
+        """After the first gradients, which show to which weights they belong."""
+
+        def step(*gradients: Any) -> None:
+            self.model.optimizer.apply_gradients(zip(gradients, self._stepped))
+
+        return self._concrete(step, [self._tf.TensorSpec(one.shape, one.dtype) for one in self._stepped])
 
     def _left_untraced(self) -> int:
         """The number of batches to predict before the function that does it is traced; the bits are the same.

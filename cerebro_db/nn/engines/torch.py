@@ -6,12 +6,13 @@ Nothing is compiled: torch.compile needs a C++ compiler, which few servers have.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_db.nn.engines.base import without_tensorflow
+from cerebro_db.nn.engines.gradients import kept_gradients
 from cerebro_db.nn.engines.program import KerasProgram
 from cerebro_db.nn.rows.data import Dataset, Slab
 
@@ -72,6 +73,7 @@ class TorchProgram(KerasProgram):
     ) -> None:
         super().__init__(configuration, layout, seed)
         self._torch = torch
+        self._stepped: list[Any] = []  # the weights that have gradients
         for layer in self.model._flatten_layers():
             for generator in layer._seed_generators:
                 # If an architecture names no seed, this is None, and Keras' Dropout draws from PyTorch's own generator,
@@ -93,6 +95,22 @@ class TorchProgram(KerasProgram):
         for batch in self._batches("train", slab, batch_size):
             self.model.train_step(batch)
         self.model.zero_grad()  # frees the last gradients while other models train
+
+    def gradients(self, batch: Slab) -> list[np.ndarray]:
+        (data,) = self._batches("train", batch, batch.rows)
+        with kept_gradients(self.model.optimizer) as found:
+            self.model.train_step(data)
+        pairs = [pair for pair in zip(found, self.model.trainable_weights) if pair[0] is not None]
+        self._stepped = [weight for _, weight in pairs]
+        return [gradient.detach().cpu().numpy() for gradient, _ in pairs]
+
+    def step(self, gradients: Sequence[np.ndarray]) -> None:
+        from keras import ops
+
+        self.touched()
+        with self._torch.no_grad():
+            self.model.optimizer.apply([ops.convert_to_tensor(one) for one in gradients], self._stepped)
+        self.model.zero_grad()
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         with self._torch.no_grad():

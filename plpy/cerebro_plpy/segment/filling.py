@@ -11,10 +11,12 @@ from cerebro_db.core.errors import CerebroError, GpuMissing, InvalidArgument
 from cerebro_db.core.protocol import (
     Average,
     Begin,
+    BeginJoint,
     BeginPrediction,
     Computation,
     CustomFunction,
     Describe,
+    EndJoint,
     EngineStarted,
     Evaluate,
     Group,
@@ -24,6 +26,7 @@ from cerebro_db.core.protocol import (
     Order,
     RehearseFusion,
     StateRef,
+    StepJoint,
     Train,
     TrainerSettings,
 )
@@ -39,9 +42,16 @@ def filled(
     db: Database, order: Computation[Any], received: ReceivedStates, outgoing: OutgoingStates
 ) -> Computation[Any]:
     """The order as the trainer gets it.  One that leaves states begins a visit."""
+    if isinstance(order, StepJoint):
+        return order
+    if isinstance(order, EndJoint):
+        return replace(order, out=str(outgoing.begin(1)[0]))
     functions = functions_of(db, order)
     for state in states_of(order):
         received.require(state)
+    if isinstance(order, BeginJoint):
+        member = replace(order.member, state=received.filled(order.member.state))
+        return replace(order, member=member, functions=functions)
     if isinstance(order, Train):
         paths = iter(outgoing.begin(len(order.members)))
 
@@ -80,6 +90,8 @@ def configurations_of(order: Order[Any]) -> list[Json]:
         return order.configurations
     if isinstance(order, RehearseFusion):
         return order.configurations[:1]
+    if isinstance(order, (StepJoint, EndJoint)):
+        return []
     return [order.configuration]  # type: ignore[attr-defined]
 
 
@@ -97,6 +109,8 @@ def states_of(order: Computation[Any]) -> list[StateRef]:
         return [member.state for member in order.members]
     if isinstance(order, Evaluate):
         return [model.state for model in order.models]
+    if isinstance(order, BeginJoint):
+        return [order.member.state]
     return [replica.state for replica in order.replicas] if isinstance(order, Average) else []
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from cerebro_db.core.errors import DiskFull, OutOfResources
-from cerebro_db.core.protocol import Average, Computation, Evaluate, Train, TrainedGroup
+from cerebro_db.core.protocol import Average, BeginJoint, Computation, Evaluate, Train, TrainedGroup
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
@@ -39,6 +39,8 @@ def state_sizes(order: Computation[Any]) -> list[int]:
     """The bytes of the states that an order needs in memory, for each group of models that is there at once."""
     if isinstance(order, Train):
         return [sum(member.state_bytes for member in group.members) for group in order.groups]
+    if isinstance(order, BeginJoint):
+        return [order.member.state_bytes]
     if isinstance(order, Average):
         return [2 * order.state_bytes]  # a tensor and its sum, which has 64 bits, may be nearly the whole state
     return [model.state_bytes for model in order.models] if isinstance(order, Evaluate) else []

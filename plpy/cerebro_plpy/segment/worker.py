@@ -18,6 +18,7 @@ from cerebro_db.core.errors import CerebroError, DiskFull, InvalidArgument, Trai
 from cerebro_db.core.protocol import (
     Average,
     Begin,
+    BeginJoint,
     BeginPrediction,
     Collected,
     CollectResult,
@@ -350,7 +351,7 @@ class Segment:
     def _require_room(self, trainer: TrainerProcess, order: Computation[Any]) -> None:
         """Refuse models for which there is no memory, and outgoing states for which there is no disk."""
         sizes = memory.state_sizes(order)
-        if isinstance(order, (Train, Average)) and self.folder == self.folders[-1]:
+        if isinstance(order, (Train, Average, BeginJoint)) and self.folder == self.folders[-1]:
             require_disk(self.folder, sum(sizes))
         on_gpu = self.settings is not None and self.settings.gpu is not None
         memory.require_memory(trainer.pid, max(sizes, default=0), on_gpu, self.listen)

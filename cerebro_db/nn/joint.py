@@ -1,0 +1,177 @@
+"""A joint visit: the trainers of several segments train one model, each with the gradients of its own rows.
+
+A minibatch takes from each segment its share of the rows.  What a segment adds to the minibatch's gradient is the
+gradient of the mean loss of its rows, times their share in the minibatch: the sum over the segments is the gradient of
+the mean loss of the whole minibatch, as one process with all rows would compute it.  Every trainer adds the parts up in
+the order of the segments and makes the same step, so all of them have the same weights.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cerebro_db.core import metrics
+from cerebro_db.core.errors import ConfigurationFailed, InvalidArgument, WrongState
+from cerebro_db.core.frames import LARGEST_FRAME
+from cerebro_db.core.protocol import (
+    BeginJoint,
+    EndJoint,
+    JointStep,
+    StepJoint,
+    TrainedMember,
+    TrainedVisit,
+)
+from cerebro_db.nn import metric_states, state_file
+from cerebro_db.nn.clocks import Clock
+from cerebro_db.nn.fit import Fit
+from cerebro_db.nn.programs import Programs
+from cerebro_db.nn.rows.data import Dataset, Slab
+from cerebro_db.nn.training import row_orders
+
+ROOM_FOR_REST = 1 << 20  # bytes of an order, besides gradients
+
+
+def shares(sizes: Sequence[int], rows: int, batch_size: int) -> np.ndarray:
+    """How many rows of each segment come before each minibatch, and in all: a line for each, a column per segment.
+
+    The rows of each segment are spread evenly over the first ``rows`` of all: a minibatch has of each segment its
+    share, but for one row more or less.
+    """
+    times = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes if size] or [np.empty(0)])
+    owners = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(times, kind="stable")][:rows]
+    ends = np.minimum(np.arange(math.ceil(rows / batch_size) + 1) * batch_size, rows)
+    return np.stack([np.searchsorted(np.flatnonzero(owners == place), ends) for place in range(len(sizes))], axis=1)
+
+
+class JointVisit:
+    """The part of one trainer in a joint visit."""
+
+    def __init__(self, order: BeginJoint, programs: Programs, dataset: Dataset, report: Callable[[int, int], None]):
+        """``report``: gets the rows of all segments that are trained, and those of the visit."""
+        self.order, self.programs, self.dataset, self.report = order, programs, dataset, report
+        self.clock = Clock()
+        configuration, member = order.configuration, order.member
+        self.chosen = dataset.rows_of(member.fold, True, member.span)
+        size = dataset.rows if self.chosen is None else len(self.chosen)
+        if size != order.rows[order.place]:
+            raise InvalidArgument(f"this segment has {size} rows of the model, not {order.rows[order.place]}")
+        self.fit = Fit.of(configuration)
+        self.ready = programs.ready(configuration, dataset.layout, member.seed)
+        self.program = self.ready.program
+        self.program.require_values(dataset)
+        self.program.require_joint()
+        self.clock.lap("build")
+        rows = self.fit.rows_of(sum(order.rows))
+        self.shares = shares(order.rows, rows, self.fit.batch_size)
+        self.rows, self.steps = rows * self.fit.epochs, (len(self.shares) - 1) * self.fit.epochs
+        programs.load(self.ready, configuration, member.state, member.seed)
+        self.ready.forget_state()
+        self.program.vary_seeds(order.place)
+        self.program.start_metrics()
+        self.clock.lap("load")
+        self.done = self.rows_done = 0
+        self.mine: list[np.ndarray] | None = None  # what this segment has added to the minibatch under way
+        self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []  # of the gradients
+        self._order: np.ndarray | None = None
+
+    def begin(self) -> JointStep:
+        return self._next()
+
+    def step(self, order: StepJoint) -> JointStep:
+        """Make a step with what all segments have added, and begin with the next minibatch."""
+        if order.step != self.done or self.done == self.steps:
+            raise WrongState(f"the joint visit is at step {self.done} of {self.steps}, not at step {order.step}")
+        if len(order.gradients) != len(self.order.rows):
+            raise InvalidArgument(f"{len(order.gradients)} segments have added gradients, of {len(self.order.rows)}")
+        total = self._total(order.gradients)
+        with self.programs.configuration_errors():
+            self.program.step(total)
+        self.rows_done += self._rows_of_batch()
+        self.done += 1
+        self.report(self.rows_done, self.rows)
+        return self._next()
+
+    def end(self, order: EndJoint, token: str) -> tuple[TrainedMember, dict[str, float]]:
+        """Write the state, and say what all segments have counted; also the seconds by stage."""
+        if self.done < self.steps:
+            raise WrongState(f"the joint visit is at step {self.done} of {self.steps}")
+        if order.out is None:
+            raise InvalidArgument("the order names no file for the outgoing state")
+        self.clock.lap("train")
+        with self.programs.configuration_errors():
+            counted = metric_states.merged(order.metric_states)
+            values = self.program.metric_values(counted)
+        state = state_file.write(self.program, order.out, 0, token)
+        self.clock.lap("save")
+        self.ready.token, self.ready.sha256 = token, state.sha256
+        loss = metrics.loss(counted.means)
+        visit = TrainedVisit(self.rows, self.steps, loss, values, counted, math.isfinite(loss))
+        return TrainedMember([visit], state), self.clock.laps
+
+    def _next(self) -> JointStep:
+        """What this segment adds to the next minibatch."""
+        self.mine = None
+        if self.done == self.steps:
+            with self.programs.configuration_errors():
+                return JointStep(self.steps, self.done, metric_states=self.program.metric_states())
+        epoch, batch = divmod(self.done, len(self.shares) - 1)
+        if not batch:
+            seed, size = self.order.member.visits[0].shuffle_seed, self.order.rows[self.order.place]
+            self._order = row_orders(size, [seed], epoch, self.fit.shuffle, self.chosen)
+        start, end = (int(self.shares[batch + more][self.order.place]) for more in (0, 1))
+        rows = end - start
+        if not rows:
+            self._learn_shapes()
+            return JointStep(self.steps, self.done)
+        share = rows / self._rows_of_batch()
+        with self.programs.configuration_errors():
+            found = self.program.gradients(Slab(self.dataset, self._order, start, end))
+        self.mine = [gradient * gradient.dtype.type(share) for gradient in found]
+        self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
+        text = base64.b64encode(b"".join(gradient.tobytes() for gradient in self.mine)).decode()
+        if len(text) * (len(self.order.rows) - 1) > LARGEST_FRAME - ROOM_FOR_REST:
+            raise ConfigurationFailed(
+                f"its gradient of {sum(gradient.nbytes for gradient in self.mine) >> 20:,} MB is too large to be added"
+                f" up over {len(self.order.rows)} segments in every minibatch",
+                hint="Leave out the option parallel: then the model's state moves once per visit instead.",
+            )
+        return JointStep(self.steps, self.done, rows, text)
+
+    def _rows_of_batch(self) -> int:
+        """The rows of all segments in the minibatch under way."""
+        batch = self.done % (len(self.shares) - 1)
+        return int(self.shares[batch + 1].sum() - self.shares[batch].sum())
+
+    def _learn_shapes(self) -> None:
+        """Of the gradients that others add, if none of this segment's rows is in the first minibatch."""
+        if not self.shapes:
+            with self.programs.configuration_errors():
+                found = self.program.gradients(Slab(self.dataset, None, 0, 1))
+                self.program.start_metrics()  # the row does not count yet
+            self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
+
+    def _total(self, gradients: Sequence[str | None]) -> list[np.ndarray]:
+        """The sum of what the segments have added, in their order."""
+        total: list[np.ndarray] | None = None
+        for place, text in enumerate(gradients):
+            part = self.mine if place == self.order.place else None if text is None else self._read(text)
+            if part is not None:
+                total = part if total is None else [one + more for one, more in zip(total, part)]
+        if total is None:
+            raise InvalidArgument("no segment has added to the minibatch's gradient")
+        return total
+
+    def _read(self, text: str) -> list[np.ndarray]:
+        content, found, start = base64.b64decode(text), [], 0
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in self.shapes]
+        if len(content) != sum(sizes):
+            raise InvalidArgument(f"a gradient has {len(content)} bytes; those of this model have {sum(sizes)}")
+        for (shape, dtype), size in zip(self.shapes, sizes):
+            found.append(np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(shape))
+            start += size
+        return found
+
