@@ -179,7 +179,7 @@ def with_suites(old: Json | None, new: Json) -> Json:
     """The new result, with the suites of the old one that it lacks if both are of one commit."""
     if old is None or old["commit"] != new["commit"] or set(old["suites"]) & set(new["suites"]):
         return new
-    skips = Counter(old["skips"]) + Counter(new["skips"])
+    skips: Counter[str] = Counter(old["skips"]) + Counter(new["skips"])
     return {
         **new,
         "tests": sorted({*old["tests"], *new["tests"]}),

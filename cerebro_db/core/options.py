@@ -22,6 +22,7 @@ STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
 NEW_GROUPS = ("error", "all rows")  # what becomes of rows to predict whose group no model knows
 RANDOM_START, START_OF_ALL_ROWS = "random", "all rows"  # the weights that models of groups start with
+HOPPING, GRADIENTS = "hopping", "gradients"  # how a model trains on the rows of several segments
 LAST, BEST = "last", "best"  # which state of a model is kept beside its last one, and which the model tables get
 
 
@@ -272,6 +273,19 @@ _TABLE = (
         when="""If there are groups with so few rows that a model of their own would learn little.""",
         default=1,
         bounds=(1, 2**31 - 1),
+    ),
+    Option(
+        name="parallel",
+        type=str,
+        what="""How a model trains whose rows lie on several segments. hopping: it trains on one segment after the
+        other, and other models train on the other segments. gradients: all its segments train it at the same time
+        (gradient accumulation). Each minibatch has rows of all of them; each computes the gradients of its rows, and
+        their sum makes the step, as if one process had all rows.""",
+        when="""gradients, if the rows of a segment are so different from those of another one that a model should not
+        see them one after the other, such as those of groups. Or to compare. Hopping is faster, because no segment
+        waits for another one within an epoch.""",
+        default=HOPPING,
+        choices=(HOPPING, GRADIENTS),
     ),
     Option(
         name="groups_start",

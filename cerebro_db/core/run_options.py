@@ -12,7 +12,7 @@ from .documents import Fields
 from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES
 from .errors import CerebroError
 from .metrics import MAX, MIN
-from .options import LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
+from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
 from .protocol import HANG_AFTER
 from .records import dataclass
 from .scheduling.plan import MOST_HOPS
@@ -75,6 +75,7 @@ class RunOptions:
     warm_start: bool = False
     evaluate_training: bool = False  # models are evaluated on the training table, too
     evaluate_after: tuple[int, ...] = ()  # these epochs, besides those that the run evaluates regularly
+    parallel: str = HOPPING  # how a model trains on the rows of several segments
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
     madlib: Mapping[str, Any] | None = None  # of a run of MADlib's functions: what its model tables must have
 
@@ -83,6 +84,11 @@ class RunOptions:
         if self.objective is None or self.direction is None:
             return default(validated)
         return Objective(self.objective, self.direction)
+
+    @property
+    def adds_gradients(self) -> bool:
+        """Whether all segments with rows of a model train it at the same time."""
+        return self.parallel == GRADIENTS
 
     @property
     def groups_wait(self) -> bool:

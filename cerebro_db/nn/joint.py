@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class JointVisit:
         self.clock.lap("load")
         self.done = self.rows_done = 0
         self.mine: list[np.ndarray] | None = None  # what this segment has added to the minibatch under way
-        self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []  # of the gradients
+        self.shapes: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # of the gradients
         self._order: np.ndarray | None = None
 
     def begin(self) -> JointStep:
@@ -101,7 +102,8 @@ class JointVisit:
             raise WrongState(f"the joint visit is at step {self.done} of {self.steps}")
         if order.out is None:
             raise InvalidArgument("the order names no file for the outgoing state")
-        self.clock.lap("train")
+        seconds = self.clock.lap("train")
+        self._keep_mean(order.statistics)
         with self.programs.configuration_errors():
             counted = metric_states.merged(order.metric_states)
             values = self.program.metric_values(counted)
@@ -109,7 +111,7 @@ class JointVisit:
         self.clock.lap("save")
         self.ready.token, self.ready.sha256 = token, state.sha256
         loss = metrics.loss(counted.means)
-        visit = TrainedVisit(self.rows, self.steps, loss, values, counted, math.isfinite(loss))
+        visit = TrainedVisit(self.rows, self.steps, loss, values, counted, math.isfinite(loss), seconds)
         return TrainedMember([visit], state), self.clock.laps
 
     def _next(self) -> JointStep:
@@ -117,7 +119,11 @@ class JointVisit:
         self.mine = None
         if self.done == self.steps:
             with self.programs.configuration_errors():
-                return JointStep(self.steps, self.done, metric_states=self.program.metric_states())
+                counted = self.program.metric_states()
+            written = [self.program.get(place) for place in self.program.statistics]
+            return JointStep(
+                self.steps, self.done, metric_states=counted, statistics=_encoded(written) if written else None
+            )
         epoch, batch = divmod(self.done, len(self.shares) - 1)
         if not batch:
             seed, size = self.order.member.visits[0].shuffle_seed, self.order.rows[self.order.place]
@@ -132,7 +138,7 @@ class JointVisit:
             found = self.program.gradients(Slab(self.dataset, self._order, start, end))
         self.mine = [gradient * gradient.dtype.type(share) for gradient in found]
         self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
-        text = base64.b64encode(b"".join(gradient.tobytes() for gradient in self.mine)).decode()
+        text = _encoded(self.mine)
         if len(text) * (len(self.order.rows) - 1) > LARGEST_FRAME - ROOM_FOR_REST:
             raise ConfigurationFailed(
                 f"its gradient of {sum(gradient.nbytes for gradient in self.mine) >> 20:,} MB is too large to be added"
@@ -158,20 +164,42 @@ class JointVisit:
         """The sum of what the segments have added, in their order."""
         total: list[np.ndarray] | None = None
         for place, text in enumerate(gradients):
-            part = self.mine if place == self.order.place else None if text is None else self._read(text)
+            part = self.mine if place == self.order.place else None if text is None else _decoded(text, self.shapes)
             if part is not None:
                 total = part if total is None else [one + more for one, more in zip(total, part)]
         if total is None:
             raise InvalidArgument("no segment has added to the minibatch's gradient")
         return total
 
-    def _read(self, text: str) -> list[np.ndarray]:
-        content, found, start = base64.b64decode(text), [], 0
-        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in self.shapes]
-        if len(content) != sum(sizes):
-            raise InvalidArgument(f"a gradient has {len(content)} bytes; those of this model have {sum(sizes)}")
-        for (shape, dtype), size in zip(self.shapes, sizes):
-            found.append(np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(shape))
-            start += size
-        return found
+    def _keep_mean(self, statistics: Sequence[str]) -> None:
+        """Of what layers have written on each segment, such as moving averages, keep the mean, weighted by rows."""
+        places = self.program.statistics
+        if not places:
+            return
+        if len(statistics) != len(self.order.rows):
+            raise InvalidArgument(f"{len(statistics)} segments have told their statistics, of {len(self.order.rows)}")
+        here = [self.program.get(place) for place in places]
+        shapes = [(array.shape, array.dtype) for array in here]
+        parts = [_decoded(text, shapes) for text in statistics]
+        for place, *arrays in zip(places, *parts):
+            if any(array.tobytes() != arrays[0].tobytes() for array in arrays):
+                mean = np.average(np.stack(arrays).astype("float64"), axis=0, weights=self.order.rows)
+                self.program.set(place, mean.astype(arrays[0].dtype))
 
+
+Shapes = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def _encoded(arrays: Sequence[np.ndarray]) -> str:
+    return base64.b64encode(b"".join(array.tobytes() for array in arrays)).decode()
+
+
+def _decoded(text: str, shapes: Shapes) -> list[np.ndarray]:
+    content, found, start = base64.b64decode(text), [], 0
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
+    if len(content) != sum(sizes):
+        raise InvalidArgument(f"a segment has sent {len(content)} bytes; those of this model are {sum(sizes)}")
+    for (shape, dtype), size in zip(shapes, sizes):
+        found.append(np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(shape))
+        start += size
+    return found

@@ -81,9 +81,7 @@ def plans(chance: random.Random, segments: int, models: int) -> tuple[ModelPlan,
     for number in range(1, models + 1):
         together = tuple(chance.sample(range(segments), chance.randint(2, segments)))
         joint = chance.random() < 0.6
-        found.append(
-            ModelPlan(number, number, together[:1], jointly=together) if joint else ModelPlan(number, number)
-        )
+        found.append(ModelPlan(number, number, together[:1], jointly=together) if joint else ModelPlan(number, number))
     return tuple(found)
 
 
@@ -161,10 +159,14 @@ def test_a_lost_joint_visit_frees_all_its_segments_and_comes_again():
     assert schedule.take(0) is None and schedule.take(1) == first
 
 
-@pytest.mark.parametrize("budget", [Budget(hops=4), Budget(seconds=0.35, least_epochs=3), Budget(hops=2, least_epochs=2)])
+@pytest.mark.parametrize(
+    "budget", [Budget(hops=4), Budget(seconds=0.35, least_epochs=3), Budget(hops=2, least_epochs=2)]
+)
 def test_a_budget_ends_a_run_of_joint_visits(budget):
     """With a least number of epochs, one model trains on alone, even if segments gather for another one."""
-    models = tuple(ModelPlan(number, number, (number % 2,), jointly=(number % 2, 1 - number % 2)) for number in (1, 2, 3))
+    models = tuple(
+        ModelPlan(number, number, (number % 2,), jointly=(number % 2, 1 - number % 2)) for number in (1, 2, 3)
+    )
     schedule = Schedule(Plan(7, models, 2, 50))
     ports = Segments(schedule, random.Random(3))
     assert orchestrator.run(schedule, ports, budget=budget)

@@ -204,6 +204,7 @@ class JointStep:
     rows: int = 0  # rows of the next minibatch that lie on this segment
     gradient: Optional[str] = None  # its share of the minibatch's gradient, in base64; None: it has no rows there
     metric_states: Optional[MetricStates] = None  # over the visit, when all minibatches are over
+    statistics: Optional[str] = None  # what layers have written then, such as moving averages, in base64; None: nothing
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,7 @@ class EndJoint(Computation[Trained], route=Route.THROUGH):
     """Leave the state of a joint visit in a file; one of its segments is asked for that."""
 
     metric_states: list[MetricStates]  # of all segments
+    statistics: list[str] = field(default_factory=list)  # of all segments, what layers have written; their mean is kept
     engine: Optional[str] = None  # the engine that computes; None: the engine that the segment was opened with
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
 

@@ -108,6 +108,8 @@ class Program(Protocol):
     def require_joint(self) -> None:
         """Refuse a model that several trainers cannot train by adding up the gradients of their rows."""
 
+    statistics: list[int]  # the places of variables that layers write when they are called, such as moving averages
+
     def vary_seeds(self, place: int) -> None:
         """Have layers draw other random numbers than in the trainers at other places; at place 0 as ever."""
 

@@ -276,17 +276,10 @@ class KerasProgram(abc.ABC):
     def require_joint(self) -> None:
         import keras
 
-        layers = self.model._flatten_layers()
-        for layer in layers:
-            if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
-                raise ConfigurationFailed(
-                    f"the layer {layer.name} normalizes with the statistics of a whole minibatch, whose rows lie on"
-                    " several segments",
-                    hint="Use LayerNormalization or GroupNormalization, or leave out the option parallel.",
-                )
+        for layer in self.model._flatten_layers():
             if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
                 raise ConfigurationFailed(
-                    f"the layer {layer.name} masks steps: what a minibatch's loss is divided by follows from all its rows",
+                    f"the layer {layer.name} masks steps: by what a minibatch's loss is divided follows from all rows",
                     hint="Leave out the option parallel.",
                 )
         if any(loss.reduction != "sum_over_batch_size" for loss in self._losses()):
@@ -300,10 +293,19 @@ class KerasProgram(abc.ABC):
         for one in self.model._compile_loss._flat_losses or ():
             yield getattr(one, "loss", one)
 
+    @functools.cached_property
+    def _seeds(self) -> frozenset[int]:
+        """The identities of the variables from which layers draw random numbers."""
+        return frozenset(id(one.state) for layer in self.model._flatten_layers() for one in layer._seed_generators)
+
+    @functools.cached_property
+    def statistics(self) -> list[int]:
+        written = {id(variable) for variable in self._written_by_calls} - self._seeds
+        return [place for place, variable in enumerate(self._state) if id(variable) in written]
+
     def vary_seeds(self, place: int) -> None:
-        seeds = {id(one.state) for layer in self.model._flatten_layers() for one in layer._seed_generators}
         for number, variable in enumerate(self._state):
-            if id(variable) in seeds:
+            if id(variable) in self._seeds:
                 seed, drawn = (int(each) for each in self.get(number))
                 self.set(number, np.asarray([seed, (drawn + place * DRAWS) % (1 << 32)], self.variables[number][1]))
 

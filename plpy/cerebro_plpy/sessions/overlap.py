@@ -101,7 +101,7 @@ class TaskQueue:
 
     def followed(self, task: Task) -> bool:
         """Whether another task comes after this one."""
-        return self.under_way[-1] is not task
+        return bool(self.under_way) and self.under_way[-1] is not task  # a joint visit is in no queue
 
     def abandon(self) -> list[Task]:
         """End all tasks, wherever they are."""

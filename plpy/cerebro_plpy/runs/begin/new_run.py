@@ -20,7 +20,7 @@ from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
 from ..record.groups import group_on_record
 from ..record.log import RunLog
-from ..record.run import averaging_visits, groups_with_models
+from ..record.run import averaging_visits, groups_with_models, visits_of
 from ..request.request import RunRequest
 from . import initial_states
 from .initial_states import RANDOM
@@ -37,7 +37,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     layout, seed = request.asked.source.layout, request.options.seed
     segments = len(layout["partitions"])
     rows = request.asked.source.dataset
-    visits = list(averaging_visits(segments)) if request.options.averaging else None
+    visits = list(averaging_visits(segments)) if request.options.averaging else visits_of(rows, request.options, None)
     # The first model of a configuration trains on all rows.
     variants: list[dict[str, Any]] = [{"visits": visits}]
     variants += [
@@ -46,7 +46,9 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
     # Models of groups that wait for it are added by a decision.
     groups = [] if request.options.groups_wait else groups_with_models(rows, request.options.least_group_rows)
-    variants += [group_on_record(rows, validation, number) for number in groups]
+    variants += [
+        group_on_record(rows, validation, number, visits_of(rows, request.options, number) or ()) for number in groups
+    ]
     starts = initial_states.of_request(db, request, groups)
     storage = f"run_{token()}"
     recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed

@@ -221,8 +221,8 @@ class _Starts:
         visits = None if new.visits is None else tuple(new.visits)
         if run.averages:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-        if new.group_number is not None:
-            visits = tuple(sorted(run.source.pieces[new.group_number]))
+        if new.group_number is not None or run.options.adds_gradients:
+            visits = run.visits_of(new.group_number)
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
@@ -239,7 +239,7 @@ class _Starts:
         run, visits, sha256 = self.run, new.visits, None
         if run.averages:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-        if parent.asked.group_number is not None:
+        if parent.asked.group_number is not None or run.options.adds_gradients:
             visits = parent.asked.visits
         seed, initial, start = derived_seed(run.seed, "model", new.model), Initial.RANDOM, None
         if new.parent_hop is not None and asked.refused is None:
@@ -350,7 +350,7 @@ def _rows_on_record(run: Run, asked: AskedModel) -> dict[str, Any]:
     if asked.fold is not None:
         return {"fold": asked.fold, "fold_rows": run.source.rows_of_fold(asked.fold)}
     if asked.group_number is not None:
-        return group_on_record(run.source, run.validation, asked.group_number)
+        return group_on_record(run.source, run.validation, asked.group_number, asked.visits or ())
     return {}
 
 

@@ -23,8 +23,10 @@ from cerebro_db.core.errors import (
     TrainerFailed,
 )
 from cerebro_db.core.events import Event
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.plan import TrainJointly, segments_of
 from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.budget import Budget, Used
@@ -35,6 +37,7 @@ from ...database.access import Database
 from ...database.polling import LISTEN_EVERY
 from ...platform.machine import cores
 from ...sessions import limits
+from ...sessions.at_once import SessionFailed, TeamWork
 from ...sessions.failures import Refused, failure_of, first_line, session_was_lost
 from ...sessions.overlap import Task, first_of_chains, of_each
 from ...sessions.session import Session, wait_any
@@ -44,7 +47,7 @@ from ..record import state_tables
 from ..record.log import RunLog
 from ..record.log.events import built_of
 from ..record.run import MOST_FUSED, Run
-from ..units import evaluation, visit
+from ..units import evaluation, joint, visit
 from ..units.unit import Result, Units
 from .amounts import Estimate, RowsInAll
 from .decisions import Decisions
@@ -59,6 +62,15 @@ SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the se
 # moved in milliseconds, and of larger ones a segment should not hold two in memory.
 AHEAD_ABOVE = 0.2
 AHEAD_FROM, AHEAD_TO = 1 << 20, 256 << 20
+
+
+@dataclass(eq=False)
+class JointVisit:
+    """A joint visit that is under way."""
+
+    task: Task
+    workers: list[Worker]  # of its segments, that which stores the state first
+    work: TeamWork[list[Result]]
 
 
 class Driver:
@@ -89,6 +101,7 @@ class Driver:
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
         self._rows_in_all = RowsInAll(run, schedule)
         self._left = Estimate()
+        self.joint_visits: list[JointVisit] = []
         self.pace, self.begins = RunPace(), policy.begins
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
@@ -103,7 +116,11 @@ class Driver:
     # -- ports ------------------------------------------------------------------------------------
 
     def start(self, groups: Sequence[Sequence[Unit]]) -> None:
-        worker = self.team.workers[groups[0][0].segment]
+        first = groups[0][0]
+        if isinstance(first, TrainJointly):
+            self._begin_joint(first)
+            return
+        worker = self.team.workers[first.segment]
         task = Task([list(group) for group in groups], time.monotonic(), may_compute=not worker.tasks.under_way)
         self._begin(worker, task)
 
@@ -123,6 +140,19 @@ class Driver:
             worker.tasks.abandon()
             self.team.replace(worker)
 
+    def _begin_joint(self, unit: TrainJointly) -> None:
+        workers = [self.team.workers[segment] for segment in unit.segments]
+        task = Task([[unit]], time.monotonic(), may_compute=True)
+        for worker in workers:
+            try:
+                worker.session.require_life()
+            except psycopg2.Error as error:
+                self._require_lost(worker, error)
+                self.team.replace(worker)
+        sessions = {worker.segment: worker.session for worker in workers}
+        self.joint_visits.append(JointVisit(task, workers, TeamWork(sessions, joint.train(self.units, workers, task))))
+        self.first_unit = self.first_unit or task.started
+
     def reads_ahead(self, segment: int) -> bool:
         tasks = self.team.workers[segment].tasks
         return (
@@ -139,14 +169,18 @@ class Driver:
         return bool(wanted)
 
     def wait(self) -> list[Outcome]:
+        outcomes = self._look_at_joint_visits()  # those that were just chosen begin
         busy = [worker for worker in self.team.workers if worker.tasks.under_way]
+        together = [worker for one in self.joint_visits for worker in one.workers]
         rule = self.decisions.rule
         heard = [] if rule is None else rule.begin()
-        wait_any([*(worker.session for worker in busy), *heard], LISTEN_EVERY)
+        sessions = [*(worker.session for worker in (*busy, *together)), *heard]
+        wait_any(sessions, 0.0 if outcomes else LISTEN_EVERY)
         self.team.listen()
         if rule is not None:
             rule.advance()
-        outcomes = [outcome for worker in busy for outcome in self._look(worker)]
+        outcomes += [outcome for worker in busy for outcome in self._look(worker)]
+        outcomes += self._look_at_joint_visits()
         self.beat()
         return outcomes
 
@@ -202,9 +236,38 @@ class Driver:
         outcomes = [outcome for task in over for outcome in self._settled(worker, task)]
         return outcomes if lost is None else outcomes + self._after_loss(worker, lost)
 
+    def _look_at_joint_visits(self) -> list[Outcome]:
+        """The outcomes of those that have ended."""
+        outcomes: list[Outcome] = []
+        for under_way in list(self.joint_visits):
+            try:
+                if not under_way.work.advance():
+                    continue
+                under_way.task.result = under_way.work.result
+                found = self._settled(under_way.workers[0], under_way.task)
+            except SessionFailed as failed:
+                found = self._failed_jointly(under_way, self.team.workers[failed.segment], failed.error)
+            self.joint_visits.remove(under_way)
+            outcomes += found
+        return outcomes
+
+    def _failed_jointly(self, ended: JointVisit, worker: Worker, error: Refused | psycopg2.Error) -> list[Outcome]:
+        """One segment's part of a joint visit did not succeed: nothing of it is committed, or all of it."""
+        if isinstance(error, Refused):
+            ended.task.result = [Result(error=error)]
+            return self._settled(worker, ended.task)
+        self._require_lost(worker, error)
+        lost_segment = self.team.platform.lost_a_segment(error)
+        reason, most = first_line(error), SEGMENT_TRIES if lost_segment else MOST_TRIES
+        self.team.replace(worker)
+        outcomes = self._lost(ended.workers[0], ended.task, reason, most)
+        if not lost_segment and any(one.error is not None for one in outcomes):
+            self._suspect(worker, ended.task.units[0], reason)
+        return outcomes
+
     def _settled(self, worker: Worker, task: Task) -> list[Outcome]:
         took = time.monotonic() - task.started
-        self.decisions.unit_seconds += took
+        self.decisions.unit_seconds += took * len(segments_of(task.units[0]))
         refused = [(unit, result.error) for unit, result in zip(task.units, task.result) if result.error is not None]
         if any(result.error is None and not result.cut for result in task.result):
             worker.failing.clear()
@@ -337,7 +400,7 @@ class Driver:
         return round(done / share) if 0 < share < 1 and done else max(done, self._rows_in_all.now())
 
     def rows_under_way(self) -> int:
-        rows = 0
+        rows = sum(one.task.rows for one in self.joint_visits)
         for worker in self.team.workers:
             rows += sum(task.rows for task in worker.tasks.under_way)
             computing = worker.tasks.computing
@@ -393,6 +456,10 @@ class Driver:
             for task in worker.tasks.under_way
             for unit in task.units
         ]
+        for one in self.joint_visits:
+            (unit,) = one.task.units
+            share = one.task.rows / max(1, self.run.rows_of(self.run.models[unit.model]))
+            under_way.append(BegunUnit(unit, now - one.task.started, share))
         elapsed = now - (self.first_unit or now)
         return remaining.seconds_left(
             self.schedule, self.policy, self.pace,

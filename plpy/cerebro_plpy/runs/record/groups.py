@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core.layout import DataSet
 
 
-def group_on_record(source: DataSet, validation: DataSet | None, number: int) -> dict[str, Any]:
+def group_on_record(source: DataSet, validation: DataSet | None, number: int, visits: Sequence[int]) -> dict[str, Any]:
     """The columns of cerebro.model that say on which rows a model trains, and on how many it is evaluated."""
     pieces = source.pieces[number]
     evaluated = validation.pieces.get(number, {}) if validation is not None else {}
     return {
-        "visits": sorted(pieces),
+        "visits": list(visits),
         "group_number": number,
         "group_value": label_of(source.groups[number - 1]),
         "group_rows": sum(pieces.values()),

@@ -188,6 +188,15 @@ class Run:
         """The numbers of the groups that have models of their own; none: rows have no groups."""
         return groups_with_models(self.source, self.options.least_group_rows)
 
+    def visits_of(self, group_number: int | None) -> tuple[int, ...] | None:
+        """The segments of an epoch's hops of a new model."""
+        visits = visits_of(self.source, self.options, group_number)
+        return None if visits is None else tuple(visits)
+
+    def jointly(self, model: Model) -> tuple[int, ...]:
+        """The segments that train a model at the same time, by adding up gradients; none: it hops."""
+        return joint_segments(self.source, model.asked.group_number) if self.options.adds_gradients else ()
+
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
             return self.source
@@ -248,16 +257,19 @@ class Run:
         evaluations = self.evaluations
         alike = all(self.data(dataset).for_trainer == self.source.for_trainer for dataset in evaluations)
         for model in models:
-            short = 0 < model.state_bytes <= SMALL_STATE and not self.averages
+            jointly = self.jointly(model)
+            alone = self.averages or bool(jointly)
+            short = 0 < model.state_bytes <= SMALL_STATE and not alone
             yield ModelPlan(
                 model.number,
                 model.asked.place if model.build.position is None else model.build.position,
                 model.asked.visits,
-                None if self.averages else model.build.group,
+                None if alone else model.build.group,
                 model.build.engine if short else None,
                 self._sort(model),
                 model.asked.refused,
                 self.averages,
+                jointly,
                 model.asked.fold,
                 # The rows for validation of a model on all rows would be rows that it was trained on.
                 not self.folds or model.asked.fold is not None,
@@ -307,6 +319,8 @@ class Run:
 
     def segments_of(self, model: Model) -> list[int]:
         """The segments on which an epoch of a model trains."""
+        if jointly := self.jointly(model):
+            return list(jointly)
         if model.asked.visits is None:
             return list(range(self.segments))
         return list(model.asked.visits[:-1] if self.averages else model.asked.visits)
@@ -323,21 +337,25 @@ class Run:
     def rows_of(self, model: Model) -> int:
         """How many rows one epoch of a model trains on."""
         fit = model.asked.definition["fit"]
-        rows = 0
-        for segment in self.segments_of(model):
-            partition = self.source.partitions[segment]
-            once = partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold is not None else 0)
-            if model.asked.group_number is not None:
-                once = self.source.pieces[model.asked.group_number][segment]
-            if fit.get("steps_per_epoch"):
-                once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
-            rows += once * fit.get("epochs", 1)
-        return rows
+        visits = [self.rows_on(model, segment) for segment in self.segments_of(model)]
+        if self.jointly(model):
+            visits = [sum(visits)]
+        if fit.get("steps_per_epoch"):
+            visits = [min(rows, fit["steps_per_epoch"] * fit["batch_size"]) for rows in visits]
+        return sum(visits) * int(fit.get("epochs", 1))
 
-    def shuffle_seed(self, model: Model, hop: int) -> int:
+    def rows_on(self, model: Model, segment: int) -> int:
+        """How many rows of a segment a model trains on."""
+        if model.asked.group_number is not None:
+            return self.source.pieces[model.asked.group_number][segment]
+        partition = self.source.partitions[segment]
+        return int(partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold else 0))
+
+    def shuffle_seed(self, model: Model, hop: int, *of_joint: int) -> int:
+        """``of_joint``: the segment, of a joint visit."""
         if self.is_of_waiting_group(model):
-            return derived_seed(self.seed, "rows", "group", model.key, model.asked.group_number, hop)
-        return derived_seed(self.seed, "rows", model.number - 1, hop)
+            return derived_seed(self.seed, "rows", "group", model.key, model.asked.group_number, hop, *of_joint)
+        return derived_seed(self.seed, "rows", model.number - 1, hop, *of_joint)
 
     def is_of_waiting_group(self, model: Model) -> bool:
         """Whether a model began when the model on all rows of its configuration had ended; copies of it did not.
@@ -357,6 +375,26 @@ class Run:
 def groups_with_models(source: DataSet, least_rows: int) -> list[int]:
     """The numbers of the groups that have so many rows for training."""
     return sorted(number for number, pieces in source.pieces.items() if sum(pieces.values()) >= least_rows)
+
+
+def joint_segments(source: DataSet, group_number: int | None) -> tuple[int, ...]:
+    """The segments that can train a model together: those with rows of it; none if there is only one."""
+    if group_number is not None:
+        found = sorted(source.pieces[group_number])
+    else:
+        found = [segment for segment, partition in enumerate(source.partitions) if partition["rows"] > 0]
+    return tuple(found) if len(found) > 1 else ()
+
+
+def visits_of(source: DataSet, options: RunOptions, group_number: int | None) -> list[int] | None:
+    """The segments of an epoch's hops of a model on all rows or of a group; None: each segment once.
+
+    A joint visit is one hop, on the segment that stores the state.
+    """
+    joint = joint_segments(source, group_number) if options.adds_gradients else ()
+    if joint:
+        return list(joint[:1])
+    return None if group_number is None else sorted(source.pieces[group_number])
 
 
 def averaging_visits(segments: int) -> tuple[int, ...]:

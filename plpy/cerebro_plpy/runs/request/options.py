@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_db.core import documents, options
 from cerebro_db.core.engines import AUTO, AUTO_ENGINES, ENGINES, OPTIONAL_PACKAGES
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.options import GRADIENTS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget
@@ -53,6 +54,12 @@ def choose_options(
     if engine != AUTO:
         warm_up.ahead(db, engine)  # the rest of what is done before training takes 0.2 s
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
+    if in_session and given.get("parallel") == GRADIENTS:
+        raise InvalidArgument(
+            "with the option parallel => gradients all segments train at the same time, but this run trains in your own"
+            " session, one segment after the other.",
+            hint="COMMIT the packed tables first and leave out the option execution; or leave out the option parallel.",
+        )
     at_once = 1 if in_session else len(keys)  # trainers
     others = (
         "nan",
@@ -66,6 +73,7 @@ def choose_options(
         "direction",
         "keep",
         "replay",
+        "parallel",
         "least_group_rows",
         "groups_start",
         "new_groups",

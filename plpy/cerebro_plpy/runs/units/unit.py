@@ -12,7 +12,7 @@ from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.protocol import Computation, MetricStates, StateRef
 from cerebro_db.core.records import dataclass, field
-from cerebro_db.core.scheduling.plan import Average, Train, TrainReplica, Unit
+from cerebro_db.core.scheduling.plan import Average, Train, TrainJointly, TrainReplica, Unit
 from cerebro_db.core.sql import Sql, sql
 
 from ...data import weights
@@ -131,9 +131,9 @@ class Units:
     def keep_file(self, visit: Train, left: Left) -> None:
         """The segment keeps the file of a committed state.
 
-        No order uses the file of an average: the first replica that starts from it would take it from the others.
+        No order uses the file of an average, or of a joint visit: several sessions start from that state.
         """
-        if not isinstance(visit, Average):
+        if not isinstance(visit, (Average, TrainJointly)):
             self.model(visit).after(visit.hop).left = left
 
     async def fetch_ahead(self, worker: Worker, task: Task, wanted: Sequence[tuple[Model, int]]) -> Fetched | None:

@@ -110,11 +110,7 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         before: list[Statement] = []
     else:
         began = datetime.now(timezone.utc)
-        attempts = units.log.units.attempts(visits, worker.worker_pid, began)
-        # A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the
-        # hop's own commit writes the log up to itself.
-        later = units.platform.commits_later
-        before = [attempts] if worker.session.own or later is None else [BEGIN, Statement(later), attempts, COMMIT]
+        before = attempts(units, worker, visits, began)
     worker.tasks.computing_since = began
     handle, reading = await units.read(worker, units.run.source, visits[0].segment, fetched)
     handles: dict[tuple[str, int], str] = {}
@@ -137,6 +133,16 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
         units.count(task, group.seconds, "train")
     units.count(task, seconds, "train")
     return Computed(trained, began, seconds)
+
+
+def attempts(units: Units, worker: Worker, visits: Sequence[Train], began: datetime) -> list[Statement]:
+    """What records that visits begin, in the message of their order.
+
+    A crash of the server can lose attempts that came to nothing, but never the attempt of a hop on record: the hop's
+    own commit writes the log up to itself.
+    """
+    recorded, later = units.log.units.attempts(visits, worker.worker_pid, began), units.platform.commits_later
+    return [recorded] if worker.session.own or later is None else [BEGIN, Statement(later), recorded, COMMIT]
 
 
 def _by_model(group: Sequence[Unit]) -> list[Sequence[Unit]]:

@@ -227,10 +227,13 @@ class PlanLog(Part):
             visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
         if asked.fold is not None and asked.fold > run.folds:
             raise row.wrong(f"has fold {asked.fold}, and the run has {run.folds}")
-        if asked.group_number is not None and sorted(run.source.pieces.get(asked.group_number, ())) != list(
-            visits or ()
+        if asked.group_number is not None and asked.group_number not in run.source.pieces:
+            raise row.wrong(f"has group {asked.group_number}, and the rows have none of that number")
+        if (asked.group_number is not None or run.options.adds_gradients) and visits != run.visits_of(
+            asked.group_number
         ):
-            raise row.wrong(f"must be the segments of group {asked.group_number}", "visits")
+            whose = "this model" if asked.group_number is None else f"group {asked.group_number}"
+            raise row.wrong(f"must be the segments of {whose}", "visits")
         fit = row.object("fit")
         for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
             if fit.value(name, None) is not None:
