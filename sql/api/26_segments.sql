@@ -124,7 +124,8 @@ SELECT run, l.segment, m.configuration,
  WHERE num_nonnulls(l.hop, l.status, m.configuration) = 3;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
-'after the other, the first of them stands for all.';
+'after the other, the first of them stands for all. A visit of several segments at the same time (option parallel) '
+'stands at the one that commits it.';
 COMMENT ON COLUMN cerebro.segments_now.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.segments_now.segment IS 'Segment of the run, from 0.';
 COMMENT ON COLUMN cerebro.segments_now.configuration IS 'Number of the configuration in its run.';

@@ -136,6 +136,7 @@ OURS = {
     "ours-auto": ours("ours, auto", engine="auto"),
     "ours-madlib": ours("ours, MADlib's function", madlib=True),
     "ours-one-by-one": ours("ours, nothing read ahead", read_ahead=False),
+    "ours-gradients": ours("ours, gradients", parallel="gradients"),
 }
 RIVALS = {
     "keras": script("(a) Keras", "keras_queue"),

@@ -100,6 +100,14 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
     protocol.Exchange: EXCHANGES,
     protocol.Span: SPANS,
     protocol.Train: st.builds(protocol.Train, st.text(), CONFIGURATIONS, st.lists(GROUPS, max_size=3)),
+    protocol.BeginJoint: st.builds(
+        protocol.BeginJoint,
+        st.just({}),
+        st.text(),
+        MEMBERS,
+        st.lists(COUNTS, min_size=3, max_size=5),
+        st.integers(0, 2),
+    ),
     protocol.Evaluate: st.builds(
         protocol.Evaluate, st.text(), CONFIGURATIONS, st.lists(MODELS, min_size=1, max_size=3), st.none() | st.text()
     ),
@@ -390,9 +398,18 @@ def test_every_path_and_source_is_the_segments() -> None:
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
         if field.metadata.get("by_segment")
     }
-    computations = ("Describe", "TryEngine", "RehearseFusion", "Train", "Average", "Evaluate", "MergeMetrics")
+    computations = (
+        "Describe",
+        "TryEngine",
+        "RehearseFusion",
+        "Train",
+        "Average",
+        "BeginJoint",
+        "Evaluate",
+        "MergeMetrics",
+    )
     assert named == {
-        "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", "Average.out",
+        "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", "Average.out", "EndJoint.out",
         *(f"{name}.functions" for name in computations)
     }  # fmt: skip
 

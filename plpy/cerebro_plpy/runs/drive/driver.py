@@ -65,7 +65,7 @@ AHEAD_FROM, AHEAD_TO = 1 << 20, 256 << 20
 
 
 @dataclass(eq=False)
-class JointVisit:
+class JointTask:
     """A joint visit that is under way."""
 
     task: Task
@@ -101,7 +101,7 @@ class Driver:
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
         self._rows_in_all = RowsInAll(run, schedule)
         self._left = Estimate()
-        self.joint_visits: list[JointVisit] = []
+        self.joint_visits: list[JointTask] = []
         self.pace, self.begins = RunPace(), policy.begins
         self.first_unit: float | None = None  # when the first unit of this session began
         self.beat_at = 0.0
@@ -150,7 +150,7 @@ class Driver:
                 self._require_lost(worker, error)
                 self.team.replace(worker)
         sessions = {worker.segment: worker.session for worker in workers}
-        self.joint_visits.append(JointVisit(task, workers, TeamWork(sessions, joint.train(self.units, workers, task))))
+        self.joint_visits.append(JointTask(task, workers, TeamWork(sessions, joint.train(self.units, workers, task))))
         self.first_unit = self.first_unit or task.started
 
     def reads_ahead(self, segment: int) -> bool:
@@ -251,7 +251,7 @@ class Driver:
             outcomes += found
         return outcomes
 
-    def _failed_jointly(self, ended: JointVisit, worker: Worker, error: Refused | psycopg2.Error) -> list[Outcome]:
+    def _failed_jointly(self, ended: JointTask, worker: Worker, error: Refused | psycopg2.Error) -> list[Outcome]:
         """One segment's part of a joint visit did not succeed: nothing of it is committed, or all of it."""
         if isinstance(error, Refused):
             ended.task.result = [Result(error=error)]
