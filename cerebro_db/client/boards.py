@@ -102,7 +102,10 @@ def leaderboard(
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
     keys = {entry.model: entry.configuration for entry in entries}
-    losses = {entry.model: [point.loss for point in curves if point.model == entry.model] for entry in entries}
+    losses: dict[int, list[float | None]] = {entry.model: [] for entry in entries}
+    for point in curves:
+        if point.model in losses:
+            losses[point.model].append(point.loss)
     for entry in entries[:top]:
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
@@ -150,22 +153,33 @@ def leaderboard(
     return Group(table, *notes)
 
 
-def groups(best: Sequence[BestOfGroup]) -> RenderableType:
-    """The best model of each group, and the best model on all rows on the same rows."""
+def groups(best: Sequence[BestOfGroup], most: int) -> RenderableType:
+    """The best model of each group, and the best model on all rows on the same rows.
+
+    Of more than ``most`` groups, so many are shown: first the groups that gain nothing by a model of their own.
+    """
+    shown = list(best)
+    if len(best) > most:
+        chosen = sorted(best, key=lambda one: not one.worse_than_all_rows)[:most]
+        shown = sorted(chosen, key=lambda one: one.group_number)
     table = plain_table()
     table.add_column("group", overflow="fold")
     compared = any(one.all_rows_objective_value is not None for one in best)
     for heading in ("rows", "conf.", best[0].objective, *(("model on all rows",) if compared else ())):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for one in best:
+    for one in shown:
         figures = [one.objective_value, *([one.all_rows_objective_value] if compared else [])]
         verdict = "gains nothing" if one.worse_than_all_rows else ""
         table.add_row(
             Text(group_of(one)), str(one.rows), str(one.configuration), *map(drawing.number, figures),
             Text(verdict, style="yellow"),
         )  # fmt: skip
-    return table
+    if len(best) == len(shown):
+        return table
+    gain_nothing = sum(bool(one.worse_than_all_rows) for one in best)
+    told = f": {gain_nothing:,} of all groups gain nothing by a model of their own" if compared else ""
+    return Group(table, Text(f"… and {len(best) - len(shown):,} more groups{told}", style="dim"))
 
 
 def decisions(made: Sequence[Decision], requests: Sequence[Request], last: int | None = None) -> RenderableType:

@@ -31,6 +31,8 @@ from .run_handle import AnyRun, number_of, owner_of
 
 Row = TypeVar("Row", bound=View)
 
+REST = 2.0  # between two looks at a run: at least so many times what the last look has taken
+
 
 class Looking(DatabaseClient):
     def runs(self) -> RowList[Run]:
@@ -48,13 +50,18 @@ class Looking(DatabaseClient):
         return self._one(RunProgress, run) if found.status == "interrupted" else found
 
     def follow(self, run: AnyRun, every: float = 0.5) -> Iterator[RunProgress]:
-        """The progress every so many seconds, until the run has ended. The last row says how it ended."""
+        """The progress every so many seconds, until the run has ended. The last row says how it ended.
+
+        A look at a run with thousands of models takes seconds. Then the next look comes later, so that looking does not
+        slow the run down.
+        """
         while True:
+            began = time.monotonic()
             progress = self.run_progress(run)
             yield progress
             if progress.ended:
                 return
-            time.sleep(every)
+            time.sleep(max(every, REST * (time.monotonic() - began)))
 
     def leaderboard(self, run: AnyRun) -> RowList[LeaderboardEntry]:
         """The models of a run, the best first; with groups, those on all rows come before those of each group."""
@@ -76,10 +83,11 @@ class Looking(DatabaseClient):
         """The groups of a run on rows with group_by, each with its best model; empty for other runs."""
         return self._of_run(select(BestOfGroup).order_by(BestOfGroup.group_number), BestOfGroup, run)
 
-    def learning_curve(self, run: AnyRun) -> RowList[LearningCurvePoint]:
-        """Losses and first metrics by model and epoch."""
+    def learning_curve(self, run: AnyRun, groups: bool = True) -> RowList[LearningCurvePoint]:
+        """Losses and first metrics by model and epoch.  ``groups``: those of the models of groups, too."""
         point = LearningCurvePoint
-        return self._of_run(select(point).order_by(point.model, point.epoch), point, run)
+        query = select(point).order_by(point.model, point.epoch)
+        return self._of_run(query if groups else query.where(point.group_number.is_(None)), point, run)
 
     def metrics(self, run: AnyRun) -> RowList[Metric]:
         """The loss and all metrics by model, epoch and data set."""

@@ -18,6 +18,7 @@ NEXT = {
     "failed": "To continue: cerebro resume {run}",
     "running": "To watch it: cerebro watch {run}",
 }
+MOST_GROUPS = 20  # that are shown
 
 
 def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
@@ -25,10 +26,11 @@ def show(cerebro: Cerebro, number: int, console: Terminal) -> None:
     width = console.width
     summary(run, progress, console)
     console.print(boards.heading("Leaderboard"))
-    console.print(boards.leaderboard(cerebro.leaderboard(number), width, cerebro.learning_curve(number)))
+    curves = cerebro.learning_curve(number, groups=False)
+    console.print(boards.leaderboard(cerebro.leaderboard(number), width, curves))
     if of_groups := cerebro.groups(number):
         console.print(boards.heading("Best model of each group"))
-        console.print(boards.groups(of_groups))
+        console.print(boards.groups(of_groups, MOST_GROUPS))
     made, requests = cerebro.decisions(number, changes_only=True), cerebro.requests(number)
     if made or requests:
         console.print(boards.heading("Decisions"))

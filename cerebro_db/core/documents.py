@@ -46,7 +46,9 @@ def json_value(text: str, **hooks: Any) -> Any:
     Python's own limit is higher for its JSON reader than for functions that call themselves, which read the value.
     """
     value = json.loads(text, parse_int=whole_number, **hooks)
-    level = [value] if text.count("[") + text.count("{") > DEEPEST else []
+    if text.count("[") + text.count("{") <= DEEPEST:  # nearly always; a log has thousands of small documents
+        return value
+    level = [value]
     for _ in range(DEEPEST):
         level = [
             item

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 MOST_GROUPS = 100_000
 MOST_COLUMNS = 32
-MOST_MODELS = 10_000  # of a run with groups: its driver keeps all of them in memory
+MOST_MODELS = 51_000  # of a run with groups: its driver keeps all of them in memory
 LONGEST_LABEL = 400  # bytes of all values of a group's columns
 SLACK = 0.15  # of a segment's share: a group that is so much larger stays whole, because a hop costs more than waiting
 

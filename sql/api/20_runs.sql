@@ -81,13 +81,13 @@ CREATE OR REPLACE VIEW cerebro._plan AS
 SELECT run, owner, max(seed) AS seed, max(name) AS name, max(source_table) AS source_table,
        max(validation_table) AS validation_table, max(model_table) AS model_table, max(segments) AS segments,
        COALESCE(max(extended), max(epochs)) AS epochs, max(objective) AS objective, max(direction) AS direction,
-       max(keep) AS keep
+       max(keep) AS keep, max(validation_rows) AS validation_rows
   FROM (SELECT run, owner, seed, name, source_table, validation_table, model_table, segments, epochs,
                options ->> 'objective' AS objective, options ->> 'direction' AS direction, options ->> 'keep' AS keep,
-               NULL::integer AS extended
+               validation_rows, NULL::integer AS extended
           FROM cerebro._visible_run
          UNION ALL
-        SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (detail ->> 'epochs')::integer
+        SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (detail ->> 'epochs')::integer
           FROM cerebro._visible_event
          WHERE event = 'extended') fact
  GROUP BY run, owner

@@ -1,13 +1,14 @@
 -- The views on what models have learned.  The head of 20_runs.sql says which rules hold for views.
 
-CREATE OR REPLACE VIEW cerebro._learning_curve AS
+CREATE OR REPLACE VIEW cerebro._epochs AS
 WITH unit AS (
+    -- Sums of bigint are numeric, which takes longer.
     SELECT h.run, h.owner, h.model, h.epoch,
-           h.rows AS trained, h.loss * h.rows AS training_loss,
+           h.rows::double precision AS trained, h.loss * h.rows AS training_loss,
            -- The metrics of a visit are those of the epoch so far: metrics such as a recall are no means of the visits.
            ARRAY[h.hop, h.metric] AS training_metric, h.metric_name,
            (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
-           NULL::bigint AS validated, NULL::double precision AS validation_loss,
+           NULL::double precision AS validated, NULL::double precision AS validation_loss,
            NULL::double precision AS validation_metric
       FROM cerebro._visible_hop h
      UNION ALL
@@ -15,17 +16,22 @@ WITH unit AS (
     SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric
       FROM cerebro._visible_evaluation e
      WHERE e.dataset = 'validation'
-), epoch AS (
-    SELECT run, owner, model, epoch,
-           sum(trained) AS trained, sum(training_loss) / sum(trained) AS training_loss,
-           (max(training_metric))[2] AS training_metric, max(metric_name) AS metric_name,
-           sum(seconds) AS seconds, max(finished_at) AS finished_at,
-           sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
-           max(validation_metric) AS validation_metric, count(trained) AS visits
-      FROM unit
-     GROUP BY run, owner, model, epoch
-    HAVING sum(trained) > 0
-), model AS (
+)
+SELECT run, owner, model, epoch,
+       sum(trained) AS trained, sum(training_loss) / sum(trained) AS training_loss,
+       (max(training_metric))[2] AS training_metric, max(metric_name) AS metric_name,
+       sum(seconds) AS seconds, max(finished_at) AS finished_at,
+       sum(validated) AS validated, sum(validation_loss) / NULLIF(sum(validated), 0) AS validation_loss,
+       max(validation_metric) AS validation_metric, count(trained) AS visits
+  FROM unit
+ GROUP BY run, owner, model, epoch
+HAVING sum(trained) > 0;
+COMMENT ON VIEW cerebro._epochs IS
+'What the log has of each epoch of each model that the current user may see, with the numbers of the owners. The other '
+'views read it; users cannot.';
+
+CREATE OR REPLACE VIEW cerebro._learning_curve AS
+WITH model AS (
     SELECT run, owner, model, configuration, visits, fold, own_rows, group_number, group_value,
            max(validation_rows) OVER of_run AS validation_rows, max(segments) OVER of_run AS segments
       FROM (SELECT run, owner, model, configuration, cardinality(visits) AS visits, fold,
@@ -48,7 +54,7 @@ SELECT run, owner, m.configuration, t.epoch,
        model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold, m.group_number,
        -- A group's values are those of rows: a monitor does not see them.
        CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) THEN m.group_value END AS group_value
-  FROM epoch t
+  FROM cerebro._epochs t
   FULL JOIN model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration, m.segments) = 3;
 COMMENT ON VIEW cerebro._learning_curve IS
@@ -90,7 +96,8 @@ COMMENT ON COLUMN cerebro.learning_curve.group_value IS
 
 CREATE OR REPLACE VIEW cerebro._leaderboard AS
 WITH fact AS (
-    SELECT run, owner, model, configuration, cardinality(visits) AS visits, parent, NULL::integer AS hops,
+    SELECT run, owner, model, configuration, cardinality(visits) AS visits, parent,
+           COALESCE(fold_rows, validation_rows) AS own_rows, NULL::integer AS hops,
            NULL::double precision[] AS trained, NULL::double precision[] AS validated,
            NULL::double precision[] AS least_trained, NULL::double precision[] AS least_validated,
            NULL::double precision[] AS latest, NULL::double precision[] AS least, NULL::double precision[] AS most,
@@ -100,25 +107,28 @@ WITH fact AS (
            group_number, group_value
       FROM cerebro._visible_model
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, NULL, NULL
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_hop
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
-           CASE WHEN validation_loss IS NOT NULL THEN ARRAY[epoch, validation_loss, validation_metric] END,
+    -- As in _learning_curve, an epoch has figures when all of its rows are trained or evaluated. How many these are is known
+    -- of the model, and no epoch has more: so the arrays begin with the number, and one of all rows is the greatest, or least.
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, ARRAY[epoch, training_loss, training_metric],
+           CASE WHEN validated > 0 THEN ARRAY[validated, epoch, validation_loss, validation_metric] END,
            -- NaN is larger than all other numbers.
-           CASE WHEN complete AND training_loss > '-Infinity' AND training_loss < 'Infinity'
-                THEN ARRAY[training_loss, epoch] END,
-           CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity' THEN ARRAY[validation_loss, epoch] END,
+           CASE WHEN training_loss > '-Infinity' AND training_loss < 'Infinity'
+                THEN ARRAY[-visits, training_loss, epoch] END,
+           CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity'
+                THEN ARRAY[-validated, validation_loss, epoch] END,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL, NULL, NULL, NULL
-      FROM cerebro._learning_curve
+      FROM cerebro._epochs
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro._visible_objective
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN event <> 'built'
                 THEN ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'reason'] COLLATE "C" END,
            NULL,
@@ -129,7 +139,7 @@ WITH fact AS (
       FROM cerebro._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
-    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN decision <> 'continue'
                 THEN ARRAY[lpad(decision_id::text, 20, '0'), decision, reason, policy] COLLATE "C" END,
            NULL, NULL, NULL,
@@ -143,7 +153,7 @@ WITH fact AS (
     -- The greatest array is that of the latest epoch, event or decision: the number comes first in it. Of equal values of the
     -- objective the one of the earlier epoch is best.
     SELECT run, owner, model, max(configuration) AS configuration, max(visits) AS visits, max(parent) AS parent,
-           COALESCE(sum(hops), 0) AS hops,
+           max(own_rows) AS own_rows, COALESCE(sum(hops), 0) AS hops,
            max(trained) AS trained, max(validated) AS validated,
            min(least_trained) AS least_trained, min(least_validated) AS least_validated,
            max(latest) AS latest, min(least) AS least, max(most) AS most, max(kept) AS kept,
@@ -161,42 +171,52 @@ WITH fact AS (
            max(epochs) OVER of_run AS epochs, max(segments) OVER of_run AS segments,
            max(source_table) OVER of_run AS source_table, max(validation_table) OVER of_run AS validation_table,
            max(model_table) OVER of_run AS model_table, max(run_name) OVER of_run AS run_name,
-           max(objective) OVER of_run AS objective, max(direction) OVER of_run AS direction, max(keep) OVER of_run AS keep
+           max(objective) OVER of_run AS objective, max(direction) OVER of_run AS direction, max(keep) OVER of_run AS keep,
+           max(validation_rows) OVER of_run AS validation_rows
       FROM (SELECT run, owner, configuration, model_id, parameters, chosen,
                    NULL::text AS architecture, NULL::integer AS epochs, NULL::integer AS segments,
                    NULL::text AS source_table, NULL::text AS validation_table, NULL::text AS model_table,
-                   NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep
+                   NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep,
+                   NULL::bigint AS validation_rows
               FROM cerebro._visible_configuration
              UNION ALL
-            SELECT run, owner, NULL, model_id, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            SELECT run, owner, NULL, model_id, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
               FROM cerebro._visible_architecture
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, epochs, segments, source_table, validation_table,
-                   model_table, name, objective, direction, keep
+                   model_table, name, objective, direction, keep, validation_rows
               FROM cerebro._plan) u
     WINDOW of_run AS (PARTITION BY run, owner)
-), told AS (
-    SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.validated, m.trouble, m.stop,
+), joined AS (
+    SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.trouble, m.stop,
            m.weights, m.engine, m.metric_name, m.rung, m.fold, m.group_number, m.group_value, m.has_failed,
-           c.architecture, c.parameters, c.chosen,
-           c.epochs, c.segments, c.source_table, c.model_table, c.run_name,
-           owner = (SELECT quote_ident(current_user)::regrole) AS own,
-           c.objective AS asked,
-           COALESCE(c.objective, CASE WHEN c.validation_table IS NULL THEN 'loss' ELSE 'val_loss' END) AS objective,
-           CASE WHEN c.direction = 'max' THEN -1 ELSE 1 END AS sign,
-           CASE WHEN c.objective IS NULL
-                THEN CASE WHEN c.validation_table IS NULL THEN m.trained[2] ELSE m.validated[2] END
-                WHEN c.keep = 'best' THEN m.kept[2]
-                ELSE m.latest[2]
-           END AS objective_value,
-           CASE WHEN c.objective IS NULL
-                THEN CASE WHEN c.validation_table IS NULL THEN m.least_trained ELSE m.least_validated END
-                WHEN c.direction = 'max' THEN ARRAY[m.most[1], -m.most[2]]
-                ELSE m.least
-           END AS best
+           m.latest, m.least, m.most, m.kept,
+           CASE WHEN m.validated[1] >= COALESCE(m.own_rows, c.validation_rows) THEN m.validated[2:4] END AS validated,
+           CASE WHEN -m.least_validated[1] >= COALESCE(m.own_rows, c.validation_rows) THEN m.least_validated[2:3]
+           END AS least_validated,
+           CASE WHEN -m.least_trained[1] >= COALESCE(m.visits, c.segments) THEN m.least_trained[2:3] END AS least_trained,
+           c.architecture, c.parameters, c.chosen, c.epochs, c.segments, c.source_table, c.validation_table,
+           c.model_table, c.run_name, c.objective AS asked, c.direction, c.keep
       FROM model m
       FULL JOIN configured c USING (run, owner, configuration)
      WHERE num_nonnulls(m.model, c.model_id, c.segments) = 3
+), told AS (
+    SELECT run, owner, model, configuration, visits, parent, hops, trained, validated, trouble, stop,
+           weights, engine, metric_name, rung, fold, group_number, group_value, has_failed,
+           architecture, parameters, chosen, epochs, segments, source_table, model_table, run_name,
+           owner = (SELECT quote_ident(current_user)::regrole) AS own,
+           asked,
+           COALESCE(asked, CASE WHEN validation_table IS NULL THEN 'loss' ELSE 'val_loss' END) AS objective,
+           CASE WHEN direction = 'max' THEN -1 ELSE 1 END AS sign,
+           CASE WHEN asked IS NULL THEN CASE WHEN validation_table IS NULL THEN trained[2] ELSE validated[2] END
+                WHEN keep = 'best' THEN kept[2]
+                ELSE latest[2]
+           END AS objective_value,
+           CASE WHEN asked IS NULL THEN CASE WHEN validation_table IS NULL THEN least_trained ELSE least_validated END
+                WHEN direction = 'max' THEN ARRAY[most[1], -most[2]]
+                ELSE least
+           END AS best
+      FROM joined
 ), folded AS (
     -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
     SELECT told.*,

@@ -220,3 +220,21 @@ def test_a_single_configuration_is_told_whole() -> None:
         5: "mlp, units=8, loss=mse, metrics=[mae, AUC()], Adam, learning_rate=CosineDecay(initial_learning_rate=0.1,"
         " decay_steps=50), class_weight={0: 1.0}"
     }
+
+
+@pytest.mark.parametrize("count", [20, 21, 3000])
+def test_of_many_groups_some_are_shown_first_those_that_gain_nothing(count: int) -> None:
+    def group(number: int) -> Any:
+        return SimpleNamespace(
+            group_number=number, group_value=f"shop {number}", rows=5, configuration=1, objective="val_loss",
+            objective_value=0.5, all_rows_objective_value=0.4, worse_than_all_rows=number in (7, count),
+        )  # fmt: skip
+
+    console = Terminal(width=100, color_system=None)
+    with console.capture() as captured:
+        console.print(boards.groups([group(number) for number in range(1, count + 1)], 20))
+    _, *lines = captured.get().splitlines()
+    shown = [line for line in lines if line.startswith("shop ")]
+    assert len(shown) == 20 and [line.split()[1] for line in shown if "gains nothing" in line] == ["7", str(count)]
+    told = f"… and {count - 20:,} more groups: 2 of all groups gain nothing by a model of their own"
+    assert lines[20:] == ([] if count == 20 else [told])

@@ -219,7 +219,8 @@ class SearchPorts(FakePorts):
         log, model, epoch = self.log, decision.model, decision.epoch
         assert not decision.gone_on, "each model that goes on has a decision of its own"
         assert decision.request is None or decision.request not in log.answered, f"answered twice: {decision}"
-        assert place == 0 or decision.verdict is Verdict.GO_ON
+        # A spent budget ends all models together; else what comes after the first decision lets models go on.
+        assert place == 0 or decision.verdict is Verdict.GO_ON or decision.by is Decider.BUDGET
         if model is None or epoch is None:
             return
         assert model not in self.gone and model not in log.failed, f"{decision} about a model that has failed"

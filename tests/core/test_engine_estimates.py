@@ -6,6 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from cerebro_db.core import engines
 from cerebro_db.core.engines import (
     OPTIONAL_PACKAGES,
     OPTUNA,
@@ -96,3 +99,16 @@ def test_a_model_that_is_added_gets_the_engine_that_has_built_the_others():
     assert engine_choice.instead(run, new) is None
     run.options = RunOptions(engine="jax")
     assert engine_choice.instead(run, model("jax")) is None
+
+
+@pytest.mark.parametrize("models", [3, 6])
+def test_an_architecture_is_read_once_however_many_models_have_it(models: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(engines, "has_convolution", lambda architecture: read.append(architecture) or False)
+    asked = [SimpleNamespace(model_id=number % 2, definition={"architecture": number % 2}) for number in range(models)]
+    found = {number: SimpleNamespace(asked=one, build=ModelBuild()) for number, one in enumerate(asked)}
+    run: Any = SimpleNamespace(models=found, options=RunOptions())
+    assert engine_choice.first_tried(run) == "jax" and sorted(read) == [0, 1]
+    read.clear()
+    engine_choice.settle_convolutions(run, list(found.values()))
+    assert sorted(read) == [0, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.decision import NewConfiguration
 from cerebro_db.core.search.history import History
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, NewModel, Policy
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.search.variants import UNJUDGED, Varied, missing_models, of_groups
+from cerebro_plpy.runs.drive import additions
+from cerebro_plpy.runs.drive.decisions import Decisions
 from tests.core.fakes import Clock
 
 SEGMENTS, GROUPS = 2, (1, 2, 3)
@@ -290,6 +294,17 @@ def test_the_spent_budget_lets_no_group_begin() -> None:
     assert world.epochs(schedule) == {(1, None): 2}
 
 
+@pytest.mark.parametrize("groups", [5, 10])
+def test_the_spent_budget_ends_all_models_in_one_commit(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({})
+    commits: list[int] = []
+    decided = world.decided
+    monkeypatch.setattr(world, "decided", lambda made: [commits.append(len(made)), decided(made)][1])
+    schedule = world.run(world.plan(1, range(1, groups + 1)), NeverStop(), Budget(hops=SEGMENTS))
+    assert len(commits) <= SEGMENTS + 1 and sum(commits) == groups + 1
+    assert {mine.status for mine in schedule.progress.values()} == {Status.STOPPED}
+
+
 def test_what_is_expected_counts_the_models_that_will_begin() -> None:
     policy = waiting(method("asha", 9, 2), 2, epochs=9)
     assert policy.begins == 8
@@ -305,3 +320,18 @@ def test_missing_models_of_thousands_are_looked_for_once() -> None:
     assert missing_models(history, groups) == [] and history.is_whole(1)
     history.begins(6000, {"key": 2, "group_number": None})
     assert missing_models(history, groups[:2]) == [NewModel(key=2, group_number=1), NewModel(key=2, group_number=2)]
+
+
+@pytest.mark.parametrize(("models", "parent", "refused"), [(50_997, None, False), (50_998, None, True),
+                                                            (50_999, 1, False), (51_000, 1, True)])  # fmt: skip
+def test_an_added_configuration_counts_with_the_models_of_all_groups(
+    models: int, parent: int | None, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Any = SimpleNamespace(groups=[1, 2], models=range(models), source=SimpleNamespace(has_groups=True))
+    decisions = Decisions.__new__(Decisions)
+    decisions.run, decisions._functions = run, {}
+    monkeypatch.setattr(additions, "refusal", lambda *_: None)
+    own = NewConfiguration("", "", 1, None, {})
+    request = Request(1, Action.ADD, {"new": NewModel(parent=parent, configuration=own).to_json()})
+    told = decisions._refusal(request)
+    assert (told is not None and told.endswith("a run with groups can have 51,000")) == refused

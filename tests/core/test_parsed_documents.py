@@ -294,3 +294,11 @@ def test_types_as_the_server_writes_them(text: str, parts: Any) -> None:
 def test_no_other_text_is_a_type(text: Any) -> None:
     with pytest.raises(CerebroError, match="not the name of an SQL type"):
         SqlType(text)
+
+
+def test_the_depth_of_a_small_document_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with thousands of models has thousands of them."""
+    monkeypatch.setattr(reading_documents, "range", None, raising=False)
+    assert reading_documents.decoded('{"a": [1]}', "it") == {"a": [1]}
+    with pytest.raises(TypeError):
+        reading_documents.decoded("[" * 300 + "]" * 300, "it")

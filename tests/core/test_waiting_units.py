@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cerebro_db.core.scheduling.companions import MOST_TOO_LONG, Chain, in_series
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Unit
 from cerebro_db.core.scheduling.schedule import Schedule
 
@@ -79,3 +80,15 @@ def test_of_many_models_few_are_looked_at_for_an_order(monkeypatch: pytest.Monke
             schedule.succeeded(one, 0.005)
     assert schedule.hops > 500
     assert len(looked) < 12 * schedule.hops
+
+
+def test_an_order_looks_at_few_units_that_take_longer_than_what_is_left_of_it() -> None:
+    asked: list[Unit] = []
+
+    def chain(unit: Unit, seconds: float, most: int | None) -> Chain:
+        asked.append(unit)
+        return Chain([unit], 0.1, True)
+
+    units = [Train(model, 1, 1, 0) for model in range(1000)]
+    assert len(in_series(units, chain, lambda model: 1.0, 1.0, 0.35)) == 3
+    assert len(asked) <= 3 + MOST_TOO_LONG + 1

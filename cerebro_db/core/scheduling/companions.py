@@ -16,6 +16,7 @@ from .ring import power_of_two
 ROUNDING = 1 + 1e-9  # equal shares are equal, in whatever order they were added up
 
 MOST_PASSED_OVER = 100  # candidates that do not fit; after so many, few others would
+MOST_TOO_LONG = 10  # candidates that take longer than what is left of an order; most models take about as long
 
 Seconds = Callable[[int], float]  # of a model
 
@@ -66,11 +67,12 @@ def in_series(
     order may have of the model of a unit, if it has so many seconds and visits left.  ``most``: visits.
     """
     chosen: list[Chain] = []
-    passed_over = 0
+    passed_over = too_long = 0
     for unit in candidates:
-        if passed_over > MOST_PASSED_OVER or most is not None and most <= 0:
+        if passed_over > MOST_PASSED_OVER or too_long > MOST_TOO_LONG or most is not None and most <= 0:
             break
         one = chain(unit, seconds, most)
+        too_long += one.seconds > seconds
         if 0 < one.seconds <= seconds and (one.stays or work(unit.model) <= room * ROUNDING):
             seconds, room = seconds - one.seconds, room - (0.0 if one.stays else work(unit.model))
             most = None if most is None else most - one.visits

@@ -126,8 +126,7 @@ class Deciding:
             for model in self.policy.released(self.history):
                 self._commit(self._released(model))
         if spent:
-            for model in self.schedule.idle():
-                self._commit(self._end_of(model))
+            self._end_idle()
         elif self.policy.proposes and not self.repeats and self.last_model() is None:
             self._propose()
 
@@ -220,7 +219,18 @@ class Deciding:
         return replace(decision, added=decision.added[:room], verdict=Verdict.CONTINUE if none else decision.verdict)
 
     def _room(self) -> int | None:
+        if self.budget.configurations is None:  # it is asked often, and there may be thousands of models
+            return None
         return self.budget.room(sum(one.plan.on_all_rows for one in self.schedule.progress.values()))
+
+    def _end_idle(self) -> None:
+        """The budget stops the models that nothing is under way of: in one commit, for there may be thousands."""
+        ends = [self.schedule.prepared(self._end_of(model)) for model in self.schedule.idle()]
+        if ends:
+            self.ports.decided(ends)
+        for end in ends:
+            self.schedule.decide(end)
+            self.history.decided(end)
 
     def _end_of(self, model: int) -> Decision:
         """A model stops where it is, because the budget is spent."""

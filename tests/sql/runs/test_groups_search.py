@@ -134,5 +134,5 @@ def test_methods_that_plan_for_the_whole_run_are_refused(sales: Lab, method: str
 
 
 def test_a_search_of_too_many_models_is_refused(sales: Lab) -> None:
-    with pytest.raises(psycopg2.Error, match="a run can have 10,000"):
-        sales("SELECT search('by_shop', 'no', %s, method => 'random', max_configurations => 2001)", json.dumps(SPACE))
+    with pytest.raises(psycopg2.Error, match="a run can have 51,000"):
+        sales("SELECT search('by_shop', 'no', %s, method => 'random', max_configurations => 10201)", json.dumps(SPACE))

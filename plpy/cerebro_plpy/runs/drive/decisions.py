@@ -15,8 +15,9 @@ from cerebro_db.core.parameters import custom
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
 from cerebro_db.core.search.budget import Used
-from cerebro_db.core.search.policy import Decision, Policy
+from cerebro_db.core.search.policy import Decision, NewModel, Policy
 from cerebro_db.core.search.request import Request
+from cerebro_db.core.subgroups import MOST_MODELS
 
 from ...database.access import Database
 from ...definitions import custom_functions
@@ -152,7 +153,17 @@ class Decisions:
         if new.key is not None:
             known = any(model.key == new.key for model in self.run.models.values())
             return None if known else f"the run has no configuration {new.key}"
-        return None if new.configuration is None else additions.refusal(self.run, new, self._known())
+        if new.configuration is None:
+            return None
+        return self._too_many(new) or additions.refusal(self.run, new, self._known())
+
+    def _too_many(self, new: NewModel) -> str | None:
+        """Why a configuration would bring the run more models than a run with groups can have."""
+        each = 1 if new.parent is not None else len(self.run.groups) + 1  # a clone is one model
+        models = len(self.run.models) + each
+        if not self.run.source.has_groups or models <= MOST_MODELS:
+            return None
+        return f"the run would have {models:,} models; a run with groups can have {MOST_MODELS:,}"
 
     def ruled(self, model: int, epoch: int) -> str | None:
         return None if self.rule is None else self.rule.objection(model, self.run.models[model].key, epoch)

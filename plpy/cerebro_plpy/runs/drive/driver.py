@@ -424,7 +424,7 @@ class Driver:
         if now - self.beat_at < HEARTBEAT_EVERY and not last:
             return
         done = self.units.rows_done + self.rows_under_way()
-        total = self._rows_in_all.now() if last else self.rows_expected(done)
+        total = self._rows_in_all.now(last=True) if last else self.rows_expected(done)
         done = min(done, total)
         if last:
             self.recorder.finish()

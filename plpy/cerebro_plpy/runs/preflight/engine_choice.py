@@ -64,14 +64,17 @@ def first_tried(run: Run) -> str:
     A run with convolutions needs TensorFlow, so other models are tried with that, too: to start another engine takes
     seconds.
     """
-    architectures = [model.asked.definition["architecture"] for model in run.models.values()]
-    return expected_faster(architectures, bool(run.options.gpus))
+    architectures = {model.asked.model_id: model.asked.definition["architecture"] for model in run.models.values()}
+    return expected_faster(architectures.values(), bool(run.options.gpus))
 
 
 def settle_convolutions(run: Run, undecided: Sequence[Model]) -> None:
     """Where the answer is known, a trial would only cost time."""
+    known: dict[int, str | None] = {}  # by architecture: thousands of models may share one
     for model in undecided:
-        if engine := known_faster(model.asked.definition["architecture"], bool(run.options.gpus)):
+        if model.asked.model_id not in known:
+            known[model.asked.model_id] = known_faster(model.asked.definition["architecture"], bool(run.options.gpus))
+        if engine := known[model.asked.model_id]:
             others = [other for other in run.options.among if other != engine]
             model.build.engine = engine
             model.build.trial = {

@@ -176,16 +176,15 @@ class PlanLog(Part):
                 number=number,
                 seed=seed,
                 initial=Initial(initial),
-                visits=visits,
+                visits=self._checked_visits(run, number, visits, fold, group_number),
                 parent=parent,
+                adopts=parent is not None and run.models[parent].key != key,
                 fold=fold,
                 group_number=group_number,
                 start=starts.get(number),
             )
-            asked = self._checked(run, asked)
-            adopts = parent is not None and run.models[parent].key != key
             # A given initial state is put on the first segment.
-            run.models[number] = Model(replace(asked, adopts=adopts), sha256, run.dist_keys[0])
+            run.models[number] = Model(asked, sha256, run.dist_keys[0])
 
     def _configurations(self, run: Run) -> dict[int, AskedModel]:
         """What the models of each configuration have in common, by its number."""
@@ -210,6 +209,7 @@ class PlanLog(Part):
                 chosen=None if chosen is None else self._json(chosen, configuration),
                 refused=None if definition["compile"] else "its configuration cannot be trained",
             )  # fmt: skip
+            self._require_sound(found[key])
         return found
 
     def _json(self, text: str, what: str) -> dict[str, Any]:
@@ -217,30 +217,32 @@ class PlanLog(Part):
         where = f"{what} of run {self.run}"
         return Fields(decoded(text, where), where).document
 
-    def _checked(self, run: Run, asked: AskedModel) -> AskedModel:
-        """An error for a model that the run cannot have: its rows may be those of a user."""
-        row = Fields(
-            {"visits": asked.visits, "fit": asked.definition["fit"]}, f"model {asked.number} of run {self.run}"
-        )
+    def _checked_visits(
+        self, run: Run, number: int, given: Any, fold: int | None, group_number: int | None
+    ) -> tuple[int, ...] | None:
+        """The segments of a model; an error for a model that the run cannot have: its row may be one of a user."""
+        row = Fields({"visits": given}, f"model {number} of run {self.run}")
         visits = None
-        if asked.visits is not None:
+        if given is not None:
             visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
-        if asked.fold is not None and asked.fold > run.folds:
-            raise row.wrong(f"has fold {asked.fold}, and the run has {run.folds}")
-        if asked.group_number is not None and asked.group_number not in run.source.pieces:
-            raise row.wrong(f"has group {asked.group_number}, and the rows have none of that number")
-        if (asked.group_number is not None or run.options.adds_gradients) and visits != run.visits_of(
-            asked.group_number
-        ):
-            whose = "this model" if asked.group_number is None else f"group {asked.group_number}"
+        if fold is not None and fold > run.folds:
+            raise row.wrong(f"has fold {fold}, and the run has {run.folds}")
+        if group_number is not None and group_number not in run.source.pieces:
+            raise row.wrong(f"has group {group_number}, and the rows have none of that number")
+        if (group_number is not None or run.options.adds_gradients) and visits != run.visits_of(group_number):
+            whose = "this model" if group_number is None else f"group {group_number}"
             raise row.wrong(f"must be the segments of {whose}", "visits")
+        return visits
+
+    def _require_sound(self, asked: AskedModel) -> None:
+        """An error for a configuration that the run cannot have."""
+        row = Fields({"fit": asked.definition["fit"]}, f"configuration {asked.key} of run {self.run}")
         fit = row.object("fit")
         for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
             if fit.value(name, None) is not None:
                 fit.whole(name, 1, 2**31 - 1, default=default)
         if not 0 <= asked.place < 2**31:
-            raise row.wrong("has a configuration with a negative place")
-        return replace(asked, visits=visits)
+            raise row.wrong("has a negative place")
 
     def _built(self) -> dict[int, tuple[int, str, int | None, int | None]]:
         """Model -> the bytes of its state, its engine, its ring position and the number of its parameters."""

@@ -60,6 +60,8 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
 CHANGED = literal("its state is not the one that was committed")
 # What the table _groups says ($1: run, $2: the states of models as a JSON array, $3: the groups as a JSON array, $4:
 # the least number of rows of a group with models).  Before it stands the query state_row: the rows of states.
+# The planner expects few rows of these queries, and there may be 50,000: a FULL JOIN ... USING is never a loop over the
+# rows of both sides.  num_nonnulls(), which says nothing to the planner, leaves out what one of the sides lacks.
 GROUP_INFO = sql(
     """
 best AS MATERIALIZED (
@@ -71,41 +73,46 @@ best AS MATERIALIZED (
     SELECT *
       FROM jsonb_to_recordset($2::jsonb) AS t (model integer, hop integer, which text, epoch integer, dist_key integer,
                                                sha256 text, first bigint, size bigint)
-), stored AS MATERIALIZED (
-    SELECT l.model, max(l.training_metric) AS training_metric, max(l.training_loss) AS training_loss,
-           max(l.validation_metric) AS validation_metric, max(l.validation_loss) AS validation_loss
-      FROM cerebro.learning_curve l JOIN told t ON t.model = l.model AND t.epoch = l.epoch
-     WHERE l.run = $1 AND l.owner = current_user
-     GROUP BY l.model
-), whole AS MATERIALIZED (
-    SELECT t.model, string_agg(r.payload, ''::bytea ORDER BY r.start) AS state
-      FROM told t JOIN state_row r ON r.model = t.model AND r.hop = t.hop AND r.__dist_key__ = t.dist_key
-     GROUP BY t.model
+), figured AS (
+    SELECT model, epoch, t.which, t.sha256, t.size, l.training_metric, l.training_loss, l.validation_metric,
+           l.validation_loss, o.value
+      FROM told t
+      FULL JOIN (SELECT * FROM cerebro.learning_curve WHERE run = $1 AND owner = current_user) l USING (model, epoch)
+      FULL JOIN (SELECT * FROM cerebro.objective WHERE run = $1 AND owner = {me}) o USING (model, epoch)
+     WHERE num_nonnulls(t.which) = 1
+), weighed AS (
+    SELECT model, encode(pg_catalog.sha256(state), 'hex') = sha256 AS sound,
+           substr(state, first::integer + 1, size::integer) AS weights
+      FROM (SELECT t.model, t.sha256, t.first, t.size, string_agg(r.payload, ''::bytea ORDER BY r.start) AS state
+              FROM told t
+              JOIN state_row r ON r.model = t.model AND r.hop = t.hop AND r.__dist_key__ = t.dist_key
+             GROUP BY t.model, t.sha256, t.first, t.size) w
+), wanted AS (
+    SELECT c.configuration, g.*
+      FROM cerebro.configuration c
+     CROSS JOIN jsonb_to_recordset($3::jsonb) AS g (group_number integer, group_value text, label jsonb, rows bigint)
+     WHERE c.run = $1 AND c.owner = {me}
 )
-SELECT c.configuration, g.group_number, g.group_value, g.label::text AS group_key, g.rows, b.model, b.rank, b.status,
-       CASE WHEN w.sound IS NULL AND t.model IS NOT NULL OR NOT w.sound THEN {changed}
-            WHEN b.model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
-            WHEN b.model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
-            WHEN t.model IS NULL AND b.reason IS NULL THEN 'no epoch was completed'
+SELECT configuration, group_number, g.group_value, g.label::text AS group_key, g.rows, model, b.rank, b.status,
+       CASE WHEN t.which IS NOT NULL AND w.sound IS NOT TRUE THEN {changed}
+            WHEN model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
+            WHEN model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
+            WHEN t.which IS NULL AND b.reason IS NULL THEN 'no epoch was completed'
             ELSE b.reason
        END AS reason,
        t.which, t.epoch,
-       COALESCE(o.value, b.objective_value) AS objective_value,
-       CASE WHEN t.which = 'best' THEN s.validation_loss ELSE b.validation_loss END AS validation_loss,
-       CASE WHEN t.which = 'best' THEN s.validation_metric ELSE b.validation_metric END AS validation_metric,
-       CASE WHEN t.which = 'best' THEN s.training_loss ELSE b.training_loss END AS training_loss,
-       CASE WHEN t.which = 'best' THEN s.training_metric ELSE b.training_metric END AS training_metric,
+       COALESCE(t.value, b.objective_value) AS objective_value,
+       CASE WHEN t.which = 'best' THEN t.validation_loss ELSE b.validation_loss END AS validation_loss,
+       CASE WHEN t.which = 'best' THEN t.validation_metric ELSE b.validation_metric END AS validation_metric,
+       CASE WHEN t.which = 'best' THEN t.training_loss ELSE b.training_loss END AS training_loss,
+       CASE WHEN t.which = 'best' THEN t.training_metric ELSE b.training_metric END AS training_metric,
        CASE WHEN w.sound THEN t.size END AS bytes,
-       CASE WHEN w.sound THEN substr(w.state, t.first::integer + 1, t.size::integer) END AS weights
-  FROM cerebro.configuration c
- CROSS JOIN jsonb_to_recordset($3::jsonb) AS g (group_number integer, group_value text, label jsonb, rows bigint)
-  LEFT JOIN best b ON b.configuration = c.configuration AND b.group_number = g.group_number
-  LEFT JOIN told t ON t.model = b.model
-  LEFT JOIN stored s ON s.model = b.model
-  LEFT JOIN (SELECT x.model, w.state, encode(pg_catalog.sha256(w.state), 'hex') = x.sha256 AS sound
-               FROM told x JOIN whole w ON w.model = x.model) w ON w.model = t.model
-  LEFT JOIN cerebro.objective o ON o.run = c.run AND o.owner = c.owner AND o.model = b.model AND o.epoch = t.epoch
- WHERE c.run = $1 AND c.owner = {me}
+       CASE WHEN w.sound THEN w.weights END AS weights
+  FROM wanted g
+  FULL JOIN best b USING (configuration, group_number)
+  FULL JOIN figured t USING (model)
+  FULL JOIN weighed w USING (model)
+ WHERE num_nonnulls(g.rows) = 1
 """,
     me=ME,
     changed=CHANGED,
