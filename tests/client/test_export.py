@@ -603,7 +603,7 @@ def test_a_version_with_models_of_groups(cerebro: Cerebro, tmp_path: Path) -> No
         with pytest.raises(client.NoSuchModel, match="has no group 'shop 0' of configuration"):
             cerebro.export(f"{name}@1", tmp_path / "x.keras", 3 - first, group="shop 0")
         # One group: the version, its archive, and the archive's table and version say which.
-        assert cerebro.register(name, "of_visits", group="shop 2") == 2
+        assert cerebro.register(name, "of_visits", group_value="shop 2") == 2
         cerebro.export(f"{name}@1", tmp_path / "of_all.cerebro", group="shop 2")
         cerebro.export(f"{name}@2", tmp_path / "of_one.cerebro")
         rows = "SELECT id, age FROM visits WHERE shop = 'shop 2'"
