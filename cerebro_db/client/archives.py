@@ -24,7 +24,14 @@ from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, MODEL_COLUMNS, SUMMARY_COLUMNS, WEIGHTS_COLUMNS
+from cerebro_db.core.model_columns import (
+    INFO_COLUMNS,
+    LATER_COLUMNS,
+    MODEL_COLUMNS,
+    SUMMARY_COLUMNS,
+    SUMMARY_OF_ONE_GROUP,
+    WEIGHTS_COLUMNS,
+)
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import OneHot
 
@@ -90,7 +97,8 @@ def write(stored: StoredModel, path: Path) -> None:
     if info is None:
         raise ClientError(f"The table {table.suffixed('_info')} has no row of configuration {stored.configuration}.")
     labels = [output.name + "_labels" for output in preparations.layout_of(stored).outputs]
-    summary = stored_model.row_as_json(database, table.suffixed("_summary"), SUMMARY_COLUMNS, labels) or "{}"
+    told = [*SUMMARY_COLUMNS, *SUMMARY_OF_ONE_GROUP]
+    summary = stored_model.row_as_json(database, table.suffixed("_summary"), told, labels) or "{}"
     text, info_row = info, json.loads(info)
     if stored.group is not None:  # its own figures, and no calibration
         own = {name: one for name, one in stored.group.told.items() if name in info_row}
@@ -103,7 +111,7 @@ def write(stored: StoredModel, path: Path) -> None:
         "architecture": stored.architecture,
         "info": text,
         "summary": summary,
-        "lineage": _lineage(stored),
+        "lineage": _lineage(stored, json.loads(summary).get("group_key")),
         "metrics": _metrics(stored, json.loads(summary).get("run"), info_row.get("model")),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -125,9 +133,11 @@ def _add(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> dict[s
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _lineage(stored: StoredModel) -> dict[str, Any]:
+def _lineage(stored: StoredModel, of_group: Any) -> dict[str, Any]:
+    """``of_group``: the group whose model the table has, if it has no other."""
     ((database, server),) = stored.database.rows("SELECT current_database()::text, version()")
-    group = {} if stored.group is None else {"group": stored.group.key}
+    key = stored.group.key if stored.group is not None else of_group
+    group = {} if key is None else {"group": key}
     return {"database": database, "server": server, "model_table": str(stored.table), **group}
 
 
@@ -285,7 +295,9 @@ def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) ->
     info = create("_info", {**INFO_COLUMNS, **LATER_COLUMNS}, "configuration")
     fill(info, archive.info, {"configuration": archive.configuration})
     transaction.rows(f"ALTER TABLE {info} ADD PRIMARY KEY (configuration)", ())
-    summary = create("_summary", {**SUMMARY_COLUMNS, **archive.labels, "imported": "jsonb"}, "source_table")
+    of_group = SUMMARY_OF_ONE_GROUP if "group" in archive.imported else {}
+    columns = {**SUMMARY_COLUMNS, **of_group, **archive.labels, "imported": "jsonb"}
+    summary = create("_summary", columns, "source_table")
     # These name the run and tables of the other database, not those of the same name here.
-    gone = {"run": None, "packed_table": None, "validation_table": None}
+    gone = {"run": None, "packed_table": None, "validation_table": None, "group_key": archive.imported.get("group")}
     fill(summary, archive.summary, {**gone, "model_table": str(names[""]), "imported": archive.imported})

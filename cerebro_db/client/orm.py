@@ -268,6 +268,9 @@ class RegisteredVersion(View):
     cerebro_version: Mapped[str | None]
     bytes: Mapped[int]
     sha256: Mapped[str]
+    group_by: Mapped[str | None]
+    groups: Mapped[int | None] = mapped_column(Integer)
+    group_key: Mapped[str | None]
     unregistered_at: Mapped[datetime | None]
     may_use: Mapped[bool]
     may_read: Mapped[bool]

@@ -110,10 +110,15 @@ class Registering(DatabaseClient):
         alias: str | None = None,
         description: str | None = None,
         reason: str | None = None,
+        group_value: str | None = None,
     ) -> int:
-        """Adds a copy of a trained model as a version, and returns its number. ``alias``: names this version then."""
-        given = (registered_model, model_table, configuration, alias, description, reason)
-        return self.rows("SELECT cerebro.register(%s, %s, %s, %s, %s, %s)", given)[0][0]
+        """Adds a copy of a trained model as a version, and returns its number. ``alias``: names this version then.
+
+        Of a table with models of groups, the version has all that predict. ``group_value``: a ``group_value``
+        or ``group_key`` of the table ``…_groups``; the version is the model of this group alone.
+        """
+        given = (registered_model, model_table, configuration, alias, description, reason, group_value)
+        return self.rows("SELECT cerebro.register(%s, %s, %s, %s, %s, %s, %s)", given)[0][0]
 
     def set_alias(self, registered_model: str, alias: str, version: int | None, reason: str | None = None) -> None:
         """Lets an alias name a version. ``version``: None removes the alias."""

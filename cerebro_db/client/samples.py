@@ -102,9 +102,10 @@ def of_table(
         f" FROM pg_catalog.jsonb_to_recordset({_literal(transaction, json.dumps(rows))}::jsonb) AS s ({recordset})"
     )
     most = max(len(output["classes"] or [1]) for output in document["outputs"])
+    numbered = stored.named.has_key and not stored.is_registered  # a version has no configuration to choose
     said = transaction.rows(
         "SELECT key_value::integer, target, value, class, probability FROM cerebro.predict(%s, %s, %s, %s, %s)",
-        (stored.table.quoted, query, KEY, stored.configuration if stored.named.has_key else None, most),
+        (stored.table.quoted, query, KEY, stored.configuration if numbered else None, most),
     )
     expected = {}
     for output in document["outputs"]:

@@ -28,6 +28,7 @@ COLUMNS = (
 OF_A_GROUP: Types = {name: (type,) for name, type in model_columns.GROUPS_COLUMNS.items()}
 TOLD = [name for name in OF_A_GROUP if name != "weights"]
 ALIAS = "cerebro_row"  # no column has this name
+REGISTRY = "cerebro_registry"  # the schema of registered models
 TEXTS = ("text", "character varying", "character")
 MOST_ROWS = 10_000  # of chunks in one statement
 PIECE = 16 << 20  # bytes of weights in one statement
@@ -91,6 +92,11 @@ class StoredModel:
     group: OfGroup | None = None  # the model is that of a group
 
     @property
+    def is_registered(self) -> bool:
+        """Whether it is of a version of a registered model, whose weights are in tables of their own."""
+        return self.table.schema == REGISTRY
+
+    @property
     def input_shapes(self) -> list[list[int]] | None:
         return [entry["shape"] for entry in self.layout["inputs"]] if self.layout else None
 
@@ -99,10 +105,17 @@ class StoredModel:
         number, key = quoted_in_statement(self.named.configuration), (self.configuration,)
         where = f" WHERE {number} = %s" if self.named.has_key else ""
         values: tuple[int, ...] = key if self.named.has_key else ()
+        chunked = self.table.suffixed("_weights")
+        if self.group is not None:
+            chunked, where, values = (
+                self.table.suffixed("_group_weights"),
+                f"{where} AND group_number = %s",
+                (*key, self.group.number),
+            )
         if self.longest_chunk is not None:
-            # One statement reads all chunks: there is no index, and 2 GB can be 260,000 rows of 8 kB.
+            # One statement reads all chunks: there may be no index, and 2 GB can be 260,000 rows of 8 kB.
             chunks = (
-                f"SELECT payload FROM {in_statement(self.table.suffixed('_weights'))}"
+                f"SELECT payload FROM {in_statement(chunked)}"
                 f" {where or ' WHERE true'} AND payload IS NOT NULL ORDER BY start"
             )
             cursor = f"cerebro_chunks_{next(CURSORS)}"  # who reads may stop before its end
@@ -111,13 +124,7 @@ class StoredModel:
             while found := self.database.rows(fetch):
                 yield b"".join(bytes(payload) for (payload,) in found)
             return
-        table = self.table
-        if self.group is not None:
-            table, where, values = (
-                table.suffixed("_groups"),
-                f"{where} AND group_number = %s",
-                (*key, self.group.number),
-            )
+        table = self.table if self.group is None else self.table.suffixed("_groups")
         piece = f"SELECT substr({quoted_in_statement(self.named.weights)}, %s, %s) FROM {in_statement(table)}"
         for start in range(1, self.size + 1, PIECE):
             yield bytes(self.database.rows(piece + where, (start, PIECE, *values))[0][0])
@@ -169,6 +176,12 @@ def read(
     longest = None
     if of_group is not None:
         size = of_group.told["stored"]
+        if table.schema == REGISTRY:
+            longest = database.rows(
+                f"SELECT COALESCE(max(octet_length(payload)), 0) FROM {in_statement(table.suffixed('_group_weights'))}"
+                f" WHERE {number} = %s AND group_number = %s",
+                (configuration, of_group.number),
+            )[0][0]
     elif size is None:  # too large for one value
         require_types(weights_table, columns_of(database, weights_table), named.types)
         chunks = (
@@ -176,6 +189,11 @@ def read(
             f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
         )
         size, longest = database.rows(chunks, values)[0]
+        if table.schema == REGISTRY and not size:
+            raise NoSuchModel(
+                f"The version {table} has the model on all rows of another configuration than {configuration}.",
+                "Leave the configuration out; the models of groups have configurations of their own.",
+            )
     group_by = "group_by" if "group_by" in columns else "NULL"
     described = database.rows(f"SELECT layout, {group_by} FROM {summary_table.quoted}") or [(None, None)]
     layout, groups = described[0]
@@ -196,10 +214,11 @@ def _of_group(database: RunsStatements, table: Name, configuration: int | None, 
     ):
         raise NoSuchModel(f"The table {table} has no models of groups.", "Leave the group out.")
     require_types(groups, present, OF_A_GROUP)
+    stored = "bytes" if table.schema == REGISTRY else "octet_length(weights)::bigint"
     found = database.rows(
-        f"SELECT {', '.join(TOLD)}, octet_length(weights)::bigint FROM {in_statement(groups)}"
+        f"SELECT {', '.join(TOLD)}, {stored} FROM {in_statement(groups)}"
         " WHERE (group_value = %s OR group_key = %s) AND (%s OR configuration = %s)"
-        " ORDER BY group_key <> %s, weights IS NULL, rank, configuration LIMIT 1",
+        f" ORDER BY group_key <> %s, {stored} IS NULL, rank, configuration LIMIT 1",
         (group, group, configuration is None, configuration, group),
     )
     if not found:

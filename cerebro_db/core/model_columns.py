@@ -116,6 +116,8 @@ SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
     "layout": "jsonb",
     "packing": "jsonb",  # core/packed_summary.py; NULL for tables that an earlier version packed
 }
+SUMMARY_OF_GROUPS = {"group_by": "text", "group_types": "text[]", "new_groups": "text"}  # beside a table _groups
+SUMMARY_OF_ONE_GROUP = {"group_key": "text"}  # of a table whose only model is that of a group
 
 
 @dataclass(frozen=True)

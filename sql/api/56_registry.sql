@@ -46,6 +46,7 @@ SELECT m.registered_model, r.version,
        (r.details ->> 'rows')::bigint AS rows, (r.details ->> 'started_at')::timestamptz AS started_at,
        (r.details ->> 'ended_at')::timestamptz AS ended_at, r.details ->> 'cerebro_version' AS cerebro_version,
        (r.details ->> 'bytes')::bigint AS bytes, r.details ->> 'sha256' AS sha256,
+       r.details ->> 'group_by' AS group_by, (r.details ->> 'groups')::integer AS groups, r.details ->> 'group_key' AS group_key,
        u.at AS unregistered_at, m.may_use, m.may_read
   FROM cerebro._my_registered m
   JOIN cerebro.registry_event r ON r.model = m.registered_model AND r.event = 'registered'
@@ -73,12 +74,20 @@ COMMENT ON COLUMN cerebro.registered_versions.run IS 'Number of the run that tra
 COMMENT ON COLUMN cerebro.registered_versions.run_name IS 'Name of that run.';
 COMMENT ON COLUMN cerebro.registered_versions.source_table IS 'The table whose rows it was trained on.';
 COMMENT ON COLUMN cerebro.registered_versions.packed_table IS 'The packed table that the run trained on.';
-COMMENT ON COLUMN cerebro.registered_versions.rows IS 'Number of rows (or windows) in that packed table.';
+COMMENT ON COLUMN cerebro.registered_versions.rows IS
+'Number of rows (or windows) in that packed table. Of the model of one group: those of the group.';
 COMMENT ON COLUMN cerebro.registered_versions.started_at IS 'When the run began to train.';
 COMMENT ON COLUMN cerebro.registered_versions.ended_at IS 'When the run ended.';
 COMMENT ON COLUMN cerebro.registered_versions.cerebro_version IS 'The version of cerebro_db that trained it.';
-COMMENT ON COLUMN cerebro.registered_versions.bytes IS 'Size of the weights.';
-COMMENT ON COLUMN cerebro.registered_versions.sha256 IS 'SHA-256 of the weights.';
+COMMENT ON COLUMN cerebro.registered_versions.bytes IS 'Size of all weights of the version.';
+COMMENT ON COLUMN cerebro.registered_versions.sha256 IS
+'SHA-256 of the weights: those of the model on all rows, and then those of the models of groups by their numbers.';
+COMMENT ON COLUMN cerebro.registered_versions.group_by IS
+'The columns that tell the groups apart, with commas. NULL: the version has no models of groups.';
+COMMENT ON COLUMN cerebro.registered_versions.groups IS
+'Number of groups with a model of their own in the version. NULL: it has no models of groups.';
+COMMENT ON COLUMN cerebro.registered_versions.group_key IS
+'Of a version that is the model of one group: the values of the group, as a JSON array.';
 COMMENT ON COLUMN cerebro.registered_versions.unregistered_at IS
 'When the version left the registry. NULL: it is there.';
 COMMENT ON COLUMN cerebro.registered_versions.may_use IS 'Whether you may predict with it.';
@@ -199,16 +208,18 @@ CREATE OR REPLACE FUNCTION cerebro.register(
     configuration integer DEFAULT NULL,
     alias         text    DEFAULT NULL,
     description   text    DEFAULT NULL,
-    reason        text    DEFAULT NULL
+    reason        text    DEFAULT NULL,
+    group_value   text    DEFAULT NULL
 ) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.register(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.register(text, text, integer, text, text, text) IS
+COMMENT ON FUNCTION cerebro.register(text, text, integer, text, text, text, text) IS
 'Adds a version of a registered model and returns its number. The version is a copy, which nobody can change, and which stays
 when the model table or its run is dropped. Functions that predict, judge or export take MODEL@ALIAS, MODEL@VERSION and
-MODEL@latest wherever they take a model table.
+MODEL@latest wherever they take a model table. Of a table with models of groups, the version has the model on all rows and
+the model of each group with which cerebro.predict predicts.
 
 - registered_model: 1 to 40 lower-case letters, digits and underscores. A new name becomes yours; versions of a name can be added
   by its owner and by members of that role.
@@ -216,7 +227,9 @@ MODEL@latest wherever they take a model table.
 - configuration: the number of the configuration. NULL: the best one, as cerebro.predict chooses it.
 - alias: an alias that names this version from now on, for instance production.
 - description: of the model, for a new name.
-- reason: stands in cerebro.registry_history.';
+- reason: stands in cerebro.registry_history.
+- group_value: a group_value or a group_key of the table MODEL_groups. The version is the model of this group alone, without
+  groups. NULL: all models that predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.set_alias(
     registered_model text, alias text, version integer, reason text DEFAULT NULL

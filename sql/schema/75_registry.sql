@@ -27,7 +27,7 @@ COMMENT ON ROLE cerebro_registry IS
 CREATE SCHEMA cerebro_registry;
 ALTER SCHEMA cerebro_registry OWNER TO cerebro_registry;
 COMMENT ON SCHEMA cerebro_registry IS
-'cerebro_db: the tables of registered models, MODEL@VERSION and three beside it. cerebro.register() makes them, and who may read '
+'cerebro_db: the tables of registered models, MODEL@VERSION and those beside it. cerebro.register() makes them, and who may read '
 'which of them follows from cerebro.share().';
 REVOKE ALL ON SCHEMA cerebro_registry FROM PUBLIC;
 GRANT USAGE ON SCHEMA cerebro_registry TO cerebro_user;

@@ -576,6 +576,56 @@ def test_the_model_of_one_group(cerebro: Cerebro, tmp_path: Path, ending: str) -
     assert [one.shape for one in ours] == [one.shape for one in cerebro.model("sold_models", best).get_weights()]
 
 
+def test_a_version_with_models_of_groups(cerebro: Cerebro, tmp_path: Path) -> None:
+    """A version exports as its table does, with and without a group; and a group's archive stays that of a group."""
+    cerebro.rows("CREATE TABLE visits AS SELECT id, age, income, 'shop ' || id % 3 AS shop FROM people WHERE id <= 600")
+    wide = {**MLP, "units": 8, "layers": 1}
+    cerebro.fit("visits", "of_visits", [wide, MLP], target="income", inputs="age", epochs=1, group_by="shop")
+    cerebro.rows("UPDATE of_visits_groups SET rank = 1 + (rank + group_number) % 2")  # of each configuration a best one
+    name = f"visits_{SCHEMA}"[:40]
+    try:
+        assert cerebro.register(name, "of_visits", alias="production") == 1
+        for group in (None, "shop 0", '["shop 1"]'):
+            made = [
+                cerebro.export(
+                    model, tmp_path / f"{place}_{group is None}_{(group or '')[-3:]}.safetensors", group=group
+                )
+                for place, model in enumerate(("of_visits", f"{name}@production"))
+            ]
+            assert made[0].sha256 == made[1].sha256 and made[1].difference < 1e-5
+            assert [len(one.left_out) for one in made] == [group is None] * 2
+        best = cerebro.rows(f"SELECT configuration FROM registered_versions WHERE registered_model = '{name}'")[0][0]
+        with pytest.raises(client.NoSuchModel, match="on all rows of another configuration"):
+            cerebro.export(f"{name}@1", tmp_path / "x.keras", 3 - best)
+        first = cerebro.rows("SELECT configuration FROM of_visits_groups WHERE group_value = 'shop 0' AND rank = 1")[0][
+            0
+        ]
+        with pytest.raises(client.NoSuchModel, match="has no group 'shop 0' of configuration"):
+            cerebro.export(f"{name}@1", tmp_path / "x.keras", 3 - first, group="shop 0")
+        # One group: the version, its archive, and the archive's table and version say which.
+        assert cerebro.register(name, "of_visits", group_value="shop 2") == 2
+        cerebro.export(f"{name}@1", tmp_path / "of_all.cerebro", group="shop 2")
+        cerebro.export(f"{name}@2", tmp_path / "of_one.cerebro")
+        rows = "SELECT id, age FROM visits WHERE shop = 'shop 2'"
+        wanted = cerebro.predict("of_visits", rows.replace("age", "age, shop"), "id").frame().value
+        for number, source in enumerate(("of_all", "of_one"), 3):
+            cerebro.import_model(tmp_path / f"{source}.cerebro", f"from_{source}")
+            told = cerebro.rows(f"SELECT group_key, imported->>'group' FROM from_{source}_summary")
+            assert told == [('["shop 2"]', '["shop 2"]')]
+            assert cerebro.register(name, f"from_{source}") == number
+            assert list(cerebro.predict(f"{name}@{number}", rows, "id").frame().value) == pytest.approx(list(wanted))
+        keys = f"SELECT group_key, groups FROM registered_versions WHERE registered_model = '{name}' ORDER BY version"
+        assert cerebro.rows(keys) == [(None, 3), *[('["shop 2"]', None)] * 3]
+        with pytest.raises(client.ServerError, match="is the model of the group"):
+            cerebro.set_alias(name, "one", 4)
+            cerebro.retrain(name, "one")
+    finally:
+        for (table,) in cerebro.rows(f"SELECT tablename FROM pg_tables WHERE tablename LIKE '{name}@%'"):
+            cerebro.rows(f'DROP TABLE cerebro_registry."{table}"')
+        cerebro.rows(f"DELETE FROM cerebro.registry_event WHERE model = '{name}'")
+        cerebro.rows(f"DELETE FROM cerebro.registered_model WHERE name = '{name}'")
+
+
 def test_groups_that_have_no_file(cerebro: Cerebro, tmp_path: Path) -> None:
     cerebro.fit("people", "by_few", [MLP], target="income", inputs="age", group_by="few", epochs=1,
                 options={"least_group_rows": 450})  # fmt: skip

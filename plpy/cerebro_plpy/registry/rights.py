@@ -54,8 +54,8 @@ def _grant_again(registry: Database, model: RegisteredModel) -> None:
 def _grant_to(registry: Database, table: Name, role: str, *rights: str) -> None:
     """Let a role read what these rights allow, and nothing else."""
     allowed = {ending for ending in stored.USED if {"use", "read"} & {*rights}}
-    allowed |= {stored.WEIGHTS for right in rights if right == "read"}
-    for ending in (*stored.USED, stored.WEIGHTS):
+    allowed |= {ending for ending in stored.READ if "read" in rights}
+    for ending in stored.endings(registry, table):
         name, grantee = table.suffixed(ending).sql, identifier(role)
         if ending in allowed:
             registry.execute(sql("GRANT SELECT ON TABLE {table} TO {role}", table=name, role=grantee))

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, MODEL_COLUMNS, SUMMARY_COLUMNS, WEIGHTS_COLUMNS
+from cerebro_db.core.model_columns import (
+    GROUPS_COLUMNS,
+    INFO_COLUMNS,
+    LATER_COLUMNS,
+    MODEL_COLUMNS,
+    SUMMARY_COLUMNS,
+    SUMMARY_OF_GROUPS,
+    SUMMARY_OF_ONE_GROUP,
+    WEIGHTS_COLUMNS,
+)
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
@@ -18,13 +27,16 @@ from cerebro_db.core.sql_types import SqlType
 from .. import platform
 from ..database.access import Database
 from ..database.polling import LISTEN_EVERY
-from ..database.relations import Relation
 from .steps import as_registry
 
-# Who may use a model reads these; the weights are in a table of their own, which only readers of the model read.
-USED = ("", "_info", "_summary")
-WEIGHTS = "_weights"
-PIECE = 4 << 20  # bytes of weights in one row
+# Who may use a model reads these; the weights are in tables of their own, which only readers of the model read.
+GROUPS = "_groups"
+USED = ("", "_info", "_summary", GROUPS)
+WEIGHTS, GROUP_WEIGHTS = "_weights", "_group_weights"
+READ = (WEIGHTS, GROUP_WEIGHTS)
+GROUP_WEIGHTS_COLUMNS = {"group_number": "integer", "configuration": "integer", "start": "bigint", "payload": "bytea"}
+PIECE = 4 << 20  # bytes of weights in one statement
+MOST_ROWS = 1000  # in one statement
 DEPENDED_ON, NOT_AVAILABLE = "2BP01", "55P03"
 WAITS = 2.0  # seconds, for those who read a version that is to be removed
 
@@ -42,43 +54,91 @@ class Labels:
 class Content:
     """What a version has besides its weights.  The rows are JSON objects by column."""
 
-    architecture: str
-    info: Mapping[str, Any]
+    architectures: Mapping[int, str]  # by configuration
+    infos: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any]
     labels: Sequence[Labels]
+    groups: Sequence[str] | None = None  # the rows of _groups, each as JSON; None: there are no models of groups
 
 
-def create(db: Database, table: Name, content: Content, pieces: Iterable[bytes]) -> tuple[int, str]:
-    """Make the tables; return the size and the SHA-256 of the weights."""
+@dataclass(frozen=True)
+class Piece:
+    """Some of the weights of a model."""
+
+    group_number: int | None  # None: of the model on all rows
+    configuration: int
+    start: int
+    payload: bytes
+
+
+def create(db: Database, table: Name, content: Content, batches: Iterable[Sequence[Piece]]) -> tuple[int, str]:
+    """Make the tables; return the size and the SHA-256 of all weights.
+
+    ``batches``: one statement stores each.  All of a batch are of models on all rows, or all are of models of groups.
+    """
     as_registry(db, lambda registry: _make(registry, table, content))
     digest, size = hashlib.sha256(), 0
-    insert = sql("INSERT INTO {table} VALUES ($1, $2, $3, 0)", table=table.suffixed(WEIGHTS).sql)
-    for piece in _cut(pieces):
-        row = (content.info["configuration"], size, piece)
-        as_registry(db, lambda registry, row=row: registry.execute(insert, ("integer", "bigint", "bytea"), *row))  # type: ignore[misc]
-        digest.update(piece)
-        size += len(piece)
+    for batch in batches:
+        as_registry(db, lambda registry, batch=batch: _add(registry, table, batch))  # type: ignore[misc]
+        for piece in batch:
+            digest.update(piece.payload)
+            size += len(piece.payload)
     return size, digest.hexdigest()
 
 
-def pieces(db: Database, table: Relation) -> Iterator[bytes]:
-    """The weights, for the trainer of somebody who may use the model, and who may not read this table."""
-    name = table.name.suffixed(WEIGHTS).sql
-    starts = sql("SELECT start FROM {name} ORDER BY start", name=name)
-    payload = sql("SELECT payload FROM {name} WHERE start = $1", name=name)
-    for row in as_registry(db, lambda registry: registry.rows(starts)):
-        start = row["start"]
-        yield as_registry(db, lambda registry, start=start: registry.value(payload, ("bigint",), start))  # type: ignore[misc]
+def cut(group_number: int | None, configuration: int, payloads: Iterable[bytes]) -> Iterator[list[Piece]]:
+    """The weights of one model, in batches for ``create``."""
+    start = 0
+    for payload in payloads:
+        for first in range(0, len(payload), PIECE):
+            piece = payload[first : first + PIECE]
+            yield [Piece(group_number, configuration, start, piece)]
+            start += len(piece)
+
+
+def pieces(
+    db: Database, table: Name, configuration: int, group_number: int | None = None, *, sealed: bool
+) -> Iterator[bytes]:
+    """The weights of the model on all rows, or of that of a group.
+
+    ``sealed``: they go to a sealed worker of somebody who may use the model, and who may not read these tables.
+    """
+    ending, which, given = WEIGHTS, sql("configuration = $2"), [configuration]
+    if group_number is not None:
+        ending, which = GROUP_WEIGHTS, sql("configuration = $2 AND group_number = $3")
+        given.append(group_number)
+    statement = sql(
+        "SELECT start, payload FROM {name} WHERE start >= $1 AND {which} ORDER BY start LIMIT 1",
+        name=table.suffixed(ending).sql,
+        which=which,
+    )
+    types, start = ("bigint", *("integer" for _ in given)), 0
+
+    def piece(reader: Database) -> dict[str, Any] | None:
+        return reader.one(statement, types, start, *given)
+
+    while (row := as_registry(db, piece) if sealed else piece(db)) is not None:
+        yield row["payload"]
+        start = row["start"] + len(row["payload"])
+
+
+def endings(registry: Database, table: Name) -> list[str]:
+    """Which tables a version has."""
+    found = registry.rows(
+        sql(
+            "SELECT e FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) AS u (t, e)"
+            " WHERE pg_catalog.to_regclass(t) IS NOT NULL"
+        ),
+        ("text[]", "text[]"),
+        [table.suffixed(ending).quoted for ending in (*USED, *READ)],
+        [*USED, *READ],
+    )
+    return [row["e"] for row in found]
 
 
 def lock(registry: Database, table: Name) -> bool:
     """Lock the tables of a version, if they are there and nobody reads them within a moment."""
-    found = registry.rows(
-        sql("SELECT pg_catalog.to_regclass(t) IS NOT NULL AS there, t FROM pg_catalog.unnest($1::text[]) t"),
-        ("text[]",),
-        [table.suffixed(ending).quoted for ending in (*USED, WEIGHTS)],
-    )
-    names = [Name.parse(row["t"]).sql for row in found if row["there"]]
+    names = [table.suffixed(ending).sql for ending in endings(registry, table)]
     if not names:
         return True
     statement = sql("LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE NOWAIT", names=joined(", ", names))
@@ -98,7 +158,7 @@ def lock(registry: Database, table: Name) -> bool:
 
 def remove(registry: Database, table: Name) -> None:
     """Drop the tables.  One on which objects of users depend is emptied."""
-    for ending in (*USED, WEIGHTS):
+    for ending in endings(registry, table):
         name = table.suffixed(ending).sql
         try:
             with registry.savepoint():
@@ -109,29 +169,28 @@ def remove(registry: Database, table: Name) -> None:
             registry.execute(sql("TRUNCATE {name}", name=name))
 
 
-def rows(registry: Database, table: Name) -> tuple[dict[str, Any], dict[str, Any]]:
+def rows(registry: Database, table: Name, configuration: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The rows of _info and _summary, as these tables have them: with values of the right types."""
     found = registry.one(
         sql(
             "SELECT pg_catalog.to_jsonb(i)::text AS info, pg_catalog.to_jsonb(s)::text AS summary"
-            " FROM {info} i, {summary} s",
+            " FROM {info} i, {summary} s WHERE i.configuration = $1",
             info=table.suffixed("_info").sql,
             summary=table.suffixed("_summary").sql,
-        )
+        ),
+        ("integer",),
+        configuration,
     )
     assert found is not None
     return json.loads(found["info"]), json.loads(found["summary"])
 
 
-def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        yield from (piece[start : start + PIECE] for start in range(0, len(piece), PIECE))
-
-
 def _make(registry: Database, table: Name, content: Content) -> None:
     info = {**INFO_COLUMNS, **LATER_COLUMNS}
     labels = {one.column: f"{one.type}[]" for one in content.labels}
-    if both := {*labels} & {*SUMMARY_COLUMNS}:
+    of_groups = SUMMARY_OF_GROUPS if content.groups is not None else SUMMARY_OF_ONE_GROUP
+    summary = {**SUMMARY_COLUMNS, **of_groups}
+    if both := {*labels} & {*summary}:
         raise CerebroError(
             f"a target's labels would be in the column {min(both)} of the summary, which has another use."
         )
@@ -139,22 +198,30 @@ def _make(registry: Database, table: Name, content: Content) -> None:
         ("", MODEL_COLUMNS, "__dist_key__"),
         (WEIGHTS, WEIGHTS_COLUMNS, "__dist_key__"),
         ("_info", info, "configuration"),
-        ("_summary", {**SUMMARY_COLUMNS, **labels}, "source_table"),
+        ("_summary", {**summary, **labels}, "source_table"),
     ):
         _create(registry, table.suffixed(ending), columns, key)
-    registry.execute(
-        sql("ALTER TABLE {name} ALTER COLUMN payload SET STORAGE EXTERNAL", name=table.suffixed(WEIGHTS).sql)
-    )
-    registry.execute(
-        sql("INSERT INTO {name} VALUES ($1, NULL, $2::pg_catalog.json, 0)", name=table.sql),
-        ("integer", "text"),
-        content.info["configuration"],
-        content.architecture,
-    )
+    _store_uncompressed(registry, table.suffixed(WEIGHTS))
+    if content.groups is not None:
+        _create(registry, table.suffixed(GROUPS), GROUPS_COLUMNS, "group_number")
+        _create(registry, table.suffixed(GROUP_WEIGHTS), GROUP_WEIGHTS_COLUMNS, "group_number")
+        _store_uncompressed(registry, table.suffixed(GROUP_WEIGHTS))
+        _add_key(registry, table.suffixed(GROUPS), "group_number")
+        _add_key(registry, table.suffixed(GROUP_WEIGHTS), "group_number", "configuration", "start")
+        for first in range(0, len(content.groups), MOST_ROWS):
+            _fill(registry, table.suffixed(GROUPS), content.groups[first : first + MOST_ROWS])
+    for configuration, architecture in content.architectures.items():
+        registry.execute(
+            sql("INSERT INTO {name} VALUES ($1, NULL, $2::pg_catalog.json, 0)", name=table.sql),
+            ("integer", "text"),
+            configuration,
+            architecture,
+        )
+    rows = [json.dumps({name: one.get(name) for name in info}) for one in content.infos]
+    _fill(registry, table.suffixed("_info"), rows)
     values = {one.column: one.values for one in content.labels}
-    _fill(registry, table.suffixed("_info"), {name: content.info.get(name) for name in info})
-    known = {name: content.summary.get(name) for name in SUMMARY_COLUMNS}
-    _fill(registry, table.suffixed("_summary"), {**known, "model_table": str(table), **values})
+    known = {name: content.summary.get(name) for name in summary}
+    _fill(registry, table.suffixed("_summary"), [json.dumps({**known, "model_table": str(table), **values})])
 
 
 def _create(registry: Database, name: Name, columns: Mapping[str, str], key: str) -> None:
@@ -171,12 +238,42 @@ def _create(registry: Database, name: Name, columns: Mapping[str, str], key: str
     )
 
 
-def _fill(registry: Database, name: Name, values: Mapping[str, Any]) -> None:
+def _store_uncompressed(registry: Database, name: Name) -> None:
+    registry.execute(sql("ALTER TABLE {name} ALTER COLUMN payload SET STORAGE EXTERNAL", name=name.sql))
+
+
+def _add_key(registry: Database, name: Name, *columns: str) -> None:
+    listed = joined(", ", map(identifier, columns))
+    registry.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY ({columns})", name=name.sql, columns=listed))
+
+
+def _fill(registry: Database, name: Name, rows: Sequence[str]) -> None:
+    """Insert rows that are JSON objects by column."""
     registry.execute(
         sql(
-            "INSERT INTO {name} SELECT r.* FROM pg_catalog.json_populate_record(NULL::{name}, $1::pg_catalog.json) r",
+            "INSERT INTO {name} SELECT r.*"
+            " FROM pg_catalog.json_populate_recordset(NULL::{name}, $1::pg_catalog.json) r",
             name=name.sql,
         ),
         ("text",),
-        json.dumps(values),
+        f"[{', '.join(rows)}]",
+    )
+
+
+def _add(registry: Database, table: Name, batch: Sequence[Piece]) -> None:
+    """Insert weights: all of models on all rows, or all of models of groups."""
+    of_groups = batch[0].group_number is not None
+    registry.execute(
+        sql(
+            "INSERT INTO {name} (configuration, start, payload, {number}) SELECT * FROM ROWS FROM"
+            " (pg_catalog.unnest($1::integer[]), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bytea[]),"
+            " pg_catalog.unnest($4::integer[])) u",
+            name=table.suffixed(GROUP_WEIGHTS if of_groups else WEIGHTS).sql,
+            number=identifier("group_number" if of_groups else "__dist_key__"),
+        ),
+        ("integer[]", "bigint[]", "bytea[]", "integer[]"),
+        [piece.configuration for piece in batch],
+        [piece.start for piece in batch],
+        [piece.payload for piece in batch],
+        [piece.group_number or 0 for piece in batch],
     )

@@ -16,7 +16,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, group_key, surprises, weights, windowed
+from ..data import buffers, group_key, surprises, windowed
 from ..data.preparation import expression
 from ..data.subgroups import require_types
 from ..database.access import Database
@@ -26,7 +26,7 @@ from .calibrations import Wanted
 from .chunks import at_a_time, gathered_arrays
 from .reading import Reading
 from .table_rows import bytes_per_row
-from .trained import Grouped, TrainedModel, read
+from .trained import Grouped, TrainedModel, may_read, of_configuration
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     from ..segment.prediction import SegmentPrediction
 
 NUMBER = sql("(row_number() OVER ())::text")
-
-
-@dataclass
-class GroupModel(TrainedModel):
-    """A model of a group; its weights are in the table of the groups."""
-
-    groups: Relation | None = None
-    group_number: int = 0
-
-    def weights(self, db: Database, *, sealed: bool = False) -> Iterator[bytes]:
-        assert self.groups is not None
-        return weights.of_group(db, self.groups.sql, self.group_number, self.key)
-
-    def version(self, db: Database) -> str | None:
-        return None  # a trainer that still has weights of another group must not take them for these
 
 
 @dataclass(frozen=True)
@@ -92,27 +77,16 @@ class Models:
         if key is None or group_number is None:
             return self.whole
         if key not in self._of_key:
-            self._of_key[key] = read(self.db, self.whole.table.name.quoted, key)[0]
-        found = self._of_key[key]
-        return GroupModel(
-            found.table, found.key, found.definition, found.layout, None, found.named,
-            groups=self.grouped.table, group_number=group_number,
-        )  # fmt: skip
+            self._of_key[key] = of_configuration(self.db, self.whole, key)
+        return self._of_key[key].of_group(self.grouped, group_number)
 
     def best(self, configuration: int | None) -> Sql:
-        """For the key of each group its best model, or that of the configuration; NULLs if it has none.
-
-        The architecture of a configuration is in the model table, which has those with a model on all rows.
-        """
-        asked = sql("true") if configuration is None else sql("configuration = {key}", key=configuration)
+        """For the key of each group its best model, or that of the configuration; NULLs if it has none."""
+        columns = sql("group_key, configuration, group_number")
         return sql(
-            "SELECT DISTINCT ON (group_key) group_key, CASE WHEN weights IS NOT NULL THEN configuration END AS key,"
-            " CASE WHEN weights IS NOT NULL THEN group_number END AS group_number FROM {groups}"
-            " WHERE {asked} AND configuration IN (SELECT configuration FROM {models})"
-            " ORDER BY group_key, weights IS NULL, rank, configuration",
-            groups=self.grouped.table.sql,
-            asked=asked,
-            models=self.whole.table.sql,
+            "SELECT group_key, CASE WHEN size IS NOT NULL THEN configuration END AS key,"
+            " CASE WHEN size IS NOT NULL THEN group_number END AS group_number FROM ({chosen}) g",
+            chosen=self.grouped.chosen(self.whole.table, configuration, columns),
         )
 
     def require_known(self, group_key: str) -> None:
@@ -142,7 +116,8 @@ def predicted(
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
-    with trainers.own_segment(db, chosen) as (mine, _), ExitStack() as stack:
+    sealed = model.is_registered and not may_read(db, model.table)
+    with trainers.own_segment(db, chosen, sealed=sealed) as (mine, _), ExitStack() as stack:
         ready: tuple[int | None, int | None] | None = None
         prediction: SegmentPrediction | None = None
         while batch := cursor.fetch(1):

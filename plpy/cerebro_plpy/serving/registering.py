@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
-from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS, SUMMARY_COLUMNS
+from cerebro_db.core.model_columns import (
+    INFO_COLUMNS,
+    LATER_COLUMNS,
+    SUMMARY_COLUMNS,
+    SUMMARY_OF_GROUPS,
+    SUMMARY_OF_ONE_GROUP,
+)
 from cerebro_db.core.packed_summary import PLAIN
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.records import dataclass
@@ -19,16 +27,14 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..registry import aliases, history, references, rights, stored
 from ..registry.steps import as_registry
-from ..registry.stored import Content, Labels
-from . import trained
+from ..registry.stored import Content, Labels, Piece
+from . import group_copies, trained
 from .trained import TrainedModel, class_labels
 
 # Of the rows of _info and _summary, what the history repeats: it stays when the version's tables are gone.
 OF_INFO = ("configuration", "epoch", "objective_value", "validation_loss", "training_loss")
 OF_SUMMARY = ("run", "run_name", "source_table", "packed_table", "validation_table", "target", "objective", "seed",
-              "started_at", "ended_at", "cerebro_version")  # fmt: skip
-
-
+              "started_at", "ended_at", "cerebro_version", "group_by", "group_key")  # fmt: skip
 LONGEST_DETAILS = 1_000_000  # characters
 
 
@@ -42,6 +48,17 @@ class RegisterArguments:
     alias: str | None
     description: str | None
     reason: str | None
+    group_value: str | None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a version gets."""
+
+    key: int  # the configuration of its model on all rows, or of the only model
+    content: Content
+    weights: Iterable[Sequence[Piece]]
+    told: dict[str, Any]  # for the history
 
 
 @entry
@@ -60,8 +77,10 @@ def register(db: Database, *arguments: Any) -> int:
     relations.hold(db, model_table)
     model, (info, summary) = _read(db, model_table, given.configuration)
     before = model.version(db)
-    content = Content(
-        _architecture(db, model), row_of(db, info, model.key), row_of(db, summary, None), [*_labels(db, model)]
+    copy = (
+        _of_one_group(db, model, info, summary, given)
+        if given.group_value is not None
+        else _of_all_rows(db, model, info, summary, given.configuration)
     )
     if history.find(db, name) is None:
         _add_name(db, name, given.description)
@@ -69,14 +88,14 @@ def register(db: Database, *arguments: Any) -> int:
     history.require(owned, owned.owns, admin=False)
     version = as_registry(db, lambda registry: history.next_version(registry, name))
     table = references.table_name(name, version)
-    size, sha256 = stored.create(db, table, content, model.weights(db))
+    size, sha256 = stored.create(db, table, copy.content, copy.weights)
     if model.version(db) != before:
         raise SerializationFailure(f"'{model.table.text}' was changed while it was copied.", hint="Try again.")
-    copied = {"model_table": str(model.table.name), "rows": model.layout.rows, "bytes": size, "sha256": sha256}
+    copied = {"model_table": str(model.table.name), **copy.told, "bytes": size, "sha256": sha256}
 
     def finish(registry: Database) -> None:
         rights.grant(registry, owned, version)
-        its_info, its_summary = stored.rows(registry, table)
+        its_info, its_summary = stored.rows(registry, table, copy.key)
         details = {**{one: its_info.get(one) for one in OF_INFO}, **{one: its_summary.get(one) for one in OF_SUMMARY}}
         text = json.dumps({**details, **copied})
         if len(text) > LONGEST_DETAILS:
@@ -88,14 +107,6 @@ def register(db: Database, *arguments: Any) -> int:
             aliases.move(registry, owned, alias, version, given.reason)
 
     as_registry(db, finish)
-    if model.grouped is not None:
-        columns = ", ".join(column.name for column in model.grouped.columns)
-        db.warning(
-            f"version {version} of '{name}' is the model on all rows of configuration {model.key}. The models of the"
-            f" groups of {columns} are left out, so it predicts other numbers than '{model.table.text}'.",
-            hint=f"cerebro.predict('{model.table.text}', …) predicts with the models of groups, which are in"
-            f" {model.grouped.table.name}.",
-        )
     return version
 
 
@@ -107,6 +118,48 @@ def _read(db: Database, model_table: str | None, configuration: int | None) -> t
             hint="cerebro.train(), cerebro.search() and cerebro.fit() make tables that it takes.",
         )
     return model, beside
+
+
+def _of_all_rows(
+    db: Database, model: TrainedModel, info: relations.Relation, summary: relations.Relation, configuration: int | None
+) -> Copy:
+    """The model on all rows, and the models of groups that predict, if there are some."""
+    keys, groups = [model.key], None
+    weights: Iterable[Sequence[Piece]] = stored.cut(None, model.key, model.weights(db))
+    told: dict[str, Any] = {"rows": model.layout.rows}
+    if model.grouped is not None:
+        rows = group_copies.rows_of(db, model, model.grouped, configuration)
+        keys = sorted({model.key, *(row.configuration for row in rows)})
+        groups = [row.document for row in rows]
+        weights = itertools.chain(weights, group_copies.weights_of(db, model, model.grouped, rows))
+        told["groups"] = sum(row.size is not None for row in rows)
+    content = Content(
+        {key: _architecture(db, trained.of_configuration(db, model, key)) for key in keys},
+        [row_of(db, info, key) for key in keys],
+        row_of(db, summary, None),
+        [*_labels(db, model)],
+        groups,
+    )
+    return Copy(model.key, content, weights, told)
+
+
+def _of_one_group(
+    db: Database, model: TrainedModel, info: relations.Relation, summary: relations.Relation, given: RegisterArguments
+) -> Copy:
+    """The model of a group, as a model of its own: with its figures, and not calibrated."""
+    group = group_copies.row_of(db, model, given.group_value or "", given.configuration)
+    assert model.grouped is not None
+    its = trained.of_configuration(db, model, group.configuration).of_group(model.grouped, group.number)
+    figures = json.loads(group.document)
+    its_info = {name: figures.get(name, value) for name, value in row_of(db, info, its.key).items()}
+    told = {name: value for name, value in row_of(db, summary, None).items() if name not in SUMMARY_OF_GROUPS}
+    content = Content(
+        {its.key: _architecture(db, its)},
+        [{**its_info, "calibration": None}],
+        {**told, "group_key": group.key},
+        [*_labels(db, its)],
+    )
+    return Copy(its.key, content, stored.cut(None, its.key, its.weights(db)), {"rows": figures["rows"]})
 
 
 def _add_name(db: Database, name: str, description: str | None) -> None:
@@ -130,8 +183,8 @@ def _architecture(db: Database, model: TrainedModel) -> str:
 def row_of(db: Database, table: relations.Relation, key: int | None) -> dict[str, Any]:
     """The row of _info, or that of _summary, by column: of those that cerebro_db makes, but for labels."""
     present = relations.columns(db, table)
-    names = [name for name in (*INFO_COLUMNS, *LATER_COLUMNS, *SUMMARY_COLUMNS) if name in present]
-    names = list(dict.fromkeys(names))
+    known = {**INFO_COLUMNS, **LATER_COLUMNS, **SUMMARY_COLUMNS, **SUMMARY_OF_GROUPS, **SUMMARY_OF_ONE_GROUP}
+    names = [name for name in known if name in present]
     document_columns.require_known_types(present, table.text, names)  # to_jsonb() would run a cast of the type's owner
     chosen = sql(" WHERE configuration = {key}", key=key) if key is not None else sql("")
     text = db.value(

@@ -21,19 +21,19 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import LONGEST, Name, written_list
-from cerebro_db.core.options import BEST
+from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, joined, shown, sql
+from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
-from ..data import asked, kept_rows, pack, visibility
+from ..data import asked, group_key, kept_rows, pack, visibility
 from ..data.pack_arguments import PackArguments
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Relation
+from ..database.relations import Column, Relation
 from ..registry import history, references
 from ..registry.history import RegisteredModel
 from ..runs import background, verbs
@@ -45,6 +45,7 @@ from ..sessions.session import Statement
 from . import calibrations, trained
 from .drift import read_packing
 from .registering import row_of
+from .trained import Grouped
 
 BEST_IS: dict[str, str] = {
     **dict.fromkeys(("accuracy", "f1", "auc", "balanced_accuracy", "r2"), MAX),
@@ -54,6 +55,7 @@ BEST_IS: dict[str, str] = {
 OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
 # What a run was asked to do that its successor does, too.
 SAME_OPTIONS = ("engine", "precision", "deterministic")
+SAME_OF_GROUPS = ("least_group_rows", "groups_start")
 ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
 # Bytes of a model's name in the names of these tables, so that packing need not cut them.
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
@@ -82,13 +84,20 @@ class Champion:
     model: str
     alias: str
     version: int
-    info: dict[str, Any]  # its row of _info
+    infos: list[dict[str, Any]]  # its rows of _info
     summary: dict[str, Any]
     packing: Packing
-    architecture: Any  # as a configuration names it
+    architectures: list[Any]  # as configurations name them, in the order of ``infos``
     inputs: tuple[str, ...]
     target: str
     is_class: bool  # whether the target is one of classes
+    grouped: Grouped | None  # its models of groups
+
+    @property
+    def packed_like(self) -> dict[str, Any]:
+        """The arguments of packing for the new models.  Those without groups are trained on rows without groups."""
+        arguments = self.packing.arguments
+        return {name: arguments[name] for name in arguments if self.grouped is not None or name != "group_by"}
 
     @property
     def reference(self) -> str:
@@ -134,7 +143,7 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     try:
         _calibrate(db, champion, output, given.query)
         # Rows may have come while the new model was trained, and both shall predict the same ones.
-        query = given.query or _validation_query(db, champion, source)
+        query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
         before = _value(db, metric, champion.reference, query)
         after = _value(db, metric, output.quoted, query)
         wins = metrics.is_better(BEST_IS[metric], after[0], before[0], given.margin)
@@ -169,8 +178,15 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
     _require_trusted(db, model)
     table = references.table_of(db, f"{model.name}@{alias}")
     found, (info_table, summary_table) = trained.read(db, table.quoted, None)
-    info, summary = row_of(db, info_table, found.key), row_of(db, summary_table, None)
+    summary = row_of(db, summary_table, None)
     version = int(table.table.rpartition("@")[2])
+    if summary.get("group_key") is not None:
+        raise Unsupported(
+            f"version {version} of '{model.name}' is the model of the group {summary['group_key']}, and"
+            " cerebro.retrain() trains on the rows of all groups.",
+            hint="Retrain the registered model that has all groups, and register the group's model again with"
+            " cerebro.register(…, group_value => …).",
+        )
     if summary.get("packing") is None:
         raise WrongState(
             f"version {version} of '{model.name}' does not say how its rows were packed.",
@@ -183,17 +199,21 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
             hint="Train, judge and register it by hand (docs/retrain.md).",
         )
     where = f"the packing of {model.name}@{version}"
+    keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
+    models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
+    infos = [row_of(db, info_table, one.key) for one in models]
     return Champion(
         model.name,
         alias,
         version,
-        info,
+        infos,
         summary,
         Packing.read(documents.Fields(summary["packing"], where)),
-        _architecture(db, info["architecture"], found.definition["architecture"]),
+        [_architecture(db, info["architecture"], one.definition["architecture"]) for info, one in zip(infos, models)],
         tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
         found.layout.outputs[0].columns[0],
         found.layout.outputs[0].target != "real",
+        found.grouped,
     )
 
 
@@ -267,19 +287,31 @@ def _is_unchanged(db: Database, packing: Packing, source: Relation) -> bool:
     )
 
 
-def _validation_query(db: Database, champion: Champion, source: Relation) -> str:
+def _validation_query(db: Database, champion: Champion, source: Relation, *groups: Name) -> str:
     """The query of the rows that packing keeps for validation, from which neither model has learned.
 
-    Groups have rows for validation of their own (splits.py), but the new model is trained without groups: the rows are
-    those that are for validation with groups and without.
+    Groups have rows for validation of their own (splits.py).  If the new model is trained without groups, the rows are
+    those that are for validation with groups and without.  Otherwise they are those of groups that both models know;
+    ``groups``: the tables that have them.
     """
     others = _rows_for_validation(db, source, champion.packing.arguments)
-    if "group_by" in champion.packing.arguments:
-        without = _rows_for_validation(db, source, _without_groups(champion))
+    if champion.grouped is None and "group_by" in champion.packing.arguments:
+        without = _rows_for_validation(db, source, champion.packed_like)
         if others.condition is not None and without.condition is not None:
-            both = sql("({one}) AND ({other})", one=others.condition, other=without.condition)
-            others = replace(others, condition=both)
+            others = _also(others, without.condition)
+    if champion.grouped is not None and champion.grouped.new_groups == NEW_GROUPS[0]:
+        columns = [Column(one.name, one.type.name, str(one.type), "", None) for one in champion.grouped.columns]
+        key = group_key.of(columns, lambda column: identifier(column.name))
+        for table in (champion.grouped.table.name, *groups):
+            others = _also(others, sql("{key} IN (SELECT group_key FROM {table})", key=key, table=table.sql))
     return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
+
+
+def _also(rows: Relation, condition: Sql) -> Relation:
+    """The rows that fulfil this condition, too."""
+    if rows.condition is None:
+        return replace(rows, condition=condition)
+    return replace(rows, condition=sql("({one}) AND ({other})", one=rows.condition, other=condition))
 
 
 def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str, Any]) -> Relation:
@@ -295,23 +327,18 @@ def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str,
     return others
 
 
-def _without_groups(champion: Champion) -> dict[str, Any]:
-    """The arguments of packing for the new model: the registry has only the model on all rows."""
-    return {name: value for name, value in champion.packing.arguments.items() if name != "group_by"}
-
-
 # -- training, comparing, registering ----------------------------------------------------------------------
 
 
 def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Relation, output: Name) -> Given:
-    parameters = dict(champion.info["parameters"] or {})
-    if not isinstance(champion.architecture, str):  # its parameters are in its layers
-        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
-    arguments = _without_groups(champion)
+    arguments = champion.packed_like
     options: dict[str, Any] = {}
     before = RunLog.of_caller(db, champion.summary["run"]).known.options()
     if before is not None:
-        options.update({name: getattr(before, name) for name in SAME_OPTIONS if getattr(before, name) is not None})
+        same = (*SAME_OPTIONS, *(SAME_OF_GROUPS if champion.grouped is not None else ()))
+        options.update({name: getattr(before, name) for name in same if getattr(before, name) is not None})
+    if champion.grouped is not None:
+        options["new_groups"] = champion.grouped.new_groups
     if champion.summary.get("which") == BEST:
         options["keep"] = BEST
     if "seed" in arguments:
@@ -321,10 +348,11 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
         source_table=source.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
-        configurations=json.dumps([{flat.ARCHITECTURE: champion.architecture, **parameters}]),
+        configurations=json.dumps([*map(_configuration, champion.architectures, champion.infos)]),
         inputs=written_list(champion.inputs),
         **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
-                                                  "validation_table", "split_by", "split_at", "stratify", "folds")},
+                                                  "validation_table", "split_by", "split_at", "stratify", "folds",
+                                                  "group_by")},
         segments=arguments.get("segments"),
         epochs=given.epochs or champion.summary["epochs"],
         objective=champion.summary.get("objective"),
@@ -337,9 +365,16 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
     )  # fmt: skip
 
 
+def _configuration(architecture: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = dict(info["parameters"] or {})
+    if not isinstance(architecture, str):  # its parameters are in its layers
+        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
+    return {flat.ARCHITECTURE: architecture, **parameters}
+
+
 def _calibrate(db: Database, champion: Champion, output: Name, query: str | None) -> None:
     """Intervals and calibrated probabilities of the version are asked of its successor, too."""
-    if champion.info.get(calibrations.COLUMN) is None:
+    if champion.grouped is not None or champion.infos[0].get(calibrations.COLUMN) is None:
         return
     validated = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=output.suffixed("_summary").sql))
     rows = query if validated is None else None  # None: the rows for validation

@@ -41,6 +41,32 @@ class Grouped:
     columns: tuple[GroupColumn, ...]  # that tell the groups apart
     new_groups: str
 
+    @property
+    def size(self) -> Sql:
+        """The bytes of a model's weights, over a row of the table; NULL: there is no model.
+
+        The weights of a registered model are in another table, because who may use it may not read them.
+        """
+        return sql("bytes") if references.is_registered(self.table) else sql("octet_length(weights)::bigint")
+
+    def chosen(self, models: Relation, configuration: int | None, columns: Sql) -> Sql:
+        """For each group these columns of the row of its best model, or of the configuration's, and the model's size.
+
+        The size is NULL if the group has no such model.  The architecture of a configuration is in the model table,
+        which has those with a model on all rows.
+        """
+        asked = sql("true") if configuration is None else sql("configuration = {key}", key=configuration)
+        return sql(
+            "SELECT DISTINCT ON (group_key) {columns}, {size} AS size FROM {groups}"
+            " WHERE {asked} AND configuration IN (SELECT configuration FROM {models})"
+            " ORDER BY group_key, {size} IS NULL, rank, configuration",
+            columns=columns,
+            size=self.size,
+            groups=self.table.sql,
+            asked=asked,
+            models=models.sql,
+        )
+
 
 @dataclass
 class TrainedModel:
@@ -56,7 +82,14 @@ class TrainedModel:
     metric_names: list[str] | None = None
     known_version: str | None = None  # of the weights, as they are for sure (remembered.py)
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
-    grouped: Grouped | None = None
+    grouped: Grouped | None = None  # the models of groups beside it
+    group_number: int | None = None  # it is one of them, and its weights are in their table
+
+    def of_group(self, grouped: Grouped, number: int) -> TrainedModel:
+        """The model of a group, of the same configuration."""
+        return TrainedModel(
+            self.table, self.key, self.definition, self.layout, None, self.named, grouped=grouped, group_number=number
+        )
 
     @property
     def is_registered(self) -> bool:
@@ -69,18 +102,24 @@ class TrainedModel:
         ``sealed``: they go to a sealed worker, so the user need not be allowed to read those of a registered model.
         """
         if not self.is_registered:
-            return weights.pieces(db, *self._place())
-        if sealed:
-            return stored.pieces(db, self.table)
-        if not may_read(db, self.table):
+            return self._of_own_tables(db)
+        if not sealed and not may_read(db, self.table):
             raise NotPermitted(
                 f"'{self.table.text}' is shared with you to predict with, and this needs its weights.",
                 hint="cerebro.share(…, 'read') gives the right to read them.",
             )
-        return weights.pieces(db, *self._place())
+        return stored.pieces(db, self.table.name, self.key, self.group_number, sealed=sealed)
+
+    def _of_own_tables(self, db: Database) -> Iterator[bytes]:
+        if self.group_number is None:
+            return weights.pieces(db, *self._place())
+        assert self.grouped is not None
+        return weights.of_group(db, self.grouped.table.sql, self.group_number, self.key)
 
     def version(self, db: Database) -> str | None:
         """Another one whenever the weights have changed; None if that cannot be said."""
+        if self.group_number is not None:
+            return None  # a trainer that still has weights of another group must not take them for these
         if self.known_version is not None:
             return self.known_version
         if self.is_registered:
@@ -102,6 +141,26 @@ def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[R
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
+    model, beside = _read(db, text, key)
+    if key is not None and model.is_registered and model.grouped is not None:
+        count = sql("SELECT count(*) FROM {table}", table=model.table.sql)
+        if db.value(count) > 1:
+            raise InvalidArgument(
+                f"'{text.strip()}' has the best model of each group, so there is no configuration to choose.",
+                hint="Leave configuration out.",
+            )
+    return model, beside
+
+
+def of_configuration(db: Database, model: TrainedModel, key: int) -> TrainedModel:
+    """The architecture of a configuration whose models predict some groups.
+
+    A version of a registered model has the weights on all rows of one configuration only.
+    """
+    return model if key == model.key else _read(db, model.table.name.quoted, key)[0]
+
+
+def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
     if references.is_reference(text) and not db.madlib:
         text = references.table_of(db, text).quoted
     table = _table(db, text)
@@ -222,9 +281,10 @@ def _table(db: Database, text: str | None) -> Relation:
 
 def may_have_groups(db: Database, text: str | None) -> bool:
     """Whether a table of models of groups lies beside this model table; the summary says whether it belongs to it."""
-    if references.is_reference(text) or not (text and text.strip()):
+    if not (text and text.strip()):
         return False
-    return relations.find(db, Name.parse(text).suffixed("_groups")) is not None
+    name = references.table_of(db, text) if references.is_reference(text) else Name.parse(text)
+    return relations.find(db, name.suffixed("_groups")) is not None
 
 
 def must_seal(db: Database, text: str | None) -> bool:

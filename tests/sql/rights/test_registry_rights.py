@@ -430,3 +430,129 @@ def test_a_new_name_in_two_sessions_of_its_owner(place: Place) -> None:
     waiting.join()
     assert found == [2]
     other.connection.close()
+
+
+# -- models of groups ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grouped(people: tuple[Town, User, User], place: Place) -> Place:
+    """The model of the place has another version, with models of groups; each has weights of 4 MB and more, or few."""
+    anna = place.anna
+    if anna("SELECT to_regclass('by_side') IS NULL") == [True]:
+        anna(
+            "CREATE TABLE sides AS SELECT i AS id, ARRAY[sin(i), cos(i)]::real[] AS x, 'side ' || i % 3 AS side,"
+            " CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END AS y FROM generate_series(1, 62) i"
+        )
+        anna(
+            'SELECT cerebro.fit(\'sides\', \'by_side\', $c$[{"architecture": "mlp", "units": 4},'
+            " {\"architecture\": \"mlp\", \"units\": 8}]$c$, target => 'y', inputs => 'x', group_by => 'side',"
+            " epochs => 1, segments => 1)"
+        )
+    assert anna(f"SELECT cerebro.register('{place.model}', 'by_side', alias => 'production')") == [2]
+    return place
+
+
+SIDES = "SELECT i AS id, ARRAY[sin(i), 0]::real[] AS x, 'side ' || i % 3 AS side FROM generate_series(1, 9) i"
+ASK_SIDES = f"SELECT key_value, class, probability FROM cerebro.predict('{{}}', $q${SIDES}$q$, 'id') ORDER BY 1"
+
+
+def test_who_may_use_models_of_groups_reads_no_weights(grouped: Place, tmp_path: Path) -> None:
+    anna, ben = grouped.anna, grouped.ben
+    ask, said = ASK_SIDES.format(f"{grouped.model}@production"), anna(ASK_SIDES.format("by_side"))
+    assert anna(ask) == said and len(said) == 9
+    for ending in ("_groups", "_group_weights"):
+        ben.refused(f"SELECT * FROM {grouped.table(ending, 2)}")
+    anna(f"SELECT cerebro.share('{grouped.model}', '{ben.name}')")
+    for _ in range(2):
+        assert ben(ask) == said
+        assert ben(ASK.format(f"{grouped.model}@1")) == grouped.said  # another model in the same session
+    session = ben.another()
+    session("BEGIN READ ONLY")
+    assert session(ask) == said
+    session("COMMIT")
+    session.connection.close()
+    ben(f"CREATE TABLE mine AS {SIDES}")
+    assert ben(f"SELECT cerebro.predict_into('{grouped.model}@2', 'mine', 'told', 'id')") == [9]
+    assert sorted(ben("SELECT key_value, class, probability FROM told")) == said
+    ben(f"SELECT cerebro.create_predictor('{grouped.model}@production', 'side_of')")
+    assert ben("SELECT side_of('side 1', ARRAY[sin(1), 0]::real[])") == [said[0][1]]
+    judged = (
+        f"SELECT metric, value FROM cerebro.evaluate('{{}}', $q${SIDES.replace('FROM', ', $$up$$::text AS y FROM')}$q$)"
+    )
+    assert ben(judged.format(f"{grouped.model}@2")) == anna(judged.format("by_side"))
+    ben("DROP TABLE mine, told")
+    # It sees the groups, and no weights.
+    assert ben(f"SELECT group_value, weights FROM {grouped.table('_groups', 2)} ORDER BY 1") == [
+        (f"side {number}", None) for number in range(3)
+    ]
+    for ending in ("_weights", "_group_weights"):
+        ben.refused(f"SELECT * FROM {grouped.table(ending, 2)}")
+    for group in ("", ", group_value => 'side 1'"):
+        ben.refused(f"SELECT cerebro.register('mine_{grouped.root.mark}', '{grouped.model}@2'{group})")
+    with Cerebro(ben.dsn) as cerebro:
+        for group in (None, "side 1"):
+            with pytest.raises(client.ServerError, match="permission denied"):
+                cerebro.export(f"{grouped.model}@2", str(tmp_path / "x.safetensors"), group=group)
+            with pytest.raises(client.ServerError, match="permission denied"):
+                cerebro.model(f"{grouped.model}@2", group=group)
+    assert list(tmp_path.iterdir()) == []
+    anna(f"SELECT cerebro.unshare('{grouped.model}', '{ben.name}')")
+    ben.refused(ask, why=errors.UndefinedObject)
+    for ending in ("_groups", ""):
+        ben.refused(f"SELECT * FROM {grouped.table(ending, 2)}")
+
+
+def test_who_may_read_models_of_groups_copies_them(grouped: Place, tmp_path: Path) -> None:
+    anna, ben = grouped.anna, grouped.ben
+    anna(f"SELECT cerebro.share('{grouped.model}', '{ben.name}', 'read')")
+    ask, said = ASK_SIDES.format("{}"), anna(ASK_SIDES.format("by_side"))
+    assert ben(ask.format(f"{grouped.model}@2")) == said
+    copy = f"b_{grouped.model}"
+    assert ben(f"SELECT cerebro.register('{copy}', '{grouped.model}@2')") == [1]
+    assert ben(ask.format(f"{copy}@1")) == said
+    assert ben(f"SELECT cerebro.register('{copy}', '{grouped.model}@2', group_value => 'side 1')") == [2]
+    ofside = ASK_SIDES.replace("ORDER BY", "WHERE key_value::int % 3 = 1 ORDER BY")
+    assert ben(ofside.format(f"{copy}@2")) == ben(ofside.format(f"{copy}@1"))
+    with Cerebro(ben.dsn) as cerebro:
+        made = cerebro.export(f"{grouped.model}@2", str(tmp_path / "x.safetensors"), group="side 1")
+        assert made.difference < 1e-5
+    anna(f"SELECT cerebro.unshare('{grouped.model}', '{ben.name}', 'read')")
+    ben.refused(f"SELECT * FROM {grouped.table('_group_weights', 2)}")
+
+
+@pytest.mark.parametrize("call", ORDERS)
+def test_no_order_by_hand_reaches_the_weights_of_groups(grouped: Place, call: str) -> None:
+    """While the models of groups predict, one after the other, from a function of the query."""
+    anna, ben = grouped.anna, grouped.ben
+    said = anna(ASK_SIDES.format("by_side"))
+    anna(f"SELECT cerebro.share('{grouped.model}', '{ben.name}')")
+    settings = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
+    given = call.format(order=f"$o${to_predict(grouped)}$o$", settings=f"$s${settings}$s$")
+    ben(
+        "CREATE TABLE IF NOT EXISTS told (said text); TRUNCATE told;"
+        " CREATE OR REPLACE FUNCTION steal(side text) RETURNS text LANGUAGE plpgsql AS $f$ DECLARE said text; BEGIN"
+        f" BEGIN SELECT {given}::text INTO said; EXCEPTION WHEN OTHERS THEN said := SQLSTATE || ' ' || SQLERRM; END;"
+        f" INSERT INTO {ben.name}.told VALUES (said); RETURN side; END $f$"
+    )
+    ben(
+        "CREATE OR REPLACE VIEW steals AS "
+        + SIDES.replace("'side ' || i % 3 AS", f"{ben.name}.steal('side ' || i % 3) AS")
+    )
+    asked = (
+        f"SELECT key_value, class, probability FROM cerebro.predict('{grouped.model}@2', 'SELECT * FROM steals', 'id')"
+    )
+    assert sorted(ben(asked)) == said
+    found = ben("SELECT DISTINCT left(said, 6) FROM told")
+    assert found and set(found) <= {"55006 ", "08006 "} or "55006 " in found, ben("SELECT said FROM told")
+    if "_worker_open" not in call:
+        assert "this process has no trainer" in str(ben.refused(f"SELECT {given}", why=psycopg2.Error))
+    ben("DROP VIEW steals")
+
+
+def test_a_version_of_groups_leaves_the_registry(grouped: Place) -> None:
+    anna = grouped.anna
+    anna(f"SELECT cerebro.set_alias('{grouped.model}', 'production', 1)")
+    anna(f"SELECT cerebro.unregister('{grouped.model}', 2)")
+    for ending in ("", "_info", "_summary", "_weights", "_groups", "_group_weights"):
+        assert anna(f"SELECT to_regclass('{grouped.table(ending, 2)}') IS NULL") == [True]

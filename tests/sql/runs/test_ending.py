@@ -79,7 +79,7 @@ VALUES = {
     "classes": "NULL", "distribution_rules": "NULL", "segments": "2", "seed": "1",
     "prepare": document({"sl": "number"}), "validation": "0.2", "split_by": "NULL", "split_at": "NULL",
     "stratify": "false", "sequence": "NULL", "weights": "NULL", "initial_weights": "NULL", "class_weight": "NULL",
-    "folds": "NULL", "group_by": "NULL", "same_name": "false",
+    "folds": "NULL", "group_by": "NULL", "group_value": "NULL", "same_name": "false",
     "coverage": "0.9", "calibrated": "false", "thresholds": "false", "decide_by": "'f1'",
     "query": "'SELECT * FROM garden'", "key": "'id'", "top": "1", "class": "NULL", "bins": "10", "repeats": "1",
     "id_col": "'id'", "pred_type": "'prob'", "class_values": "NULL", "dependent_count": "1",

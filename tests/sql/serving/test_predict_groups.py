@@ -221,16 +221,7 @@ def test_materialize_makes_the_same_tables_and_drop_model_drops_all(shops: Lab) 
     assert not [name for name in shops.tables() if name.startswith("again")]
 
 
-def test_a_registered_version_and_an_ensemble_are_of_all_rows(shops: Lab) -> None:
-    best = best_of_all_rows(shops, "models")
-    weights, rows = shops.weights("models")[best], shops("SELECT id::text, facts FROM shops")
-    whole = {row: float(forward(best, weights, np.array(facts, "f4"))) for row, facts in rows}
-    shops("SELECT register('of_all_rows', 'models')")
-    try:
-        found = predictions(shops, "SELECT id, facts FROM shops", "of_all_rows@1")
-        assert found == pytest.approx(whole, rel=1e-5, abs=1e-6)
-    finally:
-        shops.remove_registered("of_all_rows")
+def test_an_ensemble_is_of_all_rows(shops: Lab) -> None:
     configurations = json.dumps([{"architecture": "mlp", "units": units} for units in (4, 8)])
     shops("SELECT fit('by_shop', 'functional', %s, epochs => 1)", configurations)
     shops("SELECT ensemble('functional', 'together', members => 2, all_join => true)")

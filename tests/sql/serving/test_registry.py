@@ -203,31 +203,6 @@ def test_where_only_a_table_will_do(place: Lab, name: str) -> None:
         refused(place, statement, "is not an identifier", hint="means a version of a registered model")
 
 
-def test_models_of_groups_are_left_out_with_a_warning(place: Lab) -> None:
-    place("CREATE TABLE shops AS SELECT i AS id, (i % 9)::real AS items, i % 3 AS shop, (i % 9 * (i % 3) + 1)::real AS"
-          " spent FROM generate_series(1, 300) i")  # fmt: skip
-    place(
-        "SELECT cerebro.fit('shops', 'of_shops', %s, target => 'spent', inputs => 'items', group_by => 'shop',"
-        " epochs => 1, segments => 1, options => '{\"seed\": 1}')",
-        json.dumps([{"architecture": "mlp", "units": 4}]),
-    )
-    spent = next(NAMES)
-    place.told()
-    assert place.value(f"SELECT cerebro.register('{spent}', 'of_shops')") == 1
-    (notice,) = [one for one in place.told() if "left out" in one]
-    assert f"version 1 of '{spent}' is the model on all rows of configuration 1" in notice
-    assert "The models of the groups of shop are left out" in notice and f"{place.schema}.of_shops_groups" in notice
-    # It predicts any row, as the model on all rows does: without the column that tells the groups apart, too.
-    rows = "SELECT i AS id, i::real AS items FROM generate_series(0, 8) i"
-    assert len(place(f"SELECT * FROM cerebro.predict('{spent}@1', '{rows}')")) == 9
-    whole = "SELECT weights FROM of_shops WHERE configuration = 1"
-    weights = f"SELECT encode(sha256(weights), 'hex') FROM ({whole}) w"
-    assert place.value(HASH.format(f"{spent}@1")) == place.value(weights)
-    place.told()
-    place(f"SELECT cerebro.register('{spent}', 'model', 1)")
-    assert place.told() == []
-
-
 def test_a_failed_call_leaves_nothing(place: Lab, name: str) -> None:
     session = place.connect()
     session.autocommit = False

@@ -155,8 +155,9 @@ def test_a_calibrated_model_has_a_calibrated_successor(place: Lab) -> None:
         place.remove_registered(name)
 
 
-def test_the_new_model_of_a_model_of_groups_has_not_learned_from_the_rows_of_the_comparison(place: Lab) -> None:
-    """The small groups had rows for validation of their own; the new model has no groups."""
+def test_a_model_on_all_rows_of_a_run_with_groups(place: Lab) -> None:
+    """The small groups had rows for validation of their own; the new model has no groups, and has not learned from the
+    rows of the comparison."""
     name = f"{NAME}_grouped"
     place(
         "CREATE TABLE pairs AS SELECT i AS id, 'g' || i / 2 AS pair, cos(i) AS x, sin(i) AS y"
@@ -166,6 +167,7 @@ def test_the_new_model_of_a_model_of_groups_has_not_learned_from_the_rows_of_the
         "SELECT cerebro.fit('pairs', 'pair_models', '[{\"architecture\": \"mlp\", \"units\": 4}]', target => 'y',"
         " inputs => 'x', group_by => 'pair', epochs => 1)"
     )
+    place("ALTER TABLE pair_models_summary DROP group_by")  # as in a table that was imported from an archive
     place(f"SELECT cerebro.register('{name}', 'pair_models', alias => 'production')")
     try:
         ((run, version),) = place(f"SELECT run, version FROM cerebro.retrain('{name}', if_unchanged => true)")
@@ -177,6 +179,70 @@ def test_the_new_model_of_a_model_of_groups_has_not_learned_from_the_rows_of_the
         assert (
             0 < compared <= validated < place.value("SELECT validation_rows FROM cerebro.run WHERE run = %s", run - 1)
         )
+    finally:
+        place.remove_registered(name)
+
+
+SHOPS = """
+CREATE TABLE orders AS SELECT i AS id, 'shop ' || i % 4 AS shop, (i % 10)::real AS items,
+  (i % 10 * (1 + i % 4))::real AS spent FROM generate_series(1, 600) i;
+ALTER TABLE orders ADD PRIMARY KEY (id);
+INSERT INTO orders SELECT 10000 + i, 'small shop', 0, 0 FROM generate_series(1, 6) i"""
+
+
+@pytest.mark.parametrize("new_groups", ["error", "all rows"])
+def test_the_models_of_all_groups_are_trained_again(place: Lab, new_groups: str) -> None:
+    """Also when there are other groups today than when the version was trained."""
+    name = f"{NAME}_shops_{len(new_groups)}"
+    place(f"DROP TABLE IF EXISTS orders; {SHOPS}")
+    configurations = json.dumps([{"architecture": "mlp", "units": units, "learning_rate": 0.01} for units in (4, 8)])
+    options = json.dumps({"least_group_rows": 20, "new_groups": new_groups, "groups_start": "all rows", "seed": 1})
+    place(
+        f"SELECT cerebro.fit('orders', 'of_shops_{len(new_groups)}', %s, target => 'spent', inputs => 'items',"
+        " group_by => 'shop', epochs => 3, segments => 1, options => %s)",
+        configurations, options,
+    )  # fmt: skip
+    place(f"SELECT cerebro.register('{name}', 'of_shops_{len(new_groups)}', alias => 'production')")
+    try:
+        place("DELETE FROM orders WHERE shop = 'shop 1'; UPDATE orders SET spent = spent * 2")
+        place("INSERT INTO orders SELECT 1000 + i, 'new shop', i % 10, i % 10 * 7 FROM generate_series(1, 100) i")
+        ((run, version, metric, before, after, promoted),) = place(
+            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 20)"
+        )
+        assert (version, metric, promoted) == (2, "rmse", True) and after < before
+        groups = 'SELECT group_value, bytes IS NOT NULL FROM cerebro_registry."{}_groups" ORDER BY 1'
+        shops = [("shop 0", True), ("shop 2", True), ("shop 3", True), ("small shop", False)]
+        assert place(groups.format(f"{name}@2")) == [("new shop", True), *shops]
+        kept = place.value("SELECT options FROM cerebro.run WHERE run = %s", run)
+        assert (kept["least_group_rows"], kept["groups_start"]) == (20, "all rows")
+        assert place.value(f'SELECT new_groups FROM cerebro_registry."{name}@2_summary"') == new_groups
+        # The rows of the comparison are held out of both, and those of a group that one does not know are left out.
+        told = place.value(
+            "SELECT reason FROM cerebro.registered_versions WHERE registered_model = %s AND version = 2", name
+        )
+        validated = place.value("SELECT validation_rows FROM cerebro.run WHERE run = %s", run)
+        compared = int(told.rpartition(" on ")[2].split()[0])
+        assert compared == validated if new_groups == "all rows" else 0 < compared < validated
+        assert place(f"SELECT * FROM cerebro.retrain('{name}')") == []
+        asked = "SELECT value FROM cerebro.predict(%s, $q$SELECT * FROM orders WHERE shop = 'new shop'$q$, 'id')"
+        assert len(place(asked, f"{name}@production")) == 100
+    finally:
+        place.remove_registered(name)
+
+
+def test_the_model_of_one_group_is_not_retrained(place: Lab) -> None:
+    """It would be trained on the rows of all groups."""
+    name = f"{NAME}_one"
+    place(f"DROP TABLE IF EXISTS orders; {SHOPS}")
+    place(
+        "SELECT cerebro.fit('orders', 'one_shop', '[{\"architecture\": \"mlp\", \"units\": 4}]', target => 'spent',"
+        " inputs => 'items', group_by => 'shop', epochs => 1)"
+    )
+    place(f"SELECT cerebro.register('{name}', 'one_shop', alias => 'production', group_value => 'shop 2')")
+    try:
+        with pytest.raises(psycopg2.Error, match=r'is the model of the group \["shop 2"\], and') as error:
+            place(f"SELECT cerebro.retrain('{name}')")
+        assert "group_value =>" in error.value.diag.message_hint
     finally:
         place.remove_registered(name)
 
