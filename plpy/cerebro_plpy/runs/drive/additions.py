@@ -18,6 +18,7 @@ from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
+from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.policy import Decision, NewModel
 from cerebro_db.core.sql import sql
 
@@ -25,7 +26,7 @@ from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
-from ..record.groups import group_on_record
+from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
 from ..record.run import AskedModel, Model, ModelBuild, Run, StoredWeights, averaging_visits
 
@@ -221,8 +222,8 @@ class _Starts:
         visits = None if new.visits is None else tuple(new.visits)
         if run.averages:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
-        if new.group_number is not None:
-            visits = tuple(sorted(run.source.pieces[new.group_number]))
+        if new.variant is not None and new.group_number is not None:
+            visits = visits_of(run.source, new.variant)
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
@@ -292,9 +293,9 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
         build.group = next((one.build.group for one in equal), None)
 
 
-def _rows(asked: AskedModel) -> tuple[int, int | None, int | None]:
+def _rows(asked: AskedModel) -> tuple[int, Variant | None]:
     """The architecture and the rows of a model."""
-    return asked.model_id, asked.fold, asked.group_number
+    return asked.model_id, asked.variant
 
 
 def _same_step(one: Model, other: Model) -> bool:
@@ -334,7 +335,7 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
             "initial_sha256": one.model.sha256,
             "parent": parent,
             "parent_hop": hop,
-            **_rows_on_record(run, asked),
+            **({} if asked.variant is None else rows_on_record(run.source, run.validation, asked.variant)),
         })  # fmt: skip
     made += log.plan.add_models(models)
     made += [
@@ -343,15 +344,6 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
         if one.model.asked.refused is not None
     ]
     return made
-
-
-def _rows_on_record(run: Run, asked: AskedModel) -> dict[str, Any]:
-    """The columns of cerebro.model that say on which rows a model trains."""
-    if asked.fold is not None:
-        return {"fold": asked.fold, "fold_rows": run.source.rows_of_fold(asked.fold)}
-    if asked.group_number is not None:
-        return group_on_record(run.source, run.validation, asked.group_number)
-    return {}
 
 
 def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:

@@ -1,4 +1,4 @@
-"""What the log has of a model that trains on the rows of one group."""
+"""What the log has of a model that trains on a part of the rows: of all folds but one, of one group, or both."""
 
 from __future__ import annotations
 
@@ -6,19 +6,36 @@ import json
 from typing import Any
 
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.search.decision import Variant
 
 
-def group_on_record(source: DataSet, validation: DataSet | None, number: int) -> dict[str, Any]:
+def rows_on_record(source: DataSet, validation: DataSet | None, variant: Variant) -> dict[str, Any]:
     """The columns of cerebro.model that say on which rows a model trains, and on how many it is evaluated."""
-    pieces = source.pieces[number]
-    evaluated = validation.pieces.get(number, {}) if validation is not None else {}
-    return {
-        "visits": sorted(pieces),
-        "group_number": number,
-        "group_value": label_of(source.groups[number - 1]),
-        "group_rows": sum(pieces.values()),
-        "validation_rows": sum(evaluated.values()) if validation is not None else None,
-    }
+    fold, group = variant.fold, variant.group_number
+    columns: dict[str, Any] = {}
+    if fold is not None:
+        columns.update(fold=fold, fold_rows=source.rows_of_fold(fold, group))
+    if group is not None:
+        columns.update(
+            visits=list(visits_of(source, variant)),
+            group_number=group,
+            group_value=label_of(source.groups[group - 1]),
+            group_rows=sum(source.pieces[group].values()),
+            validation_rows=_validation_rows(source, validation, group),
+        )
+    return columns
+
+
+def visits_of(source: DataSet, variant: Variant) -> tuple[int, ...]:
+    """The segments that a model of a group visits."""
+    return tuple(sorted(source.rows_for(variant.fold, variant.group_number, trained=True)))
+
+
+def _validation_rows(source: DataSet, validation: DataSet | None, group: int) -> int | None:
+    """How many rows of a group are for validation: with folds, each row is that for one of its models."""
+    if source.folds:
+        return sum(source.rows_of_fold(fold, group) for fold in source.folds_of(group))
+    return None if validation is None else sum(validation.pieces.get(group, {}).values())
 
 
 def label_of(values: list[str | None]) -> str | None:

@@ -15,7 +15,8 @@ from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
-from cerebro_db.core.search.variants import UNJUDGED
+from cerebro_db.core.search.decision import Variant
+from cerebro_db.core.search.variants import UNJUDGED, of_folds, of_groups
 
 from .shared_tables import SharedTables
 
@@ -91,6 +92,11 @@ class AskedModel:
     start: StoredWeights | None = None  # weights of another model that it starts from; they are not copied
 
     @property
+    def variant(self) -> Variant | None:
+        """The fold and the group of its rows; None: all rows."""
+        return Variant.of(self.fold, self.group_number)
+
+    @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
 
@@ -136,8 +142,10 @@ class Model:
     @property
     def named(self) -> str:
         """For messages."""
-        group = self.asked.group_number
-        return f"configuration {self.key}" + (f" of group {group}" if group is not None else "")
+        fold, group = self.asked.fold, self.asked.group_number
+        rows = [f"group {group}"] if group is not None else []
+        rows += [f"fold {fold}"] if fold is not None else []
+        return f"configuration {self.key}" + (f" of {', '.join(rows)}" if rows else "")
 
     def after(self, hop: int) -> Model | Replica:
         """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
@@ -202,10 +210,10 @@ class Run:
         """The parts of a data set that a model is evaluated on."""
         if model.asked.group_number is None:
             return self.parts(dataset)
-        return list(self.data(dataset).pieces.get(model.asked.group_number, ()))
+        return list(self.data(dataset).rows_for(model.asked.fold, model.asked.group_number, trained=False))
 
     def span_of(self, model: Model, dataset: str, part: int) -> Span | None:
-        """The rows of a part that a model trains on, or is evaluated on; None: all."""
+        """The rows of a part of which a model trains on those of its folds, or is evaluated on them; None: all."""
         if model.asked.group_number is None:
             return None
         return Span(*self.data(dataset).spans[part, model.asked.group_number])
@@ -292,11 +300,11 @@ class Run:
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        variant = {"fold": model.asked.fold} if self.folds else {}
+        variant: dict[str, Any] = {"fold": model.asked.fold} if self.folds else {}
         if self.source.has_groups:
             dataset = self.options.optimised(self.validation is not None).dataset
             judged = not dataset or self.parts_of(model, dataset)
-            variant = {"group_number": model.asked.group_number, **({} if judged else {UNJUDGED: True})}
+            variant = {**variant, "group_number": model.asked.group_number, **({} if judged else {UNJUDGED: True})}
         return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **variant}
 
     def hops_of(self, model: Model) -> int:
@@ -323,12 +331,10 @@ class Run:
     def rows_of(self, model: Model) -> int:
         """How many rows one epoch of a model trains on."""
         fit = model.asked.definition["fit"]
+        there = self.source.rows_for(model.asked.fold, model.asked.group_number, trained=True)
         rows = 0
         for segment in self.segments_of(model):
-            partition = self.source.partitions[segment]
-            once = partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold is not None else 0)
-            if model.asked.group_number is not None:
-                once = self.source.pieces[model.asked.group_number][segment]
+            once = there.get(segment, 0)
             if fit.get("steps_per_epoch"):
                 once = min(once, fit["steps_per_epoch"] * fit["batch_size"])
             rows += once * fit.get("epochs", 1)
@@ -357,6 +363,19 @@ class Run:
 def groups_with_models(source: DataSet, least_rows: int) -> list[int]:
     """The numbers of the groups that have so many rows for training."""
     return sorted(number for number, pieces in source.pieces.items() if sum(pieces.values()) >= least_rows)
+
+
+def variants(source: DataSet, least_rows: int) -> list[Variant]:
+    """The models that a configuration has beside the one on all rows.
+
+    ``least_rows``: for training that a group with models has.
+    """
+    groups = groups_with_models(source, least_rows)
+    return [
+        *of_folds(source.folds),
+        *of_groups(groups),
+        *(Variant(fold, group) for group in groups for fold in source.folds_of(group)),
+    ]
 
 
 def averaging_visits(segments: int) -> tuple[int, ...]:

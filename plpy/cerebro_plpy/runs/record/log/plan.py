@@ -19,6 +19,7 @@ from cerebro_db.core.sql_types import SqlType
 
 from ....sessions.session import Session, Statement
 from .. import state_tables
+from ..groups import visits_of
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
 from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
@@ -227,9 +228,8 @@ class PlanLog(Part):
             visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
         if asked.fold is not None and asked.fold > run.folds:
             raise row.wrong(f"has fold {asked.fold}, and the run has {run.folds}")
-        if asked.group_number is not None and sorted(run.source.pieces.get(asked.group_number, ())) != list(
-            visits or ()
-        ):
+        variant = asked.variant
+        if variant is not None and variant.group_number is not None and visits != visits_of(run.source, variant):
             raise row.wrong(f"must be the segments of group {asked.group_number}", "visits")
         fit = row.object("fit")
         for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
