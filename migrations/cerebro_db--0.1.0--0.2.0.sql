@@ -47,7 +47,7 @@ ALTER TABLE cerebro.model
     ADD CONSTRAINT group_has_rows CHECK (
         (group_number IS NULL) = (group_rows IS NULL)
         AND (group_number IS NOT NULL OR num_nonnulls(group_value, validation_rows) = 0)
-        AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
+        AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
         AND octet_length(group_value) <= 5000),
     ADD CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint);
 

@@ -57,9 +57,9 @@ def group_of(one: LeaderboardEntry | BestOfGroup) -> str:
 
 
 def _key(entry: LeaderboardEntry) -> str:
-    if entry.group_number is not None:
-        return f"{entry.configuration} of group {group_of(entry)}"
-    return str(entry.configuration) if entry.fold is None else f"{entry.configuration}, fold {entry.fold}"
+    group = "" if entry.group_number is None else f" of group {group_of(entry)}"
+    fold = "" if entry.fold is None else f", fold {entry.fold}"
+    return f"{entry.configuration}{group}{fold}"
 
 
 def leaderboard(

@@ -75,9 +75,13 @@ class Looking(DatabaseClient):
         return self._of_run(select(one).order_by(one.configuration, one.parameter), one, run)
 
     def cross_validation(self, run: AnyRun) -> RowList[CrossValidation]:
-        """The configurations of a run with folds, the best first; empty for other runs."""
+        """The configurations of a run with folds, the best first; empty for other runs.
+
+        With groups, their figures on all rows come before those of each group.
+        """
         one = CrossValidation
-        return self._of_run(select(one).order_by(one.rank, one.configuration), one, run)
+        order = one.group_number.nulls_first(), one.rank, one.configuration
+        return self._of_run(select(one).order_by(*order), one, run)
 
     def groups(self, run: AnyRun) -> RowList[BestOfGroup]:
         """The groups of a run on rows with group_by, each with its best model; empty for other runs."""

@@ -199,13 +199,13 @@ class ConfigurationParameter(View):
 
 
 class CrossValidation(View):
-    """One configuration of a run with folds: mean and spread of the objective over the folds."""
+    """One configuration of a run with folds, on all rows or in a group: mean and spread of the objective."""
 
     __tablename__ = "cross_validation"
 
     run: Mapped[int] = mapped_column(primary_key=True)
     rank: Mapped[int] = mapped_column(Integer)
-    configuration: Mapped[int] = mapped_column(Integer, primary_key=True)
+    configuration: Mapped[int] = mapped_column(Integer)
     architecture: Mapped[str]
     parameters: Mapped[dict[str, Any]] = mapped_column(JSONB)
     objective: Mapped[str]
@@ -216,9 +216,11 @@ class CrossValidation(View):
     folds: Mapped[int] = mapped_column(Integer)
     folds_done: Mapped[int]
     epochs_done: Mapped[int]
-    model: Mapped[int] = mapped_column(Integer)
+    model: Mapped[int] = mapped_column(Integer, primary_key=True)
     chosen: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     owner: Mapped[str] = mapped_column(primary_key=True)
+    group_number: Mapped[int | None] = mapped_column(Integer)
+    group_value: Mapped[str | None]
 
 
 class ModelTable(View):

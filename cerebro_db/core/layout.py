@@ -104,14 +104,16 @@ class Partition:
     sha256: str  # over each buffer in buffer_id order: the bytes of every input, then of every output
     folds: tuple[int, ...] = ()  # rows of each fold, if rows have folds
     groups: tuple[Piece, ...] = ()  # number and rows of each group, in the order in which they lie, if rows have groups
+    group_folds: tuple[tuple[int, ...], ...] = ()  # of each of these, the rows of each fold, if rows have both
 
     def to_json(self) -> Json:
         document = asdict(self)
-        folds, groups = document.pop("folds"), document.pop("groups")
+        folds, groups, group_folds = (document.pop(name) for name in ("folds", "groups", "group_folds"))
         return {
             **document,
             **({"folds": list(folds)} if folds else {}),
             **({"groups": [list(piece) for piece in groups]} if groups else {}),
+            **({"group_folds": [list(folds) for folds in group_folds]} if group_folds else {}),
         }
 
     @classmethod
@@ -124,6 +126,7 @@ class Partition:
             sha256=fields.text("sha256", 64),
             folds=fields.wholes("folds", 2, MOST_FOLDS) if fields.has("folds") else (),
             groups=cls._pieces(fields) if fields.has("groups") else (),
+            group_folds=cls._folds_of_pieces(fields) if fields.has("group_folds") else (),
         )
         fields.done()
         if not _SHA256.fullmatch(found.sha256):
@@ -132,7 +135,23 @@ class Partition:
             raise fields.wrong(f"must add up to the {found.rows} rows", "folds")
         if found.groups and sum(rows for _, rows in found.groups) != found.rows:
             raise fields.wrong(f"must add up to the {found.rows} rows", "groups")
+        if len(found.group_folds) != (len(found.groups) if found.folds else 0):
+            raise fields.wrong("must have the rows of each fold for each group", "group_folds")
+        if [sum(folds) for folds in found.group_folds] != [rows for _, rows in found.groups if found.folds]:
+            raise fields.wrong("must add up to the rows of each group", "group_folds")
+        if found.group_folds and tuple(map(sum, zip(*found.group_folds))) != found.folds:
+            raise fields.wrong("must add up to the rows of each fold", "group_folds")
         return found
+
+    @staticmethod
+    def _folds_of_pieces(fields: Fields) -> tuple[tuple[int, ...], ...]:
+        found = []
+        for one in fields.list("group_folds", 1, MOST_GROUPS):
+            listed = isinstance(one, (list, tuple)) and 2 <= len(one) <= MOST_FOLDS
+            if not listed or not all(documents.is_whole_number(number, 0) for number in one):
+                raise fields.wrong("must have lists of the rows of each fold", "group_folds")
+            found.append(tuple(one))
+        return tuple(found)
 
     @staticmethod
     def _pieces(fields: Fields) -> tuple[Piece, ...]:
@@ -213,7 +232,8 @@ class Layout:
     @property
     def without_groups(self) -> Layout:
         """The layout of the same rows for models on all rows, which need not know where the rows of groups lie."""
-        return replace(self, groups=None, partitions=tuple(replace(one, groups=()) for one in self.partitions))
+        partitions = tuple(replace(one, groups=(), group_folds=()) for one in self.partitions)
+        return replace(self, groups=None, partitions=partitions)
 
     @property
     def folds(self) -> int:
@@ -300,8 +320,6 @@ class Layout:
             raise fields.wrong(f"must have groups from 1 to {count}", "partitions")
         if pieces > 2 * MOST_GROUPS:
             raise fields.wrong(f"must have at most {2 * MOST_GROUPS} pieces of groups", "partitions")
-        if self.groups is not None and self.fold is not None:
-            raise fields.wrong("cannot have folds beside groups")
         by = self.windows.by if self.windows is not None else None
         if self.groups is not None and by is not None and {one.name for one in self.groups.columns} - set(by):
             raise fields.wrong('must have "by" with the columns of the groups', "sequence")
@@ -316,6 +334,7 @@ class DataSet:
     # Filled when they are first read.
     _pieces: dict[int, dict[int, int]] = field(default_factory=dict, compare=False, repr=False)
     _spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
+    _folds: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def partitions(self) -> list[Json]:
@@ -330,8 +349,35 @@ class DataSet:
         fold = self.layout.get("fold")
         return fold["preparation"]["folds"] if fold else 0
 
-    def rows_of_fold(self, fold: int) -> int:
-        return sum(partition["folds"][fold - 1] for partition in self.partitions)
+    def rows_of_fold(self, fold: int, group: int | None = None) -> int:
+        return sum(self.rows_for(fold, group, trained=False).values())
+
+    def folds_of(self, group: int) -> list[int]:
+        """The folds that have rows of a group, if more than one has: each leaves rows of the group to train on."""
+        found = [fold for fold in range(1, self.folds + 1) if self.rows_of_fold(fold, group)]
+        return found if len(found) > 1 else []
+
+    def rows_for(self, fold: int | None, group: int | None, *, trained: bool) -> dict[int, int]:
+        """Partition -> the rows that a model trains on there, or else is evaluated on; only where there are any.
+
+        ``fold``: it trains on the rows of all other folds, and is evaluated on those of this one; None: on all.
+        ``group``: only rows of this group count; None: those of all groups.
+        """
+        found = {}
+        for number in range(len(self.partitions)) if group is None else self.pieces.get(group, ()):
+            rows, folds = self._counted(number, group)
+            if fold is not None:
+                rows = rows - folds[fold - 1] if trained else folds[fold - 1]
+            if rows:
+                found[number] = rows
+        return found
+
+    def _counted(self, number: int, group: int | None) -> tuple[int, Sequence[int]]:
+        """The rows of a partition and of each fold there; ``group``: of these the rows of a group."""
+        if group is None:
+            partition = self.partitions[number]
+            return partition["rows"], partition.get("folds", ())
+        return self.pieces[group][number], self._folds.get((number, group), ())
 
     @property
     def groups(self) -> list[list[str | None]]:
@@ -353,9 +399,12 @@ class DataSet:
         if not self._spans and self.has_groups:
             for number, partition in enumerate(self.partitions):
                 start = 0
-                for group, rows in partition.get("groups", ()):
+                groups = partition.get("groups", ())
+                for group, rows in groups:
                     self._spans[number, group] = start, rows
                     start += rows
+                for (group, _), folds in zip(groups, partition.get("group_folds", ())):
+                    self._folds[number, group] = folds
         return self._spans
 
     @property

@@ -293,7 +293,8 @@ _TABLE = (
         what="""The weights that models of groups start with. random: all models of a configuration start with the same
         random weights and train at the same time. all rows: the model on all rows trains first, for all its epochs;
         then the model of each group starts with its weights, and with a new optimizer. With keep => best these are the
-        weights of its best epoch, otherwise those of its last one. The rows must be packed with group_by.""",
+        weights of its best epoch, otherwise those of its last one. The rows must be packed with group_by, and without
+        folds.""",
         when="""all rows, if groups have few rows and are alike: their models then need fewer epochs and fewer rows.""",
         default=RANDOM_START,
         choices=(RANDOM_START, START_OF_ALL_ROWS),

@@ -1,4 +1,7 @@
-"""Where the rows of each group lie: every group on one segment, unless it has more rows than a segment's share."""
+"""Where the rows of each group lie, and the folds of a small group.
+
+Every group is on one segment, unless it has more rows than a segment's share.
+"""
 
 from __future__ import annotations
 
@@ -61,3 +64,12 @@ def _pieces(rows: int, total: int, segments: int) -> list[int]:
         return [share] * whole + [rest]
     each, more = divmod(rows, min(whole, segments))
     return [each + (place < more) for place in range(min(whole, segments))]
+
+
+def spread(wanted: Sequence[int], count: int) -> list[int]:
+    """Different folds of 1 to ``count`` in rising order, each the one that is wanted or close to it."""
+    found: list[int] = []
+    for place, fold in enumerate(wanted):
+        least, most = (found[-1] + 1 if found else 1), count - (len(wanted) - 1 - place)
+        found.append(min(max(fold, least), most))
+    return found

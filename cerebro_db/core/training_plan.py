@@ -118,10 +118,11 @@ def planned(
     paced = wishes.method is None and layout.groups is None
     amounts = _amounts_with_folds if layout.folds else _most if paced else _amounts
     # The models of all groups together train on as many rows as that on all rows.
-    times = 2 if layout.groups is not None else layout.folds + 1
+    times = (layout.folds + 1) * (2 if layout.groups is not None else 1)
     configurations, epochs = amounts(wishes, seconds, epoch_seconds * times)
     if layout.groups is not None:
-        configurations = min(configurations, wishes.configurations or MOST_MODELS // (len(layout.groups.labels) + 1))
+        models = (layout.folds + 1) * (len(layout.groups.labels) + 1)
+        configurations = min(configurations, wishes.configurations or max(1, MOST_MODELS // models))
     space = {
         **_parameters(layout, rows, seconds, wishes.architectures),
         **defaults(layout, rows, segments, wishes.objective),

@@ -149,7 +149,7 @@ class _Passes:
         order, dataset = self.order, self.order.evaluated(rows.handle)
         if dataset.layout != order.dataset.layout:
             raise InvalidArgument("a model is evaluated between its visits only on rows with the columns that train it")
-        chosen = dataset.rows_of(None, False, rows.span)
+        chosen = dataset.rows_of(rows.fold, False, rows.span)
         return evaluations.evaluate_loaded(
             order.programs, self.ready, self.configurations[0], dataset, chosen, order.listen
         )

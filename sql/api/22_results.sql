@@ -218,7 +218,7 @@ WITH fact AS (
            END AS best
       FROM joined
 ), folded AS (
-    -- Of each configuration, the figures of the folds. A copy of a model is none of them: it goes on from a state.
+    -- Of each configuration and group, the figures of the folds. A copy of a model is none of them: it goes on from a state.
     SELECT told.*,
            bool_or(fold IS NOT NULL) OVER (PARTITION BY run, owner) AS has_folds,
            fold IS NULL AND parent IS NULL AS on_all_rows,
@@ -232,7 +232,7 @@ WITH fact AS (
            avg(validated[2]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS loss,
            avg(validated[3]) FILTER (WHERE fold > 0 AND parent IS NULL) OVER configuration AS metric
       FROM told
-    WINDOW configuration AS (PARTITION BY run, owner, configuration)
+    WINDOW configuration AS (PARTITION BY run, owner, configuration, group_number)
 ), figured AS (
     SELECT f.*,
            CASE WHEN NOT (has_folds AND on_all_rows) THEN objective_value WHEN valued = folds THEN mean END AS value,
@@ -308,7 +308,7 @@ COMMENT ON COLUMN cerebro.leaderboard.rank IS
 'Rank within the run, or within the group, by objective_value, the best first. In runs without the option objective by the latest loss: the '
 'validation loss if there is one, else the training loss. Of equal models the one with the smaller number comes first, so '
 'no rank occurs twice within a run or a group. Failed models come last. In runs with folds, the models on all '
-'rows come first, by the mean over the folds of their configuration; then come the models of single folds.';
+'rows (of the group) come first, by the mean over the folds of their configuration; then come the models of single folds.';
 COMMENT ON COLUMN cerebro.leaderboard.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.leaderboard.architecture IS
 'Name of the architecture: its kind or the name that it was added by. An architecture without a name has its number.';
@@ -323,8 +323,8 @@ COMMENT ON COLUMN cerebro.leaderboard.training_loss IS 'Training loss of the lat
 COMMENT ON COLUMN cerebro.leaderboard.training_metric IS
 'Training metric of the latest epoch, measured while training.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_loss IS
-'Latest validation loss; of a model of a fold or group, the loss on its rows for validation. Of a model on all rows in a run with '
-'folds, the mean over the folds.';
+'Latest validation loss; of a model of a fold or group, the loss on its rows for validation. In a run with folds, of a model '
+'on all rows (of the group), the mean over the folds.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_metric IS 'Validation metric of the same epoch as validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.metric_name IS
 'Name of the first metric, as Keras reports it; NULL before the first committed visit. cerebro.metrics has all metrics.';
@@ -342,8 +342,8 @@ COMMENT ON COLUMN cerebro.leaderboard.objective IS
 'Name of the metric that says which model is best: the option objective, else val_loss (with a validation table) or loss.';
 COMMENT ON COLUMN cerebro.leaderboard.objective_value IS
 'Value of the objective in the epoch whose state the model tables get: the latest one, or with the option keep => best the '
-'best one. NULL: no epoch has a value yet. Of a model on all rows in a run with folds, the mean over the folds; NULL: not '
-'every fold has a value.';
+'best one. NULL: no epoch has a value yet. In a run with folds, of a model on all rows (of the group), the mean over the '
+'folds; NULL: not every fold has a value.';
 COMMENT ON COLUMN cerebro.leaderboard.best_epoch IS
 'Epoch with the best value of the objective so far; of equal values the earlier epoch.';
 COMMENT ON COLUMN cerebro.leaderboard.best_value IS 'Value of the objective in best_epoch.';
@@ -356,7 +356,8 @@ COMMENT ON COLUMN cerebro.leaderboard.chosen IS
 COMMENT ON COLUMN cerebro.leaderboard.fold IS
 'Fold on which the model is evaluated; it is trained on all other folds. NULL: the model is trained on all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.spread IS
-'Of a model on all rows in a run with folds: the standard deviation (of a sample) of objective_value over the folds.';
+'In a run with folds, of a model on all rows (of the group): the standard deviation (of a sample) of objective_value over the '
+'folds.';
 COMMENT ON COLUMN cerebro.leaderboard.group_number IS
 'Number of the group on whose rows the model is trained and evaluated; NULL: all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.group_value IS
@@ -402,16 +403,19 @@ SELECT b.run,
        min(b.epochs_done) FILTER (WHERE b.fold IS NOT NULL) AS epochs_done,
        min(b.model) FILTER (WHERE b.fold IS NULL) AS model,
        b.chosen,
-       b.owner
+       b.owner,
+       b.group_number,
+       b.group_value
   FROM cerebro.leaderboard b
  WHERE b.parent IS NULL
- GROUP BY b.run, b.owner, b.configuration, b.architecture, b.parameters, b.objective, b.chosen
+ GROUP BY b.run, b.owner, b.configuration, b.architecture, b.parameters, b.objective, b.chosen, b.group_number, b.group_value
 HAVING count(b.fold) > 0;
 COMMENT ON VIEW cerebro.cross_validation IS
-'The configurations of runs with folds: how good each is over the folds. Rank 1 is the best configuration.';
+'The configurations of runs with folds: how good each is over the folds. Rank 1 is the best configuration. In runs with '
+'groups, each configuration has a row for all rows and one for each group.';
 COMMENT ON COLUMN cerebro.cross_validation.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.cross_validation.rank IS
-'Rank within the run by mean. Configurations without a mean come last.';
+'Rank within the run, or within the group, by mean. Configurations without a mean come last.';
 COMMENT ON COLUMN cerebro.cross_validation.configuration IS 'Number of the configuration in its run.';
 COMMENT ON COLUMN cerebro.cross_validation.architecture IS
 'Name of the architecture: its kind or the name that it was added by. An architecture without a name has its number.';
@@ -426,73 +430,90 @@ COMMENT ON COLUMN cerebro.cross_validation.spread IS
 'Standard deviation (of a sample) of the objective over the folds; NULL as mean.';
 COMMENT ON COLUMN cerebro.cross_validation.smallest IS 'Smallest value of the objective on a fold.';
 COMMENT ON COLUMN cerebro.cross_validation.largest IS 'Largest value of the objective on a fold.';
-COMMENT ON COLUMN cerebro.cross_validation.folds IS 'Number of folds.';
+COMMENT ON COLUMN cerebro.cross_validation.folds IS
+'Number of folds; of a group, of those that have rows of the group.';
 COMMENT ON COLUMN cerebro.cross_validation.folds_done IS
 'Number of folds whose model has a value of the objective and has not failed.';
 COMMENT ON COLUMN cerebro.cross_validation.epochs_done IS 'Number of epochs that the model of each fold has completed.';
 COMMENT ON COLUMN cerebro.cross_validation.model IS
-'Number of the model of the configuration that is trained on all rows.';
+'Number of the model of the configuration that is trained on all rows, or on all rows of the group.';
 COMMENT ON COLUMN cerebro.cross_validation.chosen IS
 'Point of the search space that the configuration was made from (JSON); NULL: the configuration was listed.';
 COMMENT ON COLUMN cerebro.cross_validation.owner IS 'The user who owns the run.';
+COMMENT ON COLUMN cerebro.cross_validation.group_number IS
+'Number of the group on whose rows the models are trained and evaluated; NULL: all rows.';
+COMMENT ON COLUMN cerebro.cross_validation.group_value IS
+'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
 
 CREATE OR REPLACE VIEW cerebro.groups WITH (security_barrier) AS
-WITH whole AS (
-    -- The evaluations of the best model on all rows: of the epoch whose state the model tables get.
-    SELECT run, owner, configuration, of_groups
-      FROM (SELECT run, owner, best AS configuration, of_groups, epoch,
+WITH judge AS (
+    -- The models that say how good the best configuration is on all rows: that on all rows, or those of its folds.
+    SELECT run, owner, model, best AS configuration, best_epoch
+      FROM (SELECT run, owner, model, configuration, rank, fold, parent, best_epoch, count(fold) OVER of_run AS folds,
+                   max(CASE WHEN rank = 1 THEN configuration END) OVER of_run AS best
+              FROM cerebro._leaderboard
+             WHERE group_number IS NULL
+            WINDOW of_run AS (PARTITION BY run, owner)) b
+     WHERE CASE WHEN folds = 0 THEN rank = 1 ELSE fold > 0 AND parent IS NULL AND configuration = best END
+), whole AS (
+    -- Their evaluations: those of the epoch whose state the model tables get.
+    SELECT run, owner, model, configuration, of_groups
+      FROM (SELECT run, owner, model, configuration, of_groups, epoch,
                    CASE WHEN keep = 'best' AND best_epoch IS NOT NULL THEN best_epoch
-                        ELSE max(CASE WHEN model = best_model THEN epoch END) OVER (PARTITION BY run, owner)
-                   END AS wanted, model = best_model AS is_best
-              FROM (SELECT run, owner, model, epoch, of_groups,
-                           max(best_model) OVER of_run AS best_model, max(configuration) OVER of_run AS best,
-                           max(best_epoch) OVER of_run AS best_epoch, max(keep) OVER of_run AS keep
-                      FROM (SELECT run, owner, model, epoch, of_groups, NULL::integer AS best_model,
-                                   NULL::integer AS configuration, NULL::integer AS best_epoch, NULL::text AS keep
+                        ELSE max(epoch) OVER (PARTITION BY run, owner, model)
+                   END AS wanted
+              FROM (SELECT run, owner, model, epoch, of_groups, max(configuration) OVER of_model AS configuration,
+                           max(best_epoch) OVER of_model AS best_epoch,
+                           max(keep) OVER (PARTITION BY run, owner) AS keep
+                      FROM (SELECT run, owner, model, epoch, of_groups, NULL::integer AS configuration,
+                                   NULL::integer AS best_epoch, NULL::text AS keep
                               FROM cerebro._visible_evaluation
                              WHERE of_groups IS NOT NULL AND dataset = 'validation'
                              UNION ALL
-                            SELECT run, owner, NULL, NULL, NULL, model, configuration, best_epoch, NULL
-                              FROM cerebro._leaderboard
-                             WHERE group_number IS NULL AND rank = 1
+                            SELECT run, owner, model, NULL, NULL, configuration, best_epoch, NULL FROM judge
                              UNION ALL
-                            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, keep FROM cerebro._plan) u
-                    WINDOW of_run AS (PARTITION BY run, owner)) w) e
-     WHERE is_best AND epoch = wanted
+                            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, keep FROM cerebro._plan) u
+                    WINDOW of_model AS (PARTITION BY run, owner, model)) w
+             WHERE configuration IS NOT NULL) e
+     WHERE epoch = wanted
 ), figure AS (
-    SELECT run, owner, configuration, (g.figures ->> 0)::double precision::integer AS group_number,
+    SELECT run, owner, model, configuration, (g.figures ->> 0)::double precision::integer AS group_number,
            (g.figures ->> 1)::double precision AS rows, (g.figures ->> 2)::double precision AS loss,
            (g.figures ->> 3)::double precision AS value, (g.figures ->> 4)::double precision AS total,
            (g.figures ->> 5)::double precision AS counted
       FROM whole
      CROSS JOIN LATERAL jsonb_array_elements(of_groups) AS g (figures)
+), judged AS (
+    -- A group on several segments: losses are means over rows, but not all metrics are.
+    SELECT run, owner, group_number, configuration, sum(loss * rows) / NULLIF(sum(rows), 0) AS loss,
+           CASE WHEN count(*) = 1 THEN max(value)
+                WHEN count(total) = count(*) THEN sum(total) / NULLIF(sum(counted), 0)
+           END AS value
+      FROM figure
+     GROUP BY run, owner, group_number, configuration, model
 ), fact AS (
     SELECT run, owner, group_number, NULL::integer AS model, group_rows AS rows, validation_rows,
            cardinality(visits) AS segments, NULL::text AS group_value, NULL::integer AS configuration,
            NULL::text AS architecture, NULL::text AS status, NULL::integer AS epochs_done, NULL::text AS objective,
            NULL::double precision AS objective_value, NULL::double precision AS validation_loss,
            NULL::double precision AS training_loss, NULL::integer AS whole, NULL::double precision AS whole_loss,
-           NULL::double precision AS whole_metric, NULL::text AS direction
+           NULL::double precision AS whole_metric, NULL::text AS direction, fold, NULL::bigint AS judges
       FROM cerebro._visible_model
      WHERE group_number IS NOT NULL
      UNION ALL
     SELECT run, owner, group_number, model, NULL, NULL, NULL,
            group_value, configuration, architecture, status, epochs_done, objective, objective_value, validation_loss,
-           training_loss, NULL, NULL, NULL, NULL
+           training_loss, NULL, NULL, NULL, NULL, NULL, NULL
       FROM cerebro._leaderboard
      WHERE group_number IS NOT NULL AND rank = 1
      UNION ALL
-    -- A group on several segments: losses are means over rows, but not all metrics are.
     SELECT run, owner, group_number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           configuration, sum(loss * rows) / NULLIF(sum(rows), 0),
-           CASE WHEN count(*) = 1 THEN max(value)
-                WHEN count(total) = count(*) THEN sum(total) / NULLIF(sum(counted), 0)
-           END, NULL
-      FROM figure
+           configuration, avg(loss), CASE WHEN count(value) = count(*) THEN avg(value) END, NULL, NULL, count(*)
+      FROM judged
      GROUP BY run, owner, group_number, configuration
      UNION ALL
     SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           NULL, direction
+           NULL, direction, NULL, NULL
       FROM cerebro._plan
 ), grouped AS (
     SELECT run, owner, group_number, max(group_value) AS group_value, max(rows) AS rows,
@@ -500,7 +521,9 @@ WITH whole AS (
            max(configuration) AS configuration, max(architecture) AS architecture, max(status) AS status,
            max(epochs_done) AS epochs_done, max(objective) AS objective, max(objective_value) AS objective_value,
            max(validation_loss) AS validation_loss, max(training_loss) AS training_loss, max(whole) AS whole,
-           max(whole_loss) AS whole_loss, max(whole_metric) AS whole_metric,
+           -- With folds, a mean over some of them says nothing.
+           CASE WHEN max(judges) >= count(DISTINCT fold) THEN max(whole_loss) END AS whole_loss,
+           CASE WHEN max(judges) >= count(DISTINCT fold) THEN max(whole_metric) END AS whole_metric,
            max(max(direction)) OVER (PARTITION BY run, owner) AS direction
       FROM fact
      GROUP BY run, owner, group_number
@@ -527,7 +550,8 @@ COMMENT ON COLUMN cerebro.groups.group_value IS
 'Values of the group; of several columns, a JSON array. Only the owner of the run sees them.';
 COMMENT ON COLUMN cerebro.groups.rows IS 'Number of rows of the group that train its models.';
 COMMENT ON COLUMN cerebro.groups.validation_rows IS
-'Number of rows of the group for validation; NULL: the run has no validation table.';
+'Number of rows of the group for validation; NULL: the run has no validation table. With folds, each row of the group is one '
+'(0: all are in one fold).';
 COMMENT ON COLUMN cerebro.groups.segments IS
 'Number of segments that have training rows of the group. Its models hop if there are several.';
 COMMENT ON COLUMN cerebro.groups.model IS 'Number of the best model of the group within the run: the one of rank 1.';
@@ -549,9 +573,10 @@ COMMENT ON COLUMN cerebro.groups.all_rows_configuration IS
 COMMENT ON COLUMN cerebro.groups.all_rows_objective_value IS
 'Value of the objective of that model on the rows for validation of the group, after the epoch whose state the model tables '
 'get; NULL: the objective is not measured on rows for validation, or the group is on several segments and its metric is no '
-'mean over rows, such as auc.';
+'mean over rows, such as auc. With folds, the mean over the folds: the model that is trained on the rows of all groups in the '
+'other folds is evaluated on the rows of the group in each fold.';
 COMMENT ON COLUMN cerebro.groups.all_rows_validation_loss IS
-'Loss of that model on the rows for validation of the group, after the same epoch.';
+'Loss of that model on the rows for validation of the group, after the same epoch; with folds, the mean over the folds.';
 COMMENT ON COLUMN cerebro.groups.worse_than_all_rows IS
 'Whether the best model of the group is worse on the rows for validation of the group than the best model on all rows: by '
 'the objective, or by the validation loss if the objective is measured while training. NULL: one of the values is not known.';

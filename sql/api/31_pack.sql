@@ -56,7 +56,8 @@ shows. Predictions prepare rows in the same way.
 - class_weight: balanced gives all classes the same weight in training.
 - folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one
   model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
-  all rows with the same value in one fold; stratify gives each fold the same share of each class.
+  all rows with the same value in one fold; stratify gives each fold the same share of each class. With group_by, each
+  group has these models, too, and rows in all folds, or in as many as it has rows.
 - group_by: columns, separated by commas. Rows with the same values are a group, which lies on one segment unless it has
   more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all
   rows. With a sequence, the columns are among those of its "by".';

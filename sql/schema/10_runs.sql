@@ -119,7 +119,7 @@ CREATE TABLE cerebro.model (
     parent         integer,    -- the model whose state after parent_hop hops this model starts from
     parent_hop     integer,
     fold           integer CHECK (fold > 0),  -- trained on the rows of all other folds; NULL: on all rows
-    fold_rows      bigint  CHECK (fold_rows BETWEEN 0 AND 1e12::bigint),  -- rows of this fold, for validation
+    fold_rows      bigint  CHECK (fold_rows BETWEEN 0 AND 1e12::bigint),  -- rows of this fold (and group), for validation
     group_number   integer,  -- trained on the rows of this group; NULL: on all rows
     group_value    text,     -- the values of the group; several columns: a JSON array
     group_rows     bigint,   -- rows of the group
@@ -132,7 +132,7 @@ CREATE TABLE cerebro.model (
     CONSTRAINT group_has_rows CHECK (
         (group_number IS NULL) = (group_rows IS NULL)
         AND (group_number IS NOT NULL OR num_nonnulls(group_value, validation_rows) = 0)
-        AND (fold IS NULL OR group_number IS NULL) AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
+        AND group_number > 0 AND group_rows BETWEEN 0 AND 1e12::bigint
         AND octet_length(group_value) <= 5000),
     CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint),
     PRIMARY KEY (run, owner, model)

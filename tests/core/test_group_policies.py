@@ -315,8 +315,8 @@ def test_missing_models_of_thousands_are_looked_for_once() -> None:
     history = History()
     history.begins(1, {"key": 1, "group_number": None})
     groups = of_groups(range(1, 5001))
-    for number, group in groups:
-        history.begins(group + 1, {"key": 1, number: group})
+    for place, group in enumerate(groups, 2):
+        history.begins(place, {"key": 1, **group.to_json()})
     assert missing_models(history, groups) == [] and history.is_whole(1)
     history.begins(6000, {"key": 2, "group_number": None})
     assert missing_models(history, groups[:2]) == [NewModel(key=2, group_number=1), NewModel(key=2, group_number=2)]

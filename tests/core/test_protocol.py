@@ -65,7 +65,7 @@ RESTS = st.none() | st.integers(1, protocol.LONGEST_REST)  # most other numbers 
 PLACES = st.integers(0, 2)
 CONFIGURATIONS = st.lists(DOCUMENTS, min_size=3, max_size=3)
 VISITS = st.builds(protocol.MemberVisit, INTEGERS, st.booleans())
-EVALUATIONS = st.lists(st.builds(protocol.EvaluationRows, st.text(), st.none() | SPANS), max_size=2)
+EVALUATIONS = st.lists(st.builds(protocol.EvaluationRows, st.text(), st.none() | SPANS, st.none() | COUNTS), max_size=2)
 CHAINS = st.builds(
     protocol.Member, PLACES, INTEGERS, st.lists(VISITS, min_size=1, max_size=3), states(), evaluations=EVALUATIONS
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 from test_building import KIND, NUMBERS
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.layout import DataSet, GroupColumn, Groups, Layout, Partition
+from cerebro_db.core.layout import DataSet, GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.packing import PlacedGeometry
+from cerebro_db.core.preparation import Fold
+from cerebro_db.core.search.decision import NewModel, Variant
 from cerebro_db.core.sql_types import TEXT
-from cerebro_db.core.subgroups import SLACK, placed
+from cerebro_db.core.subgroups import SLACK, placed, spread
+from cerebro_plpy.runs.record.run import variants
 
 sizes_of_groups = st.lists(st.integers(1, 3000), min_size=1, max_size=120)
 
@@ -128,6 +132,83 @@ def test_labels_of_groups_are_checked(labels: Any) -> None:
     document["groups"]["labels"] = labels
     with pytest.raises(BadData):
         Layout.from_json(document)
+
+
+# -- folds of groups -----------------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(2, 100).flatmap(
+        lambda count: st.tuples(st.just(count), st.lists(st.integers(1, count), max_size=count))
+    )
+)
+def test_few_rows_of_a_group_are_in_different_folds(given: tuple[int, list[int]]) -> None:
+    count, wanted = given[0], sorted(given[1])
+    found = spread(wanted, count)
+    assert len(found) == len(wanted) and found == sorted(set(found)) and set(found) <= set(range(1, count + 1))
+    if len(set(wanted)) == len(wanted):
+        assert found == wanted
+
+
+FOLDS_OF_GROUPS = (((1, 3), (6, 0)), ((1, 1), (0, 3)), ())
+FOLDED = replace(
+    GROUPED,
+    fold=Variable("__fold__", "uint8", (1,), ("id",), Fold(2)),
+    partitions=tuple(
+        replace(part, folds=tuple(map(sum, zip(*folds))) or (0, 0), group_folds=folds)
+        for part, folds in zip(PARTS, FOLDS_OF_GROUPS)
+    ),
+)
+
+
+def test_a_layout_with_folds_of_groups_survives_json() -> None:
+    document = json.loads(json.dumps(FOLDED.to_json()))
+    assert Layout.from_json(document) == FOLDED
+    whole = Layout.from_json(document).without_groups
+    assert Layout.from_json(json.loads(json.dumps(whole.to_json()))) == whole and whole.folds == 2
+    rows = DataSet("t", document)
+    assert [rows.folds_of(group) for group in (1, 2, 3)] == [[1, 2], [], []]  # those of group 2 are all in one fold
+    assert rows.rows_of_fold(2) == 7 and rows.rows_of_fold(2, 1) == 4 and rows.rows_of_fold(1, 3) == 0
+    assert rows.rows_for(None, 1, trained=True) == {0: 4, 1: 2} == rows.rows_for(None, 1, trained=False)
+    assert rows.rows_for(1, 1, trained=True) == {0: 3, 1: 1} and rows.rows_for(1, 1, trained=False) == {0: 1, 1: 1}
+    assert rows.rows_for(1, 2, trained=True) == {} and rows.rows_for(1, 2, trained=False) == {0: 6}
+    assert rows.rows_for(2, None, trained=True) == {0: 7, 1: 1} and rows.rows_for(None, None, trained=True) == {
+        0: 10,
+        1: 5,
+    }
+    assert rows.rows_for(None, 9, trained=True) == {}
+    of_folds = [Variant(fold=fold) for fold in (1, 2)]
+    of_groups = [Variant(group_number=group) for group in (1, 2, 3)]
+    assert variants(rows, 1) == [*of_folds, *of_groups, Variant(1, 1), Variant(2, 1)]
+    assert variants(rows, 6) == [*of_folds, *of_groups[:2], Variant(1, 1), Variant(2, 1)]
+
+
+@pytest.mark.parametrize(
+    "folds",
+    [
+        None, "all", [], [[1, 3]], [[1, 3], [5, 0]], [[3, 1], [6, 0]], [[1, 3, 0], [6, 0, 0]], [[1], [6]],
+        [[1, 3.0], [6, 0]], [[5, -1], [2, 4]], [4, 6],
+    ],
+)  # fmt: skip
+def test_folds_of_groups_that_contradict_the_rows_are_refused(folds: Any) -> None:
+    document = FOLDED.to_json()
+    document["partitions"][0]["group_folds"] = folds
+    with pytest.raises(BadData):
+        Layout.from_json(document)
+
+
+@pytest.mark.parametrize("left_out", ["groups", "folds", "group_folds"])
+def test_folds_of_groups_need_folds_and_groups(left_out: str) -> None:
+    document = FOLDED.to_json()
+    del document["partitions"][0][left_out]
+    with pytest.raises(BadData):
+        Layout.from_json(document)
+
+
+def test_a_new_model_of_a_fold_of_a_group_survives_json() -> None:
+    one = NewModel(key=4, fold=2, group_number=7, model=9)
+    assert NewModel.from_json(json.loads(json.dumps(one.to_json()))) == one and one.variant == Variant(2, 7)
+    assert Variant.of(None, None) is None and Variant(None, 7).to_json() == {"group_number": 7}
 
 
 def test_rows_of_groups_need_the_list_of_the_groups() -> None:

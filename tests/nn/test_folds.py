@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core.protocol import StateRef
+from cerebro_db.core.protocol import EvaluationRows, MemberVisit, Span, StateRef
 from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.training import row_orders
 
@@ -82,6 +82,35 @@ def test_fused_members_train_on_the_rows_of_their_fold(trainer: Trainer) -> None
     alone = trainer.train_fused("others", *[replace(member, fold=None) for member in members])
     assert [one.state.sha256 for one in together] == [one.state.sha256 for one in alone]
     assert [one.rows for one in together] == [(FOLDS != 2).sum()] * 2
+
+
+def test_a_fold_of_a_group_has_the_bits_of_these_rows_alone(trainer: Trainer) -> None:
+    """A chain of two visits with an evaluation after each, on the rows of the group in the fold."""
+    configuration, span = c.configuration(c.mlp(), CATEGORICAL), Span(70, 60)
+    lies = np.arange(len(LABELS))
+    group = (lies >= 70) & (lies < 130)
+    columns = {"image": IMAGES, "digit": c.one_hot(LABELS, 10)}
+    for name, chosen in (("others of group", group & (FOLDS != 2)), ("fold of group", group & (FOLDS == 2))):
+        trainer.data(name, c.DIGITS, **{column: values[chosen] for column, values in columns.items()})
+    visits = [MemberVisit(4, True), MemberVisit(5, True)]
+    member = replace(trainer.member(configuration, seed=3), visits=visits)
+    found = {}
+    for handle, fold, rows, judged in (
+        ("all", 2, span, EvaluationRows("all", span, 2)),
+        ("others of group", None, None, EvaluationRows("fold of group")),
+    ):
+        (trained,) = trainer.train_groups(handle, [[replace(member, fold=fold, span=rows, evaluations=[judged])]])
+        assert trained.error is None
+        its = trained.members[0]
+        figures = [(one.rows, one.loss, one.metrics) for visit in its.visits for one in visit.evaluations]
+        found[handle] = its.state.sha256, [(visit.rows, visit.loss) for visit in its.visits], figures
+    assert found["all"] == found["others of group"] and len(found["all"][2]) == 2
+    assert (
+        found["all"][1][0][0] == (group & (FOLDS != 2)).sum() and found["all"][2][0][0] == (group & (FOLDS == 2)).sum()
+    )
+    too_long = replace(member, fold=2, span=Span(70, len(LABELS)))
+    (refused,) = trainer.train_groups("all", [[too_long]])
+    assert refused.error is not None and "cannot be chosen" in refused.error.message
 
 
 def test_rows_without_folds_refuse_a_fold(trainer: Trainer) -> None:

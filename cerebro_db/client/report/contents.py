@@ -348,7 +348,7 @@ class _Results:
         for one in entries:
             if is_on_all_rows(one) and one["parent"] is None:
                 self.whole[one["configuration"]] = one["model"]
-            if one["fold"] is not None and one["parent"] is None:
+            if one["fold"] is not None and one["group_number"] is None and one["parent"] is None:
                 self.folds[one["configuration"]].append(one["model"])
             elif is_on_all_rows(one):
                 alone.append(one)

@@ -135,6 +135,7 @@ class EvaluationRows:
 
     handle: str  # names the rows
     span: Optional[Span] = None  # those of them on which it is evaluated; None: all
+    fold: Optional[int] = None  # of these the fold on whose rows it is evaluated; None: all
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ class Member:
     state: StateRef  # the state before the first visit
     state_bytes: int = 0  # expected size of the state; the segment refuses what does not fit into memory or on disk
     metric_states: Optional[MetricStates] = None  # of the epoch's earlier visits; None: the first visit begins an epoch
-    fold: Optional[int] = None  # the fold whose rows it does not train on; None: it trains on all rows
-    span: Optional[Span] = None  # the rows that it trains on; None: it trains on all rows
+    fold: Optional[int] = None  # the fold whose rows it does not train on; None: it trains on all folds
+    span: Optional[Span] = None  # the rows of which it trains on those of its folds; None: all rows
     evaluations: list[EvaluationRows] = field(default_factory=list)  # what it is evaluated on after some of its visits
     out: Optional[str] = by_segment()  # path of the file for the outgoing state
 
@@ -219,8 +220,8 @@ class ModelState:
     configuration: int  # place in the order's configurations, counted from 0
     state: StateRef  # the model's state
     state_bytes: int = 0  # expected size of the state
-    fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on all rows
-    span: Optional[Span] = None  # the rows on which it is evaluated; None: all rows
+    fold: Optional[int] = None  # the fold on whose rows it is evaluated; None: on those of all folds
+    span: Optional[Span] = None  # the rows of which it is evaluated on those of its fold; None: all rows
     exchanges: list[Exchange] = field(default_factory=list)  # what it is evaluated with after the rows as they are
 
     def __post_init__(self) -> None:

@@ -59,6 +59,22 @@ class NewConfiguration:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """The rows of a model that does not train on all: those of all folds but one, those of a group, or both."""
+
+    fold: int | None = None
+    group_number: int | None = None
+
+    @classmethod
+    def of(cls, fold: int | None, group_number: int | None) -> Variant | None:
+        """None: all rows."""
+        return None if fold is None and group_number is None else cls(fold, group_number)
+
+    def to_json(self) -> dict[str, int]:
+        return {name: number for name, number in vars(self).items() if number is not None}
+
+
+@dataclass(frozen=True)
 class NewModel:
     """A model that a decision adds to the run: of a configuration on record or a new one, or a copy of another model.
 
@@ -85,12 +101,9 @@ class NewModel:
             raise ValueError(f"a new model has parent_hop {self.parent_hop}, but no parent")
 
     @property
-    def variant(self) -> tuple[str, int] | None:
-        """The fold or the group of its rows; None: all rows."""
-        for name, number in (("fold", self.fold), ("group_number", self.group_number)):
-            if number is not None:
-                return name, number
-        return None
+    def variant(self) -> Variant | None:
+        """The fold and the group of its rows; None: all rows."""
+        return Variant.of(self.fold, self.group_number)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,7 +111,7 @@ class NewModel:
             "configuration": None if self.configuration is None else self.configuration.to_json(),
             "parent": self.parent,
             "visits": None if self.visits is None else list(self.visits),
-            **({} if self.variant is None else dict([self.variant])),
+            **({} if self.variant is None else self.variant.to_json()),
             "model": self.model,
             "parent_hop": self.parent_hop,
         }

@@ -11,10 +11,8 @@ from ..events import Verdict
 from ..metrics import Value, number
 from ..records import dataclass, field
 from .clock import RunClock
-from .decision import Decision
+from .decision import Decision, Variant
 from .objective import PREFIXES, Objective
-
-Variant = tuple[str, int]  # "fold" or "group_number", and the number
 
 
 @dataclass(frozen=True)
@@ -198,11 +196,8 @@ class History:
 
 
 def variant_of(configuration: Mapping[str, Any]) -> Variant | None:
-    """The fold or group that a policy is told of a model; None: it trains on all rows."""
-    for name in ("fold", "group_number"):
-        if configuration.get(name) is not None:
-            return name, configuration[name]
-    return None
+    """The fold and the group that a policy is told of a model; None: it trains on all rows."""
+    return Variant.of(configuration.get("fold"), configuration.get("group_number"))
 
 
 def prefix_of(dataset: str) -> str:

@@ -1,4 +1,6 @@
-"""A configuration has a model on all rows, and others on parts of them: one for each fold, or one for each group.
+"""A configuration has a model on all rows, and others on parts of them: one for each fold, and one for each group.
+
+With both, it has a model for each fold of each group, too.
 
 A method compares models of one group alone, and the models on all rows among themselves.  Which configurations a search
 proposes follows from the models on all rows: each configuration has one, and it has figures before the last of its
@@ -11,19 +13,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..records import dataclass
-from .decision import NewModel
-from .history import History, Variant, variant_of
+from .decision import NewModel, Variant
+from .history import History, variant_of
 from .policy import Decision, Policy, Verdict
 
 UNJUDGED = "unjudged"  # of a model's configuration: its group has no rows that the objective is measured on
 
 
 def of_folds(folds: int) -> tuple[Variant, ...]:
-    return tuple(("fold", fold) for fold in range(1, folds + 1))
+    return tuple(Variant(fold=fold) for fold in range(1, folds + 1))
 
 
 def of_groups(numbers: Iterable[int]) -> tuple[Variant, ...]:
-    return tuple(("group_number", number) for number in numbers)
+    return tuple(Variant(group_number=number) for number in numbers)
 
 
 @dataclass
@@ -154,7 +156,12 @@ def missing_models(
         if key is not None and not missing:
             history.has_whole(key)
     return [
-        NewModel(key=key, parent=None if starts is None else starts[key], **dict([variant]))  # type: ignore[arg-type]
+        NewModel(
+            key=key,
+            parent=None if starts is None else starts[key],
+            fold=variant.fold,
+            group_number=variant.group_number,
+        )
         for key, missing in sorted(lacking.items())
         for variant in variants
         if variant in missing

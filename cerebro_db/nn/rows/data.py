@@ -56,18 +56,19 @@ class Dataset:
         self._ranges: dict[int, tuple[float, float]] = {}
 
     def rows_of(self, fold: int | None, trained: bool, span: Span | None = None) -> np.ndarray | None:
-        """The places of the rows that a model of a fold or a group is trained on, or evaluated on.  None: all."""
-        if span is not None:
-            if fold is not None or span.start + span.rows > self.rows:
-                raise InvalidArgument(
-                    f"rows {span.start} to {span.start + span.rows} cannot be chosen: there are {self.rows} rows"
-                )
-            return np.arange(span.start, span.start + span.rows, dtype=np.int32)
+        """The places of the rows that a model of a fold, of a group, or of both is trained on, or evaluated on.
+
+        None: all.
+        """
+        start, end = (0, self.rows) if span is None else (span.start, span.start + span.rows)
+        if end > self.rows:
+            raise InvalidArgument(f"rows {start} to {end} cannot be chosen: there are {self.rows} rows")
         if fold is None:
-            return None
+            return None if span is None else np.arange(start, end, dtype=np.int32)
         if self.folds is None:
             raise InvalidArgument("these rows have no folds")
-        return np.flatnonzero(self.folds != fold if trained else self.folds == fold).astype(np.int32)
+        folds = self.folds[start:end]
+        return (start + np.flatnonzero(folds != fold if trained else folds == fold)).astype(np.int32)
 
     def range(self, place: int) -> tuple[float, float]:
         """The least and the largest value of a column; 0 and 0 of no rows."""

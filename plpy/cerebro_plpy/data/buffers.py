@@ -109,12 +109,14 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
     hashes = [hashlib.sha256() for _ in job.keys]
     folds_of: list[Counter[int]] = [Counter() for _ in job.keys]
     pieces: Counter[int] = Counter()  # of groups
+    folds_of_pieces: Counter[tuple[int, int]] = Counter()
     insert, types = _insert(job, columns)
     step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
     cursor = _open(db, job)
     for number in range(min(geometry.buffers, geometry.rows)):
         rows, segment = geometry.size(number), geometry.segment(number)
-        pieces.update(_fill(db, job, cursor, encoders, rows, step))
+        its = _fill(db, job, cursor, encoders, rows, step)
+        pieces.update(its)
         payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
         shapes = [[rows, *variable.shape] for variable in job.variables]
         db.execute(insert, types, job.keys[segment], *payloads, *shapes, number)
@@ -125,6 +127,7 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
             hashes[segment].update(payload)
         if job.fold is not None:
             folds_of[segment].update(payloads[-1])  # a byte is the fold of a row
+            folds_of_pieces.update(zip(its, payloads[-1]))
     if len(cursor.fetch(1)):
         raise Restart(f"rows were added to '{job.source.text}' again and again")
     cursor.close()
@@ -139,6 +142,7 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
             hashes[segment].hexdigest(),
             tuple(folds_of[segment][fold] for fold in range(1, job.folds + 1)),
             job.groups.of_segment(segment) if job.groups else (),
+            job.groups.folds_of_segment(segment, folds_of_pieces, job.folds) if job.groups and job.folds else (),
         )  # fmt: skip
         for segment, key in enumerate(job.keys)
     ]
@@ -174,15 +178,15 @@ def _open(db: Database, job: PackJob) -> Cursor:
 
 def _fill(
     db: Database, job: PackJob, cursor: Cursor, encoders: list[packing.Encoder], rows: int, step: int
-) -> Counter[int]:
-    """Read so many rows into the encoders; returns how many are in each piece of a group."""
-    pieces: Counter[int] = Counter()
+) -> list[int]:
+    """Read so many rows into the encoders; returns the piece of each row, if rows have groups."""
+    pieces: list[int] = []
     while rows:
         batch = cursor.fetch(min(rows, step))
         if not len(batch):
             raise Restart(f"rows vanished from '{job.source.text}' again and again")
         if job.groups is not None:
-            pieces.update([row["p"] for row in batch])
+            pieces += [row["p"] for row in batch]
         for index, (variable, encoder) in enumerate(zip(job.variables, encoders)):
             key = f"v{index}"
             try:

@@ -1,23 +1,26 @@
 """The folds of ``cerebro.pack``: the rows of each fold are the validation rows of one model of a configuration.
 
 The fold of a row follows from the hash that also chooses the rows for validation, so it stays when rows are added.  Of
-groups and of classes, each fold has the same number; there, rows that are added can move the limits between folds.
+the values of split_by and of classes, each fold has the same number; there, rows that are added can move the limits
+between folds.  So they can in a small group of group_by, which has limits of its own if it would lack a fold.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
+from cerebro_db.core.subgroups import spread
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import splits, variables, windowed
+from . import group_key, splits, variables, windowed
 from .pack_arguments import PackArguments
 from .preparation import Alias, SourceVariable
 from .splits import STEPS, by_name
@@ -75,7 +78,14 @@ def asked_for(
     return Folds(count, by, classes)
 
 
-def found(db: Database, rows: Relation, folds: Folds, key: Sequence[Column], windows: Windows | None) -> SourceVariable:
+def found(
+    db: Database,
+    rows: Relation,
+    folds: Folds,
+    key: Sequence[Column],
+    windows: Windows | None,
+    group_by: tuple[Column, ...],
+) -> SourceVariable:
     """The variable of the folds.  Each fold has a row."""
     columns = [*(folds.by or key)] if windows is None else [windowed.GROUP]
     hashed_columns = tuple(columns)
@@ -91,18 +101,23 @@ def found(db: Database, rows: Relation, folds: Folds, key: Sequence[Column], win
         number = _of_each_class(db, rows, folds.stratify, folds.count, hashed)
         columns += [] if folds.stratify in columns else [folds.stratify]
     elif folds.by:
-        number = _of_groups(db, rows, folds.count, hashed)
+        number = _of_units(db, rows, folds.count, hashed)
+    if group_by and folds.stratify is None and (not folds.by or set(group_by) <= set(folds.by)):
+        number = _within_groups(db, rows, group_by, folds.count, hashed, number)
+        columns += [one for one in group_by if one not in columns]
     _require_rows(db, rows, number(by_name), folds)
+    if group_by:
+        _tell_groups(db, rows, number(by_name), group_by)
     fold, names = Fold(folds.count), tuple(one.name for one in folds.by) if windows is not None else ()
     return SourceVariable(
         variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=names, made=number
     )
 
 
-def _of_groups(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], Sql]) -> Callable[[Alias], Sql]:
-    """The SQL of the fold: each fold has the same number of groups, in the order of the hashes.
+def _of_units(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], Sql]) -> Callable[[Alias], Sql]:
+    """The SQL of the fold: each fold has the same number of values of ``folds.by``, in the order of the hashes.
 
-    Groups are often few, so the hash alone would leave folds empty.
+    There are often few, so the hash alone would leave folds empty.
     """
     found = db.scan(
         sql(
@@ -117,7 +132,7 @@ def _of_groups(db: Database, rows: Relation, count: int, hashed: Callable[[Alias
             rows=rows.rows,
         )
     )
-    limits = _limits({row["fold"]: row["first"] for row in found}, count)
+    limits = _array(_limits({row["fold"]: row["first"] for row in found}, count))
     return lambda alias: sql("(1 + pg_catalog.width_bucket({hashed}, {limits}))", hashed=hashed(alias), limits=limits)
 
 
@@ -148,7 +163,7 @@ def _of_each_class(
     cases = joined(
         " ",
         (
-            sql("WHEN {label} THEN {limits}", label=literal(name), limits=_limits(one, count))
+            sql("WHEN {label} THEN {limits}", label=literal(name), limits=_array(_limits(one, count)))
             for name, one in sorted(firsts.items())
         ),
     )
@@ -160,9 +175,66 @@ def _of_each_class(
     )
 
 
-def _limits(firsts: dict[int, int], count: int) -> Sql:
-    """The least hash of each fold after the first, as an array; STEPS for those after the last fold that has a row."""
-    limits = [min((first for fold, first in firsts.items() if fold >= one), default=STEPS) for one in range(1, count)]
+def _within_groups(
+    db: Database,
+    rows: Relation,
+    group_by: tuple[Column, ...],
+    count: int,
+    hashed: Callable[[Alias], Sql],
+    usual: Callable[[Alias], Sql],
+) -> Callable[[Alias], Sql]:
+    """The SQL of the fold: every group has rows in as many folds as it has hashes for.
+
+    A group that lacks a fold by the usual limits gets limits of its own: if it has enough hashes, each fold has the
+    same number of them; else each hash is in another fold, in its usual one or close to it.  So the rows of many small
+    groups are in all folds.
+    """
+    firsts: dict[str, list[tuple[int, int]]] = {}
+    for row in db.scan(
+        sql(
+            """
+        SELECT key, min(h) AS first, min(fold) AS usual
+          FROM (SELECT key, h, fold, count(*) OVER (PARTITION BY key) AS n, sum(begins) OVER (PARTITION BY key) AS used,
+                       row_number() OVER (PARTITION BY key ORDER BY h) - 1 AS place
+                  FROM (SELECT key, h, fold,
+                               (lag(fold) OVER (PARTITION BY key ORDER BY h) IS DISTINCT FROM fold)::integer AS begins
+                          FROM (SELECT DISTINCT {key} AS key, {hashed} AS h, {usual} AS fold FROM {rows} AS s) r) c) d
+         WHERE used < LEAST(n, {count})
+         GROUP BY key, place * LEAST(n, {count}) / n
+         ORDER BY key, first
+        """,
+            key=group_key.of(group_by, by_name),
+            hashed=hashed(by_name),
+            usual=usual(by_name),
+            count=count,
+            rows=rows.rows,
+        )
+    ):
+        firsts.setdefault(row["key"], []).append((row["first"], row["usual"]))
+    if not firsts:
+        return usual
+    limits = {}
+    for key, its in firsts.items():
+        numbers = spread([fold for _, fold in its], count)
+        own = _limits({number - 1: first for number, (first, _) in zip(numbers, its)}, count)
+        limits[key] = f"{{{', '.join(map(str, own))}}}"
+    known = literal(json.dumps(limits, ensure_ascii=False))
+    return lambda alias: sql(
+        "COALESCE(1 + pg_catalog.width_bucket({hashed}, ({known}::pg_catalog.jsonb OPERATOR(pg_catalog.->>) {key})"
+        "::bigint[]), {usual})",
+        hashed=hashed(alias),
+        known=known,
+        key=group_key.of(group_by, alias),
+        usual=usual(alias),
+    )
+
+
+def _limits(firsts: dict[int, int], count: int) -> list[int]:
+    """The least hash of each fold after the first; STEPS for those after the last fold that has a row."""
+    return [min((first for fold, first in firsts.items() if fold >= one), default=STEPS) for one in range(1, count)]
+
+
+def _array(limits: Sequence[int]) -> Sql:
     return sql("{limits}::bigint[]", limits=number_array(limits))
 
 
@@ -183,3 +255,25 @@ def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds) -> No
             + ("." if folds.by or folds.stratify else ", or stratify => true, which makes folds of the same size."),
         )
     db.notice(f"{folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")
+
+
+def _tell_groups(db: Database, rows: Relation, number: Sql, group_by: tuple[Column, ...]) -> None:
+    """Say how many groups cannot be validated because all their rows are in one fold; refuse it if none can."""
+    (found,) = db.scan(
+        sql(
+            "SELECT count(*) AS groups, COALESCE(sum((low = high)::integer), 0)::integer AS whole"
+            " FROM (SELECT min(fold) AS low, max(fold) AS high"
+            " FROM (SELECT {key} AS key, {number} AS fold FROM {rows} AS s) r GROUP BY key) g",
+            key=group_key.of(group_by, by_name),
+            number=number,
+            rows=rows.rows,
+        )
+    )
+    if found["whole"] == found["groups"]:
+        raise BadData(
+            "folds and group_by: no group has rows in two folds, so no model of a group could be validated.",
+            hint="Leave folds out, or group by fewer columns. Rows with the same value in split_by, and windows with"
+            " the same subject, are in one fold.",
+        )
+    if found["whole"]:
+        db.notice(f"{counted(found['whole'], 'group')} with all rows in one fold: no model of them is validated")

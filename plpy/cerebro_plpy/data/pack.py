@@ -172,7 +172,7 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
         row_hash=None if windows and not wanted.group_by else hash_of_rows(db, training),
     )
     if divided is not None:
-        job.fold = folding.found(db, training, divided, key_of(db, source), windows)
+        job.fold = folding.found(db, training, divided, key_of(db, source), windows, wanted.group_by)
     if wanted.group_by:
         order = _order(job)
         _place_groups(db, job, lambda: subgroups.found(db, training, wanted.group_by, count, order))

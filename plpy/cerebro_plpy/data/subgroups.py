@@ -86,6 +86,16 @@ class Placed:
         """The groups of a segment and their rows there."""
         return tuple((group, rows) for (at, group), rows in zip(self.at, self.rows) if at == segment and rows)
 
+    def folds_of_segment(
+        self, segment: int, counted: Counter[tuple[int, int]], folds: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """Of the same groups, the rows of each fold.  ``counted``: those of each piece and fold."""
+        return tuple(
+            tuple(counted[piece, fold] for fold in range(1, folds + 1))
+            for piece, ((at, _), rows) in enumerate(zip(self.at, self.rows))
+            if at == segment and rows
+        )
+
     @property
     def rows_of_segments(self) -> tuple[int, ...]:
         found = [0] * self.segments
@@ -111,11 +121,6 @@ def asked_for(
     if not given.group_by.strip():
         raise InvalidArgument(
             "group_by must not be empty.", hint="Leave it out, or name the columns that tell the groups apart."
-        )
-    if given.folds is not None:
-        raise InvalidArgument(
-            "group_by and folds cannot be used together: each model of a fold would need the rows of all groups.",
-            hint="Leave one of the two out.",
         )
     columns = variables.pick(present, split_list(given.group_by, "group_by"), "group_by", source)
     if len(columns) > MOST_COLUMNS:

@@ -179,7 +179,6 @@ def test_rows_that_are_alike_cannot_be_divided(sales: Lab) -> None:
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"folds": 3, "group_by": "shop"}, "group_by and folds cannot be used together"),
         (
             {"group_by": "shop, region", "sequence": '{"by": "shop", "order": "id", "length": 3, "step": 1}'},
             "'region' of group_by is not in \"by\" of sequence",

@@ -18,9 +18,9 @@ from ...database import listening
 from ...database.access import Database
 from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
-from ..record.groups import group_on_record
+from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
-from ..record.run import averaging_visits, groups_with_models, visits_of
+from ..record.run import averaging_visits, groups_with_models, variants
 from ..request.request import RunRequest
 from . import initial_states
 from .initial_states import RANDOM
@@ -37,18 +37,14 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     layout, seed = request.asked.source.layout, request.options.seed
     segments = len(layout["partitions"])
     rows = request.asked.source.dataset
-    visits = list(averaging_visits(segments)) if request.options.averaging else visits_of(rows, request.options, None)
-    # The first model of a configuration trains on all rows.
-    variants: list[dict[str, Any]] = [{"visits": visits}]
-    variants += [
-        {"visits": visits, "fold": fold, "fold_rows": rows.rows_of_fold(fold)} for fold in range(1, rows.folds + 1)
-    ]
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
-    # Models of groups that wait for it are added by a decision.
-    groups = [] if request.options.groups_wait else groups_with_models(rows, request.options.least_group_rows)
-    variants += [
-        group_on_record(rows, validation, number, visits_of(rows, request.options, number) or ()) for number in groups
-    ]
+    jointly = request.options.adds_gradients
+    visits = averaging_visits(segments) if request.options.averaging else visits_of(rows, None, jointly)
+    everywhere = {"visits": None if visits is None else list(visits)}
+    # The first model of a configuration trains on all rows.  Models of groups that wait for it are added by a decision.
+    parts = [] if request.options.groups_wait else variants(rows, request.options.least_group_rows)
+    models = [everywhere, *({**everywhere, **rows_on_record(rows, validation, one, jointly)} for one in parts)]
+    groups = [one.group_number for one in parts if one.group_number is not None and one.fold is None]
     starts = initial_states.of_request(db, request, groups)
     storage = f"run_{token()}"
     recorder.run_statement(BEGIN)  # with the initial states: a run on record can be resumed
@@ -98,16 +94,16 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         ],
         [
             {
-                "model": place * len(variants) + number + 1,
+                "model": place * len(models) + number + 1,
                 "configuration": row["key"],
                 "seed": derived_seed(seed, "configuration", place),  # of the random weights of all its models
                 "initial": start.initial.value,
                 "initial_sha256": start.sha256,
-                **variant,
+                **model,
             }
             for place, row in enumerate(request.configurations.rows)
-            for number, variant in enumerate(variants)
-            for start in [starts.get((row["key"], variant.get("group_number")), RANDOM)]
+            for number, model in enumerate(models)
+            for start in [starts.get((row["key"], model.get("group_number")), RANDOM)]
         ],
     )
     here = platform.of(db)
@@ -141,11 +137,13 @@ def rows_of(layout: dict[str, Any]) -> int:
 def size(request: RunRequest) -> str:
     segments = counted(len(request.asked.source.layout["partitions"]), "segment")
     epochs = counted(request.asked.epochs, "epoch")
-    folds = request.asked.source.dataset.folds
-    folded = f" x {folds + 1} models ({folds} folds and all rows)" if folds else ""
-    if request.asked.source.dataset.has_groups:
-        groups = len(groups_with_models(request.asked.source.dataset, request.options.least_group_rows))
-        folded = f" x {counted(groups + 1, 'model')} ({counted(groups, 'group')} and all rows)"
+    rows, least = request.asked.source.dataset, request.options.least_group_rows
+    folded = ""
+    if rows.folds or rows.has_groups:
+        groups = counted(len(groups_with_models(rows, least)), "group")
+        parts = groups if rows.has_groups else f"{rows.folds} folds"
+        within = f", each with {rows.folds} folds" if rows.folds and rows.has_groups else ""
+        folded = f" x {counted(len(variants(rows, least)) + 1, 'model')} ({parts} and all rows{within})"
     space = request.options.space
     if space is None:
         return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"

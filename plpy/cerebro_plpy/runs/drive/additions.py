@@ -18,6 +18,7 @@ from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
+from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.policy import Decision, NewModel
 from cerebro_db.core.sql import sql
 
@@ -25,7 +26,7 @@ from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
-from ..record.groups import group_on_record
+from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
 from ..record.run import AskedModel, Model, ModelBuild, Run, StoredWeights, averaging_visits
 
@@ -222,7 +223,7 @@ class _Starts:
         if run.averages:
             visits = averaging_visits(run.segments) if visits is None else (*visits, visits[0])
         if new.group_number is not None or run.options.adds_gradients:
-            visits = run.visits_of(new.group_number)
+            visits = visits_of(run.source, new.variant, run.options.adds_gradients)
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
@@ -292,9 +293,9 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
         build.group = next((one.build.group for one in equal), None)
 
 
-def _rows(asked: AskedModel) -> tuple[int, int | None, int | None]:
+def _rows(asked: AskedModel) -> tuple[int, Variant | None]:
     """The architecture and the rows of a model."""
-    return asked.model_id, asked.fold, asked.group_number
+    return asked.model_id, asked.variant
 
 
 def _same_step(one: Model, other: Model) -> bool:
@@ -334,7 +335,7 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
             "initial_sha256": one.model.sha256,
             "parent": parent,
             "parent_hop": hop,
-            **_rows_on_record(run, asked),
+            **_rows_on_record(run, asked.variant),
         })  # fmt: skip
     made += log.plan.add_models(models)
     made += [
@@ -345,13 +346,10 @@ def _records(run: Run, log: RunLog, added: Sequence[Added]) -> list[Statement]:
     return made
 
 
-def _rows_on_record(run: Run, asked: AskedModel) -> dict[str, Any]:
-    """The columns of cerebro.model that say on which rows a model trains."""
-    if asked.fold is not None:
-        return {"fold": asked.fold, "fold_rows": run.source.rows_of_fold(asked.fold)}
-    if asked.group_number is not None:
-        return group_on_record(run.source, run.validation, asked.group_number, asked.visits or ())
-    return {}
+def _rows_on_record(run: Run, variant: Variant | None) -> dict[str, Any]:
+    if variant is None:
+        return {}
+    return rows_on_record(run.source, run.validation, variant, run.options.adds_gradients)
 
 
 def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, one: Added) -> None:

@@ -14,10 +14,10 @@ from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Policy
 from cerebro_db.core.search.tpe import Suggest
-from cerebro_db.core.search.variants import Variant, Varied, of_folds, of_groups
+from cerebro_db.core.search.variants import Varied
 
 from ..record.log import RunLog
-from ..record.run import Run
+from ..record.run import Run, variants
 
 
 def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
@@ -26,16 +26,11 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if run.options.replay is not None:
         return NeverStop()
     policy = _named(spec, search, run, log, suggest) if spec is not None else NeverStop()
-    variants = _variants(run)
-    if not variants:
+    others = variants(run.source, run.options.least_group_rows)
+    if not others:
         return policy
     wait = run.options.groups_wait
-    return Varied(policy, variants, wait, run.epochs, log.plan.planned_configurations() if wait else None)
-
-
-def _variants(run: Run) -> tuple[Variant, ...]:
-    """The folds or groups that each configuration has models of, beside that on all rows."""
-    return of_folds(run.folds) if run.folds else of_groups(run.groups)
+    return Varied(policy, tuple(others), wait, run.epochs, log.plan.planned_configurations() if wait else None)
 
 
 def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
@@ -44,7 +39,7 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
     given = log.plan.given_architectures()
     labels = read_space.labels(search.space) or sorted(given)
     # A policy that is to begin configurations counts them, not their models, unless the models on all rows train first.
-    models = 1 if run.options.groups_wait else len(_variants(run)) + 1
+    models = 1 if run.options.groups_wait else len(variants(run.source, run.options.least_group_rows)) + 1
     layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
     known = {
         label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")

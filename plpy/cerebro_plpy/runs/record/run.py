@@ -15,8 +15,10 @@ from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
-from cerebro_db.core.search.variants import UNJUDGED
+from cerebro_db.core.search.decision import Variant
+from cerebro_db.core.search.variants import UNJUDGED, of_folds, of_groups
 
+from .groups import joint_segments
 from .shared_tables import SharedTables
 
 MOST_FUSED = 16  # models in one pass over the rows
@@ -91,6 +93,11 @@ class AskedModel:
     start: StoredWeights | None = None  # weights of another model that it starts from; they are not copied
 
     @property
+    def variant(self) -> Variant | None:
+        """The fold and the group of its rows; None: all rows."""
+        return Variant.of(self.fold, self.group_number)
+
+    @property
     def batch_size(self) -> int:
         return self.definition["fit"].get("batch_size") or DEFAULT_BATCH
 
@@ -136,8 +143,10 @@ class Model:
     @property
     def named(self) -> str:
         """For messages."""
-        group = self.asked.group_number
-        return f"configuration {self.key}" + (f" of group {group}" if group is not None else "")
+        fold, group = self.asked.fold, self.asked.group_number
+        rows = [f"group {group}"] if group is not None else []
+        rows += [f"fold {fold}"] if fold is not None else []
+        return f"configuration {self.key}" + (f" of {', '.join(rows)}" if rows else "")
 
     def after(self, hop: int) -> Model | Replica:
         """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
@@ -188,14 +197,9 @@ class Run:
         """The numbers of the groups that have models of their own; none: rows have no groups."""
         return groups_with_models(self.source, self.options.least_group_rows)
 
-    def visits_of(self, group_number: int | None) -> tuple[int, ...] | None:
-        """The segments of an epoch's hops of a new model."""
-        visits = visits_of(self.source, self.options, group_number)
-        return None if visits is None else tuple(visits)
-
     def jointly(self, model: Model) -> tuple[int, ...]:
         """The segments that train a model at the same time, by adding up gradients; none: it hops."""
-        return joint_segments(self.source, model.asked.group_number) if self.options.adds_gradients else ()
+        return joint_segments(self.source, model.asked.variant) if self.options.adds_gradients else ()
 
     def data(self, dataset: str) -> DataSet:
         if dataset == DataSetName.TRAINING:
@@ -211,10 +215,10 @@ class Run:
         """The parts of a data set that a model is evaluated on."""
         if model.asked.group_number is None:
             return self.parts(dataset)
-        return list(self.data(dataset).pieces.get(model.asked.group_number, ()))
+        return list(self.data(dataset).rows_for(model.asked.fold, model.asked.group_number, trained=False))
 
     def span_of(self, model: Model, dataset: str, part: int) -> Span | None:
-        """The rows of a part that a model trains on, or is evaluated on; None: all."""
+        """The rows of a part of which a model trains on those of its folds, or is evaluated on them; None: all."""
         if model.asked.group_number is None:
             return None
         return Span(*self.data(dataset).spans[part, model.asked.group_number])
@@ -304,11 +308,11 @@ class Run:
 
     def configuration_of(self, model: Model) -> dict[str, Any]:
         """What a search policy knows of a model."""
-        variant = {"fold": model.asked.fold} if self.folds else {}
+        variant: dict[str, Any] = {"fold": model.asked.fold} if self.folds else {}
         if self.source.has_groups:
             dataset = self.options.optimised(self.validation is not None).dataset
             judged = not dataset or self.parts_of(model, dataset)
-            variant = {"group_number": model.asked.group_number, **({} if judged else {UNJUDGED: True})}
+            variant = {**variant, "group_number": model.asked.group_number, **({} if judged else {UNJUDGED: True})}
         return {"key": model.key, **model.asked.definition, "chosen": model.asked.chosen, **variant}
 
     def hops_of(self, model: Model) -> int:
@@ -337,19 +341,17 @@ class Run:
     def rows_of(self, model: Model) -> int:
         """How many rows one epoch of a model trains on."""
         fit = model.asked.definition["fit"]
-        visits = [self.rows_on(model, segment) for segment in self.segments_of(model)]
+        there = self.rows_by_segment(model)
+        visits = [there.get(segment, 0) for segment in self.segments_of(model)]
         if self.jointly(model):
             visits = [sum(visits)]
         if fit.get("steps_per_epoch"):
             visits = [min(rows, fit["steps_per_epoch"] * fit["batch_size"]) for rows in visits]
         return sum(visits) * int(fit.get("epochs", 1))
 
-    def rows_on(self, model: Model, segment: int) -> int:
-        """How many rows of a segment a model trains on."""
-        if model.asked.group_number is not None:
-            return self.source.pieces[model.asked.group_number][segment]
-        partition = self.source.partitions[segment]
-        return int(partition["rows"] - (partition["folds"][model.asked.fold - 1] if model.asked.fold else 0))
+    def rows_by_segment(self, model: Model) -> dict[int, int]:
+        """How many rows a model trains on, by segment; only those that have some."""
+        return self.source.rows_for(model.asked.fold, model.asked.group_number, trained=True)
 
     def shuffle_seed(self, model: Model, hop: int, *of_joint: int) -> int:
         """``of_joint``: the segment, of a joint visit."""
@@ -377,24 +379,17 @@ def groups_with_models(source: DataSet, least_rows: int) -> list[int]:
     return sorted(number for number, pieces in source.pieces.items() if sum(pieces.values()) >= least_rows)
 
 
-def joint_segments(source: DataSet, group_number: int | None) -> tuple[int, ...]:
-    """The segments that can train a model together: those with rows of it; none if there is only one."""
-    if group_number is not None:
-        found = sorted(source.pieces[group_number])
-    else:
-        found = [segment for segment, partition in enumerate(source.partitions) if partition["rows"] > 0]
-    return tuple(found) if len(found) > 1 else ()
+def variants(source: DataSet, least_rows: int) -> list[Variant]:
+    """The models that a configuration has beside the one on all rows.
 
-
-def visits_of(source: DataSet, options: RunOptions, group_number: int | None) -> list[int] | None:
-    """The segments of an epoch's hops of a model on all rows or of a group; None: each segment once.
-
-    A joint visit is one hop, on the segment that stores the state.
+    ``least_rows``: for training that a group with models has.
     """
-    joint = joint_segments(source, group_number) if options.adds_gradients else ()
-    if joint:
-        return list(joint[:1])
-    return None if group_number is None else sorted(source.pieces[group_number])
+    groups = groups_with_models(source, least_rows)
+    return [
+        *of_folds(source.folds),
+        *of_groups(groups),
+        *(Variant(fold, group) for group in groups for fold in source.folds_of(group)),
+    ]
 
 
 def averaging_visits(segments: int) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """What a run needs in order to train on rows with folds or groups, and what it cannot do with them.
 
 Each configuration has a model on all rows, which the model tables get, and one for each fold.  Those say how good the
-configuration is: a model of a fold is evaluated on the rows of its fold, and trained on all others.
+configuration is: a model of a fold is evaluated on the rows of its fold, and trained on all others.  Each group has all
+of these, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cerebro_db.core.subgroups import MOST_MODELS
 from cerebro_db.core.texts import counted
 
 from ...data.packed import Packed
-from ..record.run import groups_with_models
+from ..record.run import groups_with_models, variants
 
 ERROR = NEW_GROUPS[0]
 
@@ -77,13 +78,22 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
             f"the method '{method}' cannot be used with groups: it does not decide within each group.",
             hint=f"Methods that can be used: {', '.join(known)}.",
         )
-    groups = len(groups_with_models(source.dataset, chosen.least_group_rows))
-    models = configurations * (groups + 1)
+    folds, least = source.dataset.folds, chosen.least_group_rows
+    if folds and chosen.groups_wait:
+        raise InvalidArgument(
+            "option 'groups_start' cannot be used with folds: models of groups would start with weights that were"
+            " trained on the rows of their fold.",
+            hint="Leave 'groups_start' out, or pack the rows without folds.",
+        )
+    groups = len(groups_with_models(source.dataset, least))
+    models = configurations * (len(variants(source.dataset, least)) + 1)
     if models > MOST_MODELS:
+        within = f", each with {folds} folds" if folds else ""
         raise LimitExceeded(
-            f"{counted(configurations, 'configuration')} for {groups:,} groups and all rows: {models:,} models; a run"
-            f" can have {MOST_MODELS:,}.",
-            hint="Give fewer configurations, raise the option least_group_rows, or group by columns with fewer values.",
+            f"{counted(configurations, 'configuration')} for {groups:,} groups and all rows{within}: {models:,} models;"
+            f" a run can have {MOST_MODELS:,}.",
+            hint=f"Give fewer configurations{' or folds' if folds else ''}, raise the option least_group_rows, or group"
+            " by columns with fewer values.",
         )
 
 

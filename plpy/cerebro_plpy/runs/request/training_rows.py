@@ -148,8 +148,8 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
     elif validation is None:
         (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
         rows = counted_rows["rows"]
-        # Windows are divided by their subject or their time, never by their class.
-        divided = given.split_by or given.split_at or windows is not None
+        # Windows are divided by their subject or their time, never by their class; and other rows within each group.
+        divided = given.split_by or given.split_at or given.group_by or windows is not None
         if stratify is None and not divided and rows <= FEW_ROWS:
             stratify = has_few_labels(db, source, given.target, FEW_CLASSES)
         classes = ", with the same share of each class" if stratify else ""

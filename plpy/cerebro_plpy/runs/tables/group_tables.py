@@ -54,7 +54,7 @@ def make(db: Database, made: MadeTables) -> None:
     distributed = platform.of(db).distributed_by("group_number")
     db.execute(sql("CREATE TABLE {name} ({body}) {distributed}", name=name.sql, body=body, distributed=distributed))
     db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
-    states = RunLog.of_caller(db, run["run"]).states.states_of_groups(made.which)
+    states = RunLog.of_caller(db, run["run"]).states.states_of_groups(made.which, made.fold)
     small = [state for state in states if state_tables.is_small(state.state_bytes)]
     large = [state for state in states if not state_tables.is_small(state.state_bytes)]
     both = joined(
@@ -114,18 +114,19 @@ def _insert(
     columns = joined(", ", map(identifier, GROUPS_COLUMNS))
     statement = sql(
         "INSERT INTO {name} ({columns}) SELECT {columns} FROM ({info}) t"
-        " WHERE CASE WHEN $5::integer IS NULL THEN model IS NULL OR model <> ALL ($6::integer[]) ELSE model = $5 END",
+        " WHERE CASE WHEN $6::integer IS NULL THEN model IS NULL OR model <> ALL ($7::integer[]) ELSE model = $6 END",
         name=made.name.suffixed(ENDING).sql,
         columns=columns,
         info=sql("WITH state_row AS ({rows}), {info}", rows=rows, info=GROUP_INFO),
     )
     db.execute(
         statement,
-        ("bigint", "text", "text", "integer", "integer", "integer[]"),
+        ("bigint", "text", "text", "integer", "integer", "integer", "integer[]"),
         run["run"],
         json.dumps(told),
         json.dumps(listed),
         run["options"].least_group_rows,
+        made.fold,
         only,
         without or [],
     )

@@ -63,7 +63,8 @@ async def _begin(
     """The first step of one segment: it has the rows, and the state that the visit starts from."""
     run, model = units.run, units.model(unit)
     handle, _ = await units.read(worker, run.source, worker.segment, None)
-    member_rows = [run.rows_on(model, segment) for segment in unit.segments]
+    there = run.rows_by_segment(model)
+    member_rows = [there.get(segment, 0) for segment in unit.segments]
 
     def order(refs: Sequence[StateRef]) -> protocol.BeginJoint:
         member = Member(

@@ -1,4 +1,7 @@
-"""A model on all rows is evaluated on the rows of each group, too: its figures say which groups need no model."""
+"""A model on all rows is evaluated on the rows of each group, too: its figures say which groups need no model.
+
+With folds, that is the model of each fold, on those rows of the group that are in the fold.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,12 @@ class OnGroup:
 
 def wanted(run: Run, unit: Evaluate) -> list[OnGroup]:
     """What an order evaluates beside a unit: of a model on all rows the groups that have models of their own."""
-    on_all_rows = run.models[unit.model].asked.group_number is None
-    if not (on_all_rows and run.source.has_groups and unit.dataset == DataSetName.VALIDATION):
+    asked = run.models[unit.model].asked
+    if not (asked.group_number is None and run.source.has_groups and unit.dataset == DataSetName.VALIDATION):
         return []
     data, known = run.data(unit.dataset), set(run.groups)
+    if asked.fold is not None:
+        known = {group for group in known if unit.part in data.rows_for(asked.fold, group, trained=False)}
     return [
         OnGroup(group, Span(*data.spans[unit.part, group]))
         for group, _ in data.partitions[unit.part].get("groups", ())

@@ -173,7 +173,8 @@ def _member(
         fold=model.asked.fold,
         span=units.run.span_of(model, DataSetName.TRAINING, first.segment),
         evaluations=[
-            EvaluationRows(handles[dataset, part], units.run.span_of(model, dataset, part)) for dataset, part in rows
+            EvaluationRows(handles[dataset, part], units.run.span_of(model, dataset, part), model.asked.fold)
+            for dataset, part in rows
         ],
     )
 

@@ -14,11 +14,13 @@ from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
+from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 
 from ....sessions.session import Session, Statement
 from .. import state_tables
+from ..groups import visits_of
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
 from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
@@ -229,7 +231,8 @@ class PlanLog(Part):
             raise row.wrong(f"has fold {fold}, and the run has {run.folds}")
         if group_number is not None and group_number not in run.source.pieces:
             raise row.wrong(f"has group {group_number}, and the rows have none of that number")
-        if (group_number is not None or run.options.adds_gradients) and visits != run.visits_of(group_number):
+        variant, jointly = Variant.of(fold, group_number), run.options.adds_gradients
+        if (group_number is not None or jointly) and visits != visits_of(run.source, variant, jointly):
             whose = "this model" if group_number is None else f"group {group_number}"
             raise row.wrong(f"must be the segments of {whose}", "visits")
         return visits

@@ -98,14 +98,20 @@ class States(Part):
             states.update({state.model: state for state in self.best_states(key) if state.model in states})
         return list(states.values())
 
-    def states_of_groups(self, which: str) -> list[StateOnRecord]:
-        """Of each group and configuration the best or the last state of its best model, if that completed an epoch."""
+    def states_of_groups(self, which: str, fold: int | None = None) -> list[StateOnRecord]:
+        """Of each group and configuration the best or the last state of its best model, if that completed an epoch.
+
+        ``fold``: among the models of this fold.  None: among those on all rows of the group.
+        """
         found = self._all(
             sql(
                 "SELECT DISTINCT ON (configuration, group_number) model, status, epochs_done FROM cerebro.leaderboard"
-                " WHERE {own_in_view} AND group_number IS NOT NULL ORDER BY configuration, group_number, rank, model",
+                " WHERE {own_in_view} AND fold {wanted} AND group_number IS NOT NULL"
+                " ORDER BY configuration, group_number, rank, model",
                 own_in_view=OWN_IN_VIEW,
-            )
+                wanted=_is_fold(fold),
+            ),
+            *([] if fold is None else [fold]),
         )
         best = {model for model, status, epochs in found if status != "failed" and epochs > 0}
         states = {state.model: state for state in self.last_states() if state.model in best}

@@ -59,7 +59,8 @@ SELECT c.configuration, b.model, b.status, b.reason, n.which, n.epoch,
 )
 CHANGED = literal("its state is not the one that was committed")
 # What the table _groups says ($1: run, $2: the states of models as a JSON array, $3: the groups as a JSON array, $4:
-# the least number of rows of a group with models).  Before it stands the query state_row: the rows of states.
+# the least number of rows of a group with models, $5: the fold of the models; NULL: those on all rows of the group).
+# Before it stands the query state_row: the rows of states.
 # The planner expects few rows of these queries, and there may be 50,000: a FULL JOIN ... USING is never a loop over the
 # rows of both sides.  num_nonnulls(), which says nothing to the planner, leaves out what one of the sides lacks.
 GROUP_INFO = sql(
@@ -67,7 +68,7 @@ GROUP_INFO = sql(
 best AS MATERIALIZED (
     SELECT DISTINCT ON (configuration, group_number) *
       FROM cerebro.leaderboard
-     WHERE run = $1 AND owner = current_user AND group_number IS NOT NULL
+     WHERE run = $1 AND owner = current_user AND group_number IS NOT NULL AND COALESCE(fold, 0) = COALESCE($5, 0)
      ORDER BY configuration, group_number, rank, model
 ), told AS MATERIALIZED (
     SELECT *
@@ -95,7 +96,8 @@ best AS MATERIALIZED (
 )
 SELECT configuration, group_number, g.group_value, g.label::text AS group_key, g.rows, model, b.rank, b.status,
        CASE WHEN t.which IS NOT NULL AND w.sound IS NOT TRUE THEN {changed}
-            WHEN model IS NULL AND g.rows >= $4 THEN 'the configuration has no model of this group'
+            WHEN model IS NULL AND g.rows >= $4
+            THEN 'the configuration has no model of this group' || CASE WHEN $5 IS NULL THEN '' ELSE ' and fold' END
             WHEN model IS NULL THEN format('it has %s rows, fewer than the option least_group_rows (%s)', g.rows, $4)
             WHEN t.which IS NULL AND b.reason IS NULL THEN 'no epoch was completed'
             ELSE b.reason
