@@ -58,7 +58,8 @@ def shown(lab: Lab, runs: dict[str, int]) -> Iterator[dict[str, list[tuple[Any, 
             if "wait => false" in statement:
                 runs[page] = found[statement][0][0]
     yield found
-    lab.remove_registered("income")
+    for name in ("income", "orders", "shop_3"):
+        lab.remove_registered(name)
     lab("DROP OWNED BY analyst; DROP ROLE analyst, dashboards")
 
 
@@ -191,6 +192,10 @@ def test_groups(shown: dict[str, list[tuple[Any, ...]]]) -> None:
     assert [row[0] for row in best] == [f"shop {number}" for number in range(5)]
     (listed,) = of(shown, "FROM orders_models_groups")
     assert len(listed) == 10 and all(row[4] is None for row in listed)
+    ((by_table,), (by_version,)) = (
+        of(shown, f"FROM cerebro.predict('{one}'") for one in ("orders_models", "orders@production")
+    )
+    assert sorted(by_table) == sorted(by_version)
 
 
 def test_forecasts(shown: dict[str, list[tuple[Any, ...]]]) -> None:
