@@ -430,6 +430,6 @@ def test_what_has_no_meaning_with_folds_is_refused(sales: Lab, more: dict[str, A
 
 
 def test_the_models_of_folds_count_for_the_most_models_of_a_run(sales: Lab) -> None:
-    with pytest.raises(psycopg2.Error, match="200 groups and all rows, each with 5 folds: 12,120 models") as error:
-        fit(sales, "by_pair", "no", json.dumps([{"architecture": "mlp", "units": units} for units in range(1, 21)]))
+    with pytest.raises(psycopg2.Error, match="200 groups and all rows, each with 5 folds: 51,510 models") as error:
+        fit(sales, "by_pair", "no", json.dumps([{"architecture": "mlp", "units": units} for units in range(1, 86)]))
     assert "configurations or folds" in error.value.diag.message_hint
