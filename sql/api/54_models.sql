@@ -165,8 +165,8 @@ LANGUAGE plpython3u AS $py$
 return api.drop_model(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.drop_model(text) IS
-'Drops a table of trained models with the tables beside it (_summary, _info, _weights). Packed rows, architectures and the
-run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
+'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups). Packed rows, architectures
+and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
 cerebro.create_predictor made for it fail from then on.
 
 - model_table: a table of yours that cerebro.models lists. A view or function that depends on it is an error that names it.';
