@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -36,16 +37,21 @@ from cerebro_db.nn.training import row_orders
 ROOM_FOR_REST = 1 << 20  # bytes of an order, besides gradients
 
 
-def shares(sizes: Sequence[int], rows: int, batch_size: int) -> np.ndarray:
-    """How many rows of each segment come before each minibatch, and in all: a line for each, a column per segment.
+def counts_before(sizes: Sequence[int], end: int) -> list[int]:
+    """How many of the first ``end`` rows of all segments lie on each segment.
 
-    The rows of each segment are spread evenly over the first ``rows`` of all: a minibatch has of each segment its
-    share, but for one row more or less.
+    The rows of each segment are spread evenly: row j of n has its place at (j + 1/2) / n of the whole.  Rows at one
+    place come in the order of their segments.  So a minibatch has of each segment its share, but for a row or two.
     """
-    times = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes if size] or [np.empty(0)])
-    owners = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(times, kind="stable")][:rows]
-    ends = np.minimum(np.arange(math.ceil(rows / batch_size) + 1) * batch_size, rows)
-    return np.stack([np.searchsorted(np.flatnonzero(owners == place), ends) for place in range(len(sizes))], axis=1)
+    rows = sum(sizes)
+    # Those before end / rows of the whole are nearly as many; rows at the edge are added or taken away, one by one.
+    found = [min(size, max(0, -((rows - 2 * end * size) // (2 * rows)))) for size in sizes]
+    while (missing := end - sum(found)) != 0:
+        step, sign = (1, 1) if missing > 0 else (-1, -1)
+        movable = [place for place, size in enumerate(sizes) if 0 <= found[place] + step <= size]
+        edge = min(movable, key=lambda place: (sign * Fraction(2 * found[place] + step, sizes[place]), sign * place))
+        found[edge] += step
+    return found
 
 
 class JointVisit:
@@ -66,9 +72,9 @@ class JointVisit:
         self.program.require_values(dataset)
         self.program.require_joint()
         self.clock.lap("build")
-        rows = self.fit.rows_of(sum(order.rows))
-        self.shares = shares(order.rows, rows, self.fit.batch_size)
-        self.rows, self.steps = rows * self.fit.epochs, (len(self.shares) - 1) * self.fit.epochs
+        self.epoch_rows = self.fit.rows_of(sum(order.rows))
+        self.batches = math.ceil(self.epoch_rows / self.fit.batch_size)  # of an epoch
+        self.rows, self.steps = self.epoch_rows * self.fit.epochs, self.batches * self.fit.epochs
         programs.load(self.ready, configuration, member.state, member.seed)
         self.ready.forget_state()
         self.program.vary_seeds(order.place)
@@ -91,7 +97,8 @@ class JointVisit:
         total = self._total(order.gradients)
         with self.programs.configuration_errors():
             self.program.step(total)
-        self.rows_done += self._rows_of_batch()
+        first, last = self._ends()
+        self.rows_done += last - first
         self.done += 1
         self.report(self.rows_done, self.rows)
         return self._next()
@@ -124,16 +131,17 @@ class JointVisit:
             return JointStep(
                 self.steps, self.done, metric_states=counted, statistics=_encoded(written) if written else None
             )
-        epoch, batch = divmod(self.done, len(self.shares) - 1)
+        epoch, batch = divmod(self.done, self.batches)
         if not batch:
             seed, size = self.order.member.visits[0].shuffle_seed, self.order.rows[self.order.place]
             self._order = row_orders(size, [seed], epoch, self.fit.shuffle, self.chosen)
-        start, end = (int(self.shares[batch + more][self.order.place]) for more in (0, 1))
+        first, last = self._ends()
+        start, end = (counts_before(self.order.rows, one)[self.order.place] for one in (first, last))
         rows = end - start
         if not rows:
             self._learn_shapes()
             return JointStep(self.steps, self.done)
-        share = rows / self._rows_of_batch()
+        share = rows / (last - first)
         with self.programs.configuration_errors():
             found = self.program.gradients(Slab(self.dataset, self._order, start, end))
         self.mine = [gradient * gradient.dtype.type(share) for gradient in found]
@@ -147,17 +155,19 @@ class JointVisit:
             )
         return JointStep(self.steps, self.done, rows, text)
 
-    def _rows_of_batch(self) -> int:
-        """The rows of all segments in the minibatch under way."""
-        batch = self.done % (len(self.shares) - 1)
-        return int(self.shares[batch + 1].sum() - self.shares[batch].sum())
+    def _ends(self) -> tuple[int, int]:
+        """The rows of all segments before the minibatch under way, and up to its end."""
+        first = self.done % self.batches * self.fit.batch_size
+        return first, min(first + self.fit.batch_size, self.epoch_rows)
 
     def _learn_shapes(self) -> None:
         """Of the gradients that others add, if none of this segment's rows is in the first minibatch."""
         if not self.shapes:
+            put_back = self.program.put_back()  # the row does not count
             with self.programs.configuration_errors():
                 found = self.program.gradients(Slab(self.dataset, None, 0, 1))
-                self.program.start_metrics()  # the row does not count yet
+                self.program.start_metrics()
+            put_back()
             self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
 
     def _total(self, gradients: Sequence[str | None]) -> list[np.ndarray]:

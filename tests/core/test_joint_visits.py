@@ -178,3 +178,14 @@ def test_a_budget_ends_a_run_of_joint_visits(budget):
 def test_a_plan_that_cannot_be_is_refused(visits, jointly):
     with pytest.raises(ValueError, match="trained by segments|outside"):
         Plan(7, (ModelPlan(1, 0, visits, jointly=jointly),), 2, 1)
+
+
+def test_a_visit_whose_segments_are_idle_waits_for_no_other_visit() -> None:
+    """If it needs none of the segments that gather."""
+    models = (
+        ModelPlan(1, 0, (0,), jointly=(0, 1)), ModelPlan(2, 1, (2,), jointly=(2, 3)), ModelPlan(3, 2, (1,))
+    )  # fmt: skip
+    schedule = Schedule(Plan(7, models, 4, 1))
+    assert isinstance(schedule.take(1), Train) and schedule.take(0) is None
+    unit = schedule.take(2)
+    assert isinstance(unit, TrainJointly) and unit.model == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.protocol import BeginJoint, EndJoint, JointStep, Member, MemberVisit, StateRef, StepJoint, Trained
-from cerebro_db.nn.joint import shares
+from cerebro_db.nn.joint import counts_before
 from cerebro_db.nn.rows.data import row_order
 
 from . import configurations as c
@@ -96,6 +97,12 @@ def joint_visit(
     return trainers[0](EndJoint(counted, statistics, out=str(trainers[0].folder / out))), steps
 
 
+def ends_of_batches(sizes: Sequence[int], batch_size: int) -> list[list[int]]:
+    """How many rows of each part come before each minibatch, and in all."""
+    rows = sum(sizes)
+    return [counts_before(sizes, min(end, rows)) for end in range(0, rows + batch_size, batch_size)]
+
+
 def in_order(parts: Sequence[dict[str, np.ndarray]], configuration: c.Json, epoch: int) -> dict[str, np.ndarray]:
     """The rows of all parts in the order in which a joint visit trains on them."""
     sizes, fit = sizes_of(parts), configuration["fit"]
@@ -103,7 +110,7 @@ def in_order(parts: Sequence[dict[str, np.ndarray]], configuration: c.Json, epoc
         row_order(size, 100 + place, epoch) if fit.get("shuffle", True) else np.arange(size)
         for place, size in enumerate(sizes)
     ]
-    cut = shares(sizes, sum(sizes), fit["batch_size"])
+    cut = ends_of_batches(sizes, fit["batch_size"])
     found: dict[str, list[np.ndarray]] = {name: [] for name in parts[0]}
     for first, last in zip(cut, cut[1:]):
         for part, order, start, end in zip(parts, orders, first, last):
@@ -265,12 +272,60 @@ def test_orders_that_do_not_fit_are_refused(trainers: list[Trainer]) -> None:
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any), st.integers(1, 50))
 def test_every_minibatch_has_its_share_of_each_segment(sizes: list[int], batch_size: int) -> None:
     rows = sum(sizes)
-    cut = shares(sizes, rows, batch_size)
-    assert list(cut[0]) == [0] * len(sizes) and list(cut[-1]) == sizes
+    cut = ends_of_batches(sizes, batch_size)
+    assert cut[0] == [0] * len(sizes) and cut[-1] == sizes
     batches = np.diff(cut, axis=0)
+    batches = batches[batches.sum(axis=1) > 0]
     assert (batches >= 0).all() and [*batches.sum(axis=1)] == [
         *[batch_size] * (rows // batch_size),
         *([rows % batch_size] if rows % batch_size else []),
     ]
     expected = batches.sum(axis=1)[:, None] * np.array(sizes) / rows
     assert (np.abs(batches - expected) <= 2).all()
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any))
+def test_rows_are_spread_evenly(sizes: list[int]) -> None:
+    """Row by row, in the order of their places: against a sort of all rows."""
+    places = sorted((Fraction(2 * row + 1, size), part) for part, size in enumerate(sizes) for row in range(size))
+    for end in range(sum(sizes) + 1):
+        assert counts_before(sizes, end) == [sum(part == one for _, part in places[:end]) for one in range(len(sizes))]
+
+
+def test_huge_numbers_of_rows_cost_nothing() -> None:
+    assert sum(counts_before([10**12, 7, 10**9], 10**11 + 1)) == 10**11 + 1
+
+
+@pytest.mark.parametrize("trainers", ["tensorflow", "jax"], indirect=True)
+def test_configurations_that_share_a_program_keep_their_numbers(trainers: list[Trainer]) -> None:
+    """The momentum, for instance, is no constant of the program."""
+    parts, found = arrays_of(c.DIGITS), []
+    for momentum in (0.9, 0.1):
+        one = c.configuration(c.mlp(), CROSS, "SGD", learning_rate=0.1, momentum=momentum)
+        joint_visit(trainers, one, parts, c.DIGITS)
+        trainers[1].data("all", c.DIGITS, **in_order(parts, one, 0))
+        alone = {**one, "fit": {**one["fit"], "shuffle": False}}
+        expected = load(trainers[1].train(alone, "all", seed=SEED).path)
+        mine = load(trainers[0].folder / "joint")
+        for tensor, value in expected.items():
+            np.testing.assert_allclose(mine[tensor], value, rtol=2e-4, atol=2e-4, err_msg=f"{momentum} {tensor}")
+        found.append(mine)
+    assert any((found[0][name] != found[1][name]).any() for name in found[0])
+
+
+@pytest.mark.parametrize("trainers", ["tensorflow", "jax"], indirect=True)
+def test_a_visit_that_is_broken_off_leaves_nothing_behind(trainers: list[Trainer]) -> None:
+    """Neither its statistics nor those of a row that only shows the form of the gradients."""
+    layers = (c.layer("BatchNormalization", "norm"), c.layer("Dense", "out", units=10, activation="softmax"))
+    one = c.configuration(c.sequential(c.input_layer([64]), *layers), CROSS, learning_rate=0.02)
+    parts = arrays_of(c.DIGITS)
+    few = [parts[0], {name: array[:2] for name, array in parts[1].items()}, parts[2]]
+    rows, first = sizes_of(few), None
+    for visit in range(2):
+        answer, _ = joint_visit(trainers, one, few, c.DIGITS, out=f"broken.{visit}")
+        state = answer.groups[0].members[0].state.sha256
+        first = first or state
+        assert state == first
+        for place, (trainer, part) in enumerate(zip(trainers, few)):
+            trainer.data("part", c.DIGITS, **part)
+            trainer(BeginJoint(one, "part", Member(0, SEED, [MemberVisit(7)], StateRef.seed()), rows, place))

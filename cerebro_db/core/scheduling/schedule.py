@@ -247,9 +247,11 @@ class Schedule:
 
     def _gathered(self, visit: TrainJointly) -> bool:
         """Whether all segments of a joint visit are idle.  If not, those that are will wait for the others."""
+        idle = not any(segment in self.busy for segment in visit.segments)
         if self._gathering is None:
-            self._gathering = visit
-        return self._gathering == visit and not any(segment in self.busy for segment in visit.segments)
+            self._gathering = None if idle else visit
+            return idle
+        return idle and (self._gathering == visit or not {*visit.segments} & {*self._gathering.segments})
 
     def fuse(self, unit: Unit, most: int | None = None) -> list[Train]:
         """Begin, with a unit that was just taken, the visits that train fused with it in one pass: at most so many."""

@@ -154,6 +154,7 @@ class JaxProgram(KerasProgram):
         self._visit("train", slab, batch_size)
 
     def gradients(self, batch: Slab) -> list[np.ndarray]:
+        self.touched()
         fixed, carried = self.fixed_and_carried("train")
         new, found = self._gradients(_values(fixed), _values(carried), batch.gathered(batch.dataset.columns))
         _assign(carried, new)
@@ -162,7 +163,8 @@ class JaxProgram(KerasProgram):
     def step(self, gradients: Sequence[np.ndarray]) -> None:
         self.touched()
         variables = [self.model.trainable_variables, self.model.optimizer.variables]
-        _assign(variables, self._step(*_values(variables), list(gradients)))
+        (numbers,) = _values([self.fixed_and_carried("train")[0][0]])
+        _assign(variables, self._step(numbers, *_values(variables), list(gradients)))
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._visit("evaluate", slab, batch_size)
@@ -311,8 +313,9 @@ class JaxProgram(KerasProgram):
             carried = self._train_step(fixed, carried, self.step_data("train", columns))
         return carried, found
 
-    def _one_step(self, trainable: list[Any], optimizer: list[Any], gradients: list[Any]) -> Values:
-        return list(map(list, self.model.optimizer.stateless_apply(optimizer, gradients, trainable)))
+    def _one_step(self, values: list[Any], trainable: list[Any], optimizer: list[Any], gradients: list[Any]) -> Values:
+        with _standing_for(self.fixed_and_carried("train")[0][0], values):
+            return list(map(list, self.model.optimizer.stateless_apply(optimizer, gradients, trainable)))
 
     def _test_step(self, fixed: Values, carried: Values, data: Any) -> Values:
         _, (_, others, metrics) = self.model.test_step((fixed[1], *carried), data)

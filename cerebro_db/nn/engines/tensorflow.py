@@ -235,6 +235,7 @@ class TensorFlowProgram(KerasProgram):
         self._count("train", slab, batch_size)
 
     def gradients(self, batch: Slab) -> list[np.ndarray]:
+        self.touched()
         self._reset_metrics()
         self._counted = None
         return [np.asarray(one) for one in self._gradients(*batch.gathered(batch.dataset.columns))]

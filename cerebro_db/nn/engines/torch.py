@@ -97,6 +97,7 @@ class TorchProgram(KerasProgram):
         self.model.zero_grad()  # frees the last gradients while other models train
 
     def gradients(self, batch: Slab) -> list[np.ndarray]:
+        self.touched()
         (data,) = self._batches("train", batch, batch.rows)
         with kept_gradients(self.model.optimizer) as found:
             self.model.train_step(data)

@@ -16,9 +16,9 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.scheduling.ring import derived_seed
-from cerebro_db.nn.joint import shares
 from cerebro_db.nn.rows.data import row_order
 from tests.nn import configurations as c
+from tests.nn.test_joint import ends_of_batches
 from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.lab import run as statement
@@ -68,7 +68,7 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
         segments = [segment for segment, number in lie if number == group and lie[segment, number] != slice(0, 0)]
         sizes = [len(rows[segment][0][lie[segment, group]]) for segment in segments]
         batch_size, arrays = CONFIGURATIONS[key]["fit"]["batch_size"], {}
-        cut = shares(sizes, sum(sizes), batch_size)
+        cut = ends_of_batches(sizes, batch_size)
         for epoch in range(EPOCHS):
             parts = []
             for segment, size in zip(segments, sizes):
@@ -244,3 +244,22 @@ def test_a_search_stops_models_that_train_so(sales: Lab) -> None:
     assert len(epochs) == 6 and max(epochs) == 4 and min(epochs) < 4
     hops = sales.value("SELECT count(*)::int FROM hop WHERE run = %s", run)
     assert hops == sum(epochs)
+
+
+def test_a_fold_may_lie_on_one_segment(lab: Lab) -> None:
+    """Its model then hops, which on one segment is the same."""
+    lab("CREATE TABLE few AS SELECT i AS id, i::real AS x, i::real AS y FROM generate_series(1, 4) i")
+    for folds in (2, 3, 4):
+        run = lab.value(
+            "SELECT cerebro.fit('few', %s, '[{\"units\": 2}]', target => 'y', inputs => 'x', folds => %s, epochs => 1,"
+            " segments => 2, options => %s)",
+            f"few_{folds}", folds, json.dumps(JOINT),
+        )  # fmt: skip
+        assert lab.value("SELECT status FROM runs WHERE run = %s", run) == "finished"
+
+
+def test_a_replay_keeps_the_way_of_training(sales: Lab, run: int) -> None:
+    with pytest.raises(
+        psycopg2.Error, match="its option parallel was gradients, not hopping, so its visits were others"
+    ):
+        fit(sales, "by_shop", "never", epochs=EPOCHS, options={"replay": run, "parallel": "hopping"})

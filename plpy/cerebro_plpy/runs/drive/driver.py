@@ -245,6 +245,9 @@ class Driver:
                     continue
                 under_way.task.result = under_way.work.result
                 found = self._settled(under_way.workers[0], under_way.task)
+                if all(one.error is None for one in found):
+                    for worker in under_way.workers:
+                        worker.failing.clear()
             except SessionFailed as failed:
                 found = self._failed_jointly(under_way, self.team.workers[failed.segment], failed.error)
             self.joint_visits.remove(under_way)

@@ -16,7 +16,7 @@ def rows_on_record(source: DataSet, validation: DataSet | None, variant: Variant
     """
     fold, group = variant.fold, variant.group_number
     visits = visits_of(source, variant, jointly)
-    columns: dict[str, Any] = {} if visits is None else {"visits": list(visits)}
+    columns: dict[str, Any] = {"visits": None if visits is None else list(visits)} if visits or jointly else {}
     if fold is not None:
         columns.update(fold=fold, fold_rows=source.rows_of_fold(fold, group))
     if group is not None:

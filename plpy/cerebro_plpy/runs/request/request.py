@@ -35,7 +35,12 @@ from ..record.run import require_countable
 from . import cross_validation, output
 from .options import choose_options
 
-OF_GROUPS = ("least_group_rows", "groups_start")  # options that say which models of groups there are
+# Options that a replay takes over, and what another one would change.
+REPLAYED = {
+    "least_group_rows": "models of groups",
+    "groups_start": "models of groups",
+    "parallel": "visits",
+}
 
 
 @dataclass(frozen=True)
@@ -324,12 +329,12 @@ def require_same_work(
             hint=hint,
         )
     recorded = log.known.options()
-    for name in OF_GROUPS if recorded is not None else ():
+    for name, what in REPLAYED.items() if recorded is not None else ():
         before, now = getattr(recorded, name), getattr(chosen, name)
         if before != now:
             raise WrongState(
-                f"run {run_id} cannot be replayed: its option {name} was {before}, not {now}, so its models of groups"
-                " were others.",
+                f"run {run_id} cannot be replayed: its option {name} was {before}, not {now}, so its {what} were"
+                " others.",
                 hint="Leave the option out: a replay takes it over.",
             )
     earlier = log.known.configurations(added=False)
