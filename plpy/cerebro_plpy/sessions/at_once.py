@@ -63,6 +63,11 @@ class TeamWork(Generic[T]):
         return not self._under_way and self._next()
 
     @property
+    def busy(self) -> list[Session]:
+        """The sessions whose answers are awaited; one that was lost is not among them."""
+        return [self.sessions[segment] for segment in sorted(self._under_way)]
+
+    @property
     def result(self) -> T:
         return self._result
 
@@ -91,6 +96,7 @@ class TeamWork(Generic[T]):
             session.work = None
             self._has_ended(segment, end.value)
         except (Refused, psycopg2.Error) as error:
+            part.close()
             session.work = None
             self._has_failed(segment, error)
 

@@ -171,11 +171,10 @@ class Driver:
     def wait(self) -> list[Outcome]:
         outcomes = self._look_at_joint_visits()  # those that were just chosen begin
         busy = [worker for worker in self.team.workers if worker.tasks.under_way]
-        together = [worker for one in self.joint_visits for worker in one.workers]
+        together = [session for one in self.joint_visits for session in one.work.busy]
         rule = self.decisions.rule
         heard = [] if rule is None else rule.begin()
-        sessions = [*(worker.session for worker in (*busy, *together)), *heard]
-        wait_any(sessions, 0.0 if outcomes else LISTEN_EVERY)
+        wait_any([*(worker.session for worker in busy), *together, *heard], 0.0 if outcomes else LISTEN_EVERY)
         self.team.listen()
         if rule is not None:
             rule.advance()
