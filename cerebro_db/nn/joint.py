@@ -205,7 +205,11 @@ def _encoded(arrays: Sequence[np.ndarray]) -> str:
 
 
 def _decoded(text: str, shapes: Shapes) -> list[np.ndarray]:
-    content, found, start = base64.b64decode(text), [], 0
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InvalidArgument("a segment has sent something else than gradients") from error
+    found, start = [], 0
     sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
     if len(content) != sum(sizes):
         raise InvalidArgument(f"a segment has sent {len(content)} bytes; those of this model are {sum(sizes)}")

@@ -95,10 +95,11 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   stop_when (as the argument),
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   execution (session: the run trains in your own session, and commits nothing in between),
-  method (which stops unpromising models early: docs/search.md) and
+  method (which stops unpromising models early: docs/search.md),
+  parallel (hopping, or gradients: all segments train a model at the same time, by adding up their gradients),
   least_group_rows (with group_by: least number of training rows of a group with models of its own),
   groups_start (with group_by: random or all rows: the weights that models of groups start with),
-  new_groups (with group_by: error or all rows: what predicts rows of groups that had no training row),
+  new_groups (with group_by: error or all rows: what predicts rows of groups that had no training row) and
   replay (number of an earlier run whose options, seed and order of visits are used again).';
 
 CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(

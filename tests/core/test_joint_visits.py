@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,8 @@ from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Tr
 from cerebro_db.core.scheduling.ports import Outcome, Ports
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.decision import Variant
+from cerebro_plpy.runs.record.groups import rows_on_record, visits_of
 
 PARTS = {"training": {0: 0, 1: 1}}
 
@@ -189,3 +192,22 @@ def test_a_visit_whose_segments_are_idle_waits_for_no_other_visit() -> None:
     assert isinstance(schedule.take(1), Train) and schedule.take(0) is None
     unit = schedule.take(2)
     assert isinstance(unit, TrainJointly) and unit.model == 2
+
+
+class Rows:
+    """Those of a packed table: the rows of fold 2 are all on segment 1."""
+
+    def rows_for(self, fold: int | None, group: int | None, *, trained: bool) -> dict[int, int]:
+        return {0: 3} if fold == 2 else {0: 2, 1: 1}
+
+    def rows_of_fold(self, fold: int, group: int | None) -> int:
+        return 1
+
+
+def test_a_fold_whose_rows_lie_on_one_segment_hops_as_ever() -> None:
+    """Else its model would have the visits of the others on record, and the run could not be read."""
+    rows: Any = Rows()
+    assert rows_on_record(rows, None, Variant(fold=1), True)["visits"] == [0]
+    assert rows_on_record(rows, None, Variant(fold=2), True)["visits"] is None
+    assert "visits" not in rows_on_record(rows, None, Variant(fold=1), False)
+    assert visits_of(rows, Variant(fold=2), True) is None and visits_of(rows, None, True) == (0,)

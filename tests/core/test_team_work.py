@@ -14,7 +14,8 @@ class FakeSession:
     """Its part needs so many looks until it has ended, or is lost."""
 
     def __init__(self, looks: int, lost: bool = False) -> None:
-        self.looks, self.lost, self.work = looks, lost, None
+        self.looks, self.lost = looks, lost
+        self.work: Any = None
         self.left = 0
 
     def begin(self, work: Any) -> None:

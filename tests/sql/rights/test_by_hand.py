@@ -83,6 +83,15 @@ SOUND: dict[str, dict[str, Any]] = {
         ],
         "state_bytes": 100,
     },
+    "begin_joint": {
+        "configuration": CONFIGURATION,
+        "handle": "h",
+        "member": {"configuration": 0, "seed": 1, "visits": [{"shuffle_seed": 1}], "state": STATE},
+        "rows": [1, 2],
+        "place": 0,
+    },
+    "step_joint": {"step": 0, "gradients": [None, "AAAA"]},
+    "end_joint": {"metric_states": [COUNTED], "statistics": ["AAAA"]},
     "evaluate": {
         "handle": "h",
         "configurations": [CONFIGURATION],
@@ -242,7 +251,9 @@ PARAMETERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["describe", "begin_prediction", "train", "average", "evaluate", "try_engine"])
+@pytest.mark.parametrize(
+    "name", ["describe", "begin_prediction", "train", "average", "begin_joint", "evaluate", "try_engine"]
+)
 def test_documents_that_have_the_right_types_only_outside(user: User, name: str) -> None:
     user(OPEN)
     for parameters in PARAMETERS:

@@ -246,18 +246,6 @@ def test_a_search_stops_models_that_train_so(sales: Lab) -> None:
     assert hops == sum(epochs)
 
 
-def test_a_fold_may_lie_on_one_segment(lab: Lab) -> None:
-    """Its model then hops, which on one segment is the same."""
-    lab("CREATE TABLE few AS SELECT i AS id, i::real AS x, i::real AS y FROM generate_series(1, 4) i")
-    for folds in (2, 3, 4):
-        run = lab.value(
-            "SELECT cerebro.fit('few', %s, '[{\"units\": 2}]', target => 'y', inputs => 'x', folds => %s, epochs => 1,"
-            " segments => 2, options => %s)",
-            f"few_{folds}", folds, json.dumps(JOINT),
-        )  # fmt: skip
-        assert lab.value("SELECT status FROM runs WHERE run = %s", run) == "finished"
-
-
 def test_a_replay_keeps_the_way_of_training(sales: Lab, run: int) -> None:
     with pytest.raises(
         psycopg2.Error, match="its option parallel was gradients, not hopping, so its visits were others"
