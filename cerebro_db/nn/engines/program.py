@@ -273,6 +273,12 @@ class KerasProgram(abc.ABC):
 
     # --- training with other trainers ---
 
+    def gradients(self, batch: Slab) -> list[np.ndarray]:
+        raise _not_joint()
+
+    def step(self, gradients: Sequence[np.ndarray]) -> None:
+        raise _not_joint()
+
     def require_joint(self) -> None:
         import keras
 
@@ -319,12 +325,6 @@ class KerasProgram(abc.ABC):
 
     @abc.abstractmethod
     def train(self, slab: Slab, batch_size: int) -> None: ...
-
-    @abc.abstractmethod
-    def gradients(self, batch: Slab) -> list[np.ndarray]: ...
-
-    @abc.abstractmethod
-    def step(self, gradients: Sequence[np.ndarray]) -> None: ...
 
     @abc.abstractmethod
     def evaluate(self, slab: Slab, batch_size: int) -> None: ...
@@ -416,6 +416,12 @@ class KerasProgram(abc.ABC):
             for number, (name, packed) in enumerate(zip(names, order))
             if columns[packed].get("kind") != "class" and takes_probabilities(loss_name(losses, number, name))
         ]
+
+
+def _not_joint() -> ConfigurationFailed:
+    return ConfigurationFailed(
+        "this engine cannot add up the gradients of several segments", hint="Leave out the option parallel."
+    )
 
 
 def _first_input(layer: Any) -> Any:
