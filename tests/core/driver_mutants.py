@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         "the objective of a lost transaction is thought to be on record", RUNS + "units.objectives",
         "        if self._ended(unit) is not None:\n            self._load_epochs(unit.model)",
-        "        self.committed(unit)", first=690,
+        "        self.committed(unit)", first=30,
     ),
     Mutant(
         "a resumed run looks for states on the first segment", RUNS + "record.log.plan",
