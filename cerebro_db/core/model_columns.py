@@ -63,18 +63,16 @@ def has_groups(columns: Collection[str]) -> bool:
 # The columns of plain tables, with their types.
 MODEL_COLUMNS = {"configuration": "integer", "weights": "bytea", "architecture": "json", "__dist_key__": "integer"}
 WEIGHTS_COLUMNS = {"configuration": "integer", "start": "bigint", "payload": "bytea", "__dist_key__": "integer"}
+RESULTS = {
+    **dict.fromkeys(("status", "reason", "which"), "text"),
+    "epoch": "integer",
+    **dict.fromkeys(("objective_value", "validation_loss", "validation_metric"), "double precision"),
+    **dict.fromkeys(("training_loss", "training_metric"), "double precision"),
+}
 INFO_COLUMNS = {
     "configuration": "integer",
     "model": "integer",
-    "status": "text",
-    "reason": "text",
-    "which": "text",
-    "epoch": "integer",
-    "objective_value": "double precision",
-    "validation_loss": "double precision",
-    "validation_metric": "double precision",
-    "training_loss": "double precision",
-    "training_metric": "double precision",
+    **RESULTS,
     "architecture": "text",  # its name
     "parameters": "jsonb",  # all others, flat
     "loss_name": "text",
@@ -91,15 +89,7 @@ GROUPS_COLUMNS = {
     "rows": "bigint",
     "model": "integer",
     "rank": "integer",  # within the group; of the best model of the configuration
-    "status": "text",
-    "reason": "text",
-    "which": "text",
-    "epoch": "integer",
-    "objective_value": "double precision",
-    "validation_loss": "double precision",
-    "validation_metric": "double precision",
-    "training_loss": "double precision",
-    "training_metric": "double precision",
+    **RESULTS,
     "bytes": "bigint",
     "weights": "bytea",
 }

@@ -21,6 +21,7 @@ from typing import Any
 from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
+from cerebro_db.core.scheduling.ports import Ports
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Train, Unit
 from cerebro_db.core.search.budget import Used
@@ -92,6 +93,32 @@ def visits_of(plan: Plan, mine: ModelPlan) -> list[int]:
 def _visits(seed: int, segments: int, mine: ModelPlan) -> tuple[int, ...]:
     order = visit_order(seed, mine.position, segments)
     return tuple(segment for segment in order if mine.visits is None or segment in mine.visits)
+
+
+class QuietPorts(Ports):
+    """Nothing but units happens: nobody decides, requests or rules anything."""
+
+    def gave_up(self, model: int, reason: str) -> None: ...
+
+    def trying_again(self, unit: Unit, reason: str) -> None: ...
+
+    def decided(self, decisions: Sequence[Decision]) -> Sequence[ModelPlan]:
+        return []
+
+    def configuration(self, model: int) -> Mapping[str, Any]:
+        return {}
+
+    def best_hop(self, model: int) -> int | None:
+        return None
+
+    def requests(self) -> Sequence[Request]:
+        return ()
+
+    def ruled(self, model: int, epoch: int) -> str | None:
+        return None
+
+    def used(self) -> Used:
+        return Used()
 
 
 class Crash(Exception):

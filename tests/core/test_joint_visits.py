@@ -7,12 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from fakes import QuietPorts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, TrainJointly, Unit, segments_of
-from cerebro_db.core.scheduling.ports import Outcome, Ports
+from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.decision import Variant
@@ -21,14 +22,13 @@ from cerebro_plpy.runs.record.groups import rows_on_record, visits_of
 PARTS = {"training": {0: 0, 1: 1}}
 
 
-class Segments(Ports):
+class Segments(QuietPorts):
     """Any of the orders under way ends next, perhaps with a failure.  It is the log, too."""
 
     def __init__(self, schedule: Schedule, chance: random.Random, lost: float = 0.0, ahead: bool = False) -> None:
         self.schedule, self.chance, self.lost, self.ahead = schedule, chance, lost, ahead
         self.under_way: list[Unit] = []
         self.done: list[Unit] = []
-        self.failed: set[int] = set()
         self.waited = 0  # times that a segment was left idle for a joint visit
         self.killed_at: int | None = None
 
@@ -54,26 +54,6 @@ class Segments(Ports):
             return [Outcome(unit, 0.1, error="lost", try_again=True, most_tries=99)]
         self.done.append(unit)
         return [Outcome(unit, 0.1, rows=5, loss=1.0)]
-
-    def gave_up(self, model, reason):
-        self.failed.add(model)
-
-    def trying_again(self, unit, reason): ...
-
-    def best_hop(self, model):
-        return None
-
-    def requests(self):
-        return ()
-
-    def decided(self, decisions):
-        return []
-
-    def configuration(self, model):
-        return {}
-
-    def ruled(self, model, epoch):
-        return None
 
     def used(self):
         return Used(seconds=0.1 * len(self.done))

@@ -6,15 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
+from fakes import QuietPorts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.plan import Average, Evaluate, ModelPlan, Plan, Train, TrainReplica, Unit
-from cerebro_db.core.scheduling.ports import Outcome, Ports
+from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule, Status
-from cerebro_db.core.search.budget import Used
 from cerebro_db.core.search.policy import Decision, NewModel
 
 PARTS = {"training": {0: 0, 1: 1}}
@@ -25,7 +25,7 @@ def plan_of(visits: tuple[int, ...] = (0, 1, 2, 0), epochs: int = 2, evaluate_ev
     return Plan(7, models, 1 + max(visits), epochs, PARTS, evaluate_every)
 
 
-class Segments(Ports):
+class Segments(QuietPorts):
     """Runs units at random: any of those under way ends next, perhaps with a failure.  It is the log, too."""
 
     def __init__(self, schedule: Schedule, chance: random.Random, lost: float = 0.0) -> None:
@@ -71,27 +71,8 @@ class Segments(Ports):
         self.done.append(unit)
         return [Outcome(unit, 0.1, rows=5)]
 
-    def gave_up(self, model, reason): ...
-
-    def trying_again(self, unit, reason): ...
-
-    def best_hop(self, model):
-        return None
-
-    def requests(self):
-        return ()
-
     def decided(self, decisions):
         raise AssertionError("nothing is decided here")
-
-    def configuration(self, model):
-        return {}
-
-    def ruled(self, model, epoch):
-        return None
-
-    def used(self):
-        return Used()
 
 
 def resumed(plan: Plan, done: list[Unit]) -> Schedule:

@@ -46,6 +46,10 @@ CASES: dict[str, tuple[c.Json, c.Json]] = {
         c.configuration(computed_in(c.mlp(), "mixed_float16"), CROSS, learning_rate=0.01),
         c.DIGITS,
     ),
+    "class weights": (
+        c.configuration(c.mlp(), CROSS, learning_rate=0.01, class_weight={"1": 5.0, "4": 0.2}),
+        c.DIGITS,
+    ),
     "some batches of two passes": (
         c.configuration(c.mlp(), CROSS, learning_rate=0.01, epochs=2, steps_per_epoch=5, shuffle=False),
         c.DIGITS,

@@ -10,8 +10,8 @@ These rules hold at any moment:
   evaluations one after the other.
 * A model trains on one segment at a time, because its state is in one place. Only if its plan says that it averages,
   replicas of it train on all its segments at the same time, and the hop after them averages their states.
-* A joint visit keeps all its segments busy. Those that are idle before the others wait for them; one joint visit
-  gathers its segments at a time, so two of them never wait for each other.
+* A joint visit keeps all its segments busy. It begins at once if all of them are idle. Else those that are idle wait
+  for the others; one joint visit gathers its segments at a time, so two of them never wait for each other.
 * The next epoch of a model begins only when the evaluations of its last epoch are done, because they read the state
   that training would replace.
 * If the run has a policy that decides, the next epoch also waits for the decision about the last epoch.

@@ -44,6 +44,7 @@ class Program(Protocol):
     weights: int  # number of variables that are the model's weights; they come first
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether weights alone are not all that evaluating and predicting need
+    statistics: list[int]  # places in the state of what layers write when they are called, such as moving averages
     averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
 
@@ -107,8 +108,6 @@ class Program(Protocol):
 
     def require_joint(self) -> None:
         """Refuse a model that several trainers cannot train by adding up the gradients of their rows."""
-
-    statistics: list[int]  # the places of variables that layers write when they are called, such as moving averages
 
     def vary_seeds(self, place: int) -> None:
         """Have layers draw other random numbers than in the trainers at other places; at place 0 as ever."""

@@ -82,6 +82,7 @@ class KerasProgram(abc.ABC):
         self._fresh: tuple[tuple[Any, int], Sequence[np.ndarray]] | None = None  # the last initial state, and of what
         self._recipe: Recipe | None = None
         self._recipe_is_right = False
+        self._stepped: list[Any] = []  # the weights that have gradients
         self.weights = len(self.model.weights)
         self.variables = [
             # the number makes the name unique: paths need not be
@@ -273,11 +274,19 @@ class KerasProgram(abc.ABC):
 
     # --- training with other trainers ---
 
+    # An engine need not have these two; then it trains no model with the option parallel.
+
     def gradients(self, batch: Slab) -> list[np.ndarray]:
         raise _not_joint()
 
     def step(self, gradients: Sequence[np.ndarray]) -> None:
         raise _not_joint()
+
+    def with_gradients(self, found: list[Any]) -> list[Any]:
+        """The gradients that are not None, whose weights ``step`` changes."""
+        pairs = [pair for pair in zip(found, self.model.trainable_weights) if pair[0] is not None]
+        self._stepped = [weight for _, weight in pairs]
+        return [gradient for gradient, _ in pairs]
 
     def require_joint(self) -> None:
         import keras

@@ -114,7 +114,6 @@ class TensorFlowProgram(KerasProgram):
         self._metrics_are_reset = False  # or will be, by the next function that counts
         self._counted: list[Any] | None = None  # the values of the metrics' variables, if the last function told them
         self._scalars: dict[Any, Any] = {}  # tensors of arguments
-        self._stepped: list[Any] = []  # the weights that have gradients
 
     @functools.cached_property
     def _graphs(self) -> ProgramGraphs:
@@ -298,9 +297,7 @@ class TensorFlowProgram(KerasProgram):
         def gradients(*columns: Any) -> list[Any]:
             with kept_gradients(self.model.optimizer) as found:
                 self.model.train_step(self.step_data("train", list(columns)))
-            pairs = [pair for pair in zip(found, self.model.trainable_weights) if pair[0] is not None]
-            self._stepped = [weight for _, weight in pairs]
-            return [tf.convert_to_tensor(gradient) for gradient, _ in pairs]  # those of lookups are sparse
+            return list(map(tf.convert_to_tensor, self.with_gradients(found)))  # those of lookups are sparse
 
         return self._concrete(gradients, self._columns())
 

@@ -73,7 +73,6 @@ class TorchProgram(KerasProgram):
     ) -> None:
         super().__init__(configuration, layout, seed)
         self._torch = torch
-        self._stepped: list[Any] = []  # the weights that have gradients
         for layer in self.model._flatten_layers():
             for generator in layer._seed_generators:
                 # If an architecture names no seed, this is None, and Keras' Dropout draws from PyTorch's own generator,
@@ -101,9 +100,7 @@ class TorchProgram(KerasProgram):
         (data,) = self._batches("train", batch, batch.rows)
         with kept_gradients(self.model.optimizer) as found:
             self.model.train_step(data)
-        pairs = [pair for pair in zip(found, self.model.trainable_weights) if pair[0] is not None]
-        self._stepped = [weight for _, weight in pairs]
-        return [gradient.detach().cpu().numpy() for gradient, _ in pairs]
+        return [gradient.detach().cpu().numpy() for gradient in self.with_gradients(found)]
 
     def step(self, gradients: Sequence[np.ndarray]) -> None:
         from keras import ops

@@ -44,10 +44,6 @@ class TeamWork(Generic[T]):
     _results: dict[int, Any] = field(default_factory=dict)
     _failed: SessionFailed | None = None
 
-    def begin(self) -> bool:
-        """Whether it is over already."""
-        return self._next()
-
     def advance(self) -> bool:
         """Take it as far as it goes: whether it is over.  Raises SessionFailed; then it is over, too."""
         for segment in sorted(self._under_way):

@@ -53,14 +53,17 @@ def with_sales(lab: Lab) -> Lab:
     """The rows of four groups, packed, and the configurations to fit."""
     lab(SALES)
     packed(lab, "by_shop", "price", "sales", inputs="facts", group_by="shop", segments=SEGMENTS, seed=1, validation=0.2)
-    lab.selection(
-        "mst",
-        [
-            (lab.architecture(one["architecture"]), json.dumps(one["compile"]), json.dumps(one["fit"]))
-            for one in CONFIGURATIONS.values()
-        ],
-    )
+    select(lab, "mst", *CONFIGURATIONS.values())
     return lab
+
+
+def select(place: Lab, name: str, *configurations: Any) -> None:
+    """A table of configurations to fit."""
+    rows = [
+        (place.architecture(one["architecture"]), json.dumps(one["compile"]), json.dumps(one["fit"]))
+        for one in configurations
+    ]
+    place.selection(name, rows)
 
 
 def fit(place: Lab, source: str, output: str, configurations: str = "mst", epochs: int = EPOCHS, **more: Any) -> int:
@@ -322,34 +325,43 @@ def test_the_model_table_has_the_models_of_all_rows(sales: Lab, run: int) -> Non
 def digests(place: Lab, run: int) -> list[Any]:
     """All hops, with the checksum of each model's last state: which states before it were stored depends on timing."""
     return place(
-        "SELECT configuration, group_number, hop, segment, h.rows, h.loss, CASE WHEN lead(hop) OVER (PARTITION BY model"
-        " ORDER BY hop) IS NULL THEN state_sha256 END"
-        " FROM hop h JOIN model USING (run, model) WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3", run
+        "SELECT configuration, group_number, fold, hop, segment, h.rows, h.loss, CASE WHEN lead(hop) OVER"
+        " (PARTITION BY model ORDER BY hop) IS NULL THEN state_sha256 END"
+        " FROM hop h JOIN model USING (run, model) WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3 NULLS FIRST, 4", run
     )  # fmt: skip
+
+
+def require_same_when_resumed(place: Lab, run: int, epochs: int, hops: int, **options: Any) -> None:
+    """A run like this one is cancelled after some hops, and then resumed."""
+    other = place.value(
+        "SELECT fit('by_shop', 'resumed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
+        epochs, json.dumps({**OPTIONS, **options}),
+    )  # fmt: skip
+    eventually(lambda: place.value("SELECT count(*) FROM hop WHERE run = %s", other) > hops, 60, "some hops")
+    place("SELECT cancel(%s)", other)
+    eventually(lambda: place.status(other) != "running", 30, "the run ends")
+    if place.status(other) != "finished":
+        place("SELECT resume(%s)", other)
+    assert place.status(other) == "finished" and digests(place, other) == digests(place, run)
+
+
+def require_same_when_extended_and_replayed(place: Lab, run: int, epochs: int, **options: Any) -> None:
+    short = fit(place, "by_shop", "extended", epochs=1, evaluate_every=1, options=options)
+    place("SELECT resume(%s, epochs => %s)", short, epochs)
+    assert digests(place, short) == digests(place, run)
+    again = place.value(
+        "SELECT fit('by_shop', 'replayed', 'mst', epochs => %s, evaluate_every => 1, options => %s)",
+        epochs, json.dumps({"replay": run}),
+    )  # fmt: skip
+    assert digests(place, again) == digests(place, run)
 
 
 def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int) -> None:
-    other = sales.value(
-        "SELECT fit('by_shop', 'resumed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
-        EPOCHS, json.dumps(OPTIONS),
-    )  # fmt: skip
-    eventually(lambda: sales.value("SELECT count(*) FROM hop WHERE run = %s", other) > 5, 60, "some hops")
-    sales("SELECT cancel(%s)", other)
-    eventually(lambda: sales.status(other) != "running", 30, "the run ends")
-    if sales.status(other) != "finished":
-        sales("SELECT resume(%s)", other)
-    assert sales.status(other) == "finished" and digests(sales, other) == digests(sales, run)
+    require_same_when_resumed(sales, run, EPOCHS, 5)
 
 
 def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
-    short = fit(sales, "by_shop", "extended", epochs=1, evaluate_every=1)
-    sales("SELECT resume(%s, epochs => %s)", short, EPOCHS)
-    assert digests(sales, short) == digests(sales, run)
-    again = sales.value(
-        "SELECT fit('by_shop', 'replayed', 'mst', epochs => %s, evaluate_every => 1, options => %s)",
-        EPOCHS, json.dumps({"replay": run}),
-    )  # fmt: skip
-    assert digests(sales, again) == digests(sales, run)
+    require_same_when_extended_and_replayed(sales, run, EPOCHS)
 
 
 def test_a_replay_has_the_groups_of_the_earlier_run(sales: Lab, run: int) -> None:

@@ -17,9 +17,17 @@ import pytest
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.nn.rows.data import row_order
 from tests.sql.data.test_tables import packed, refused, values
-from tests.sql.lab import Lab, eventually, layer, sequential
+from tests.sql.lab import Lab, layer, sequential
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
-from tests.sql.runs.test_groups import CONFIGURATIONS, OPTIONS, fit, spans
+from tests.sql.runs.test_groups import (
+    CONFIGURATIONS,
+    digests,
+    fit,
+    require_same_when_extended_and_replayed,
+    require_same_when_resumed,
+    select,
+    spans,
+)
 
 EPOCHS, SEGMENTS, FOLDS = 3, 3, 3
 SHOPS = {"giant": 120, "small": 40, "none": 25, "two": 2, "one": 1}  # rows of each; "none" is NULL
@@ -40,13 +48,7 @@ def sales(lab: Lab) -> Lab:
         lab, "by_shop", "price", "sales", inputs="facts", group_by="shop", folds=FOLDS, segments=SEGMENTS, seed=1
     )
     assert any("1 group with all rows in one fold" in line for line in told)
-    lab.selection(
-        "mst",
-        [
-            (lab.architecture(one["architecture"]), json.dumps(one["compile"]), json.dumps(one["fit"]))
-            for one in CONFIGURATIONS.values()
-        ],
-    )
+    select(lab, "mst", *CONFIGURATIONS.values())
     return lab
 
 
@@ -321,36 +323,12 @@ def test_groups_are_predicted_by_their_models_on_all_their_rows(sales: Lab, run:
 # -- whatever happens meanwhile ----------------------------------------------------------------------------------
 
 
-def digests(place: Lab, run: int) -> list[Any]:
-    return place(
-        "SELECT configuration, group_number, fold, hop, segment, h.rows, h.loss,"
-        " CASE WHEN lead(hop) OVER (PARTITION BY model ORDER BY hop) IS NULL THEN state_sha256 END"
-        " FROM hop h JOIN model USING (run, model) WHERE run = %s ORDER BY 1, 2 NULLS FIRST, 3 NULLS FIRST, 4", run
-    )  # fmt: skip
-
-
 def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int) -> None:
-    other = sales.value(
-        "SELECT fit('by_shop', 'resumed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
-        EPOCHS, json.dumps(OPTIONS),
-    )  # fmt: skip
-    eventually(lambda: sales.value("SELECT count(*) FROM hop WHERE run = %s", other) > 20, 60, "some hops")
-    sales("SELECT cancel(%s)", other)
-    eventually(lambda: sales.status(other) != "running", 30, "the run ends")
-    if sales.status(other) != "finished":
-        sales("SELECT resume(%s)", other)
-    assert sales.status(other) == "finished" and digests(sales, other) == digests(sales, run)
+    require_same_when_resumed(sales, run, EPOCHS, 20)
 
 
 def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
-    short = fit(sales, "by_shop", "extended", epochs=1, evaluate_every=1)
-    sales("SELECT resume(%s, epochs => %s)", short, EPOCHS)
-    assert digests(sales, short) == digests(sales, run)
-    again = sales.value(
-        "SELECT fit('by_shop', 'replayed', 'mst', epochs => %s, evaluate_every => 1, options => %s)",
-        EPOCHS, json.dumps({"replay": run}),
-    )  # fmt: skip
-    assert digests(sales, again) == digests(sales, run)
+    require_same_when_extended_and_replayed(sales, run, EPOCHS)
 
 
 def test_an_order_has_several_epochs_of_a_fold_of_a_group_and_their_evaluations(sales: Lab, run: int) -> None:

@@ -23,7 +23,15 @@ from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.lab import run as statement
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
-from tests.sql.runs.test_groups import SALES, digests, fit, spans
+from tests.sql.runs.test_groups import (
+    SALES,
+    digests,
+    fit,
+    require_same_when_extended_and_replayed,
+    require_same_when_resumed,
+    select,
+    spans,
+)
 
 EPOCHS, SEGMENTS = 3, 3
 QUIET = sequential(
@@ -43,13 +51,7 @@ def sales(lab: Lab) -> Lab:
     more = {"inputs": "facts", "segments": SEGMENTS, "seed": 1, "validation": 0.2}
     packed(lab, "by_shop", "price", "sales", group_by="shop", **more)
     packed(lab, "folded", "price", "sales", folds=2, **{**more, "validation": None})
-    lab.selection(
-        "mst",
-        [
-            (lab.architecture(one["architecture"]), json.dumps(one["compile"]), json.dumps(one["fit"]))
-            for one in CONFIGURATIONS.values()
-        ],
-    )
+    select(lab, "mst", *CONFIGURATIONS.values())
     return lab
 
 
@@ -137,12 +139,10 @@ def test_the_figures_are_those_of_all_rows(sales: Lab, run: int) -> None:
     assert predicted == [(200,)]
 
 
-def test_a_run_is_repeated_bit_by_bit(sales: Lab, run: int) -> None:
+def test_a_run_is_repeated_extended_and_replayed_bit_by_bit(sales: Lab, run: int) -> None:
     again = fit(sales, "by_shop", "again", epochs=EPOCHS, evaluate_every=1, options=JOINT)
     assert digests(sales, again) == digests(sales, run)
-    replayed = fit(sales, "by_shop", "replayed", epochs=EPOCHS, evaluate_every=1, options={"replay": run})
-    assert digests(sales, replayed) == digests(sales, run)
-    assert sales.value("SELECT options ->> 'parallel' FROM run WHERE run = %s", replayed) == "gradients"
+    require_same_when_extended_and_replayed(sales, run, EPOCHS, **JOINT)
 
 
 @pytest.mark.needs_cluster
@@ -168,16 +168,7 @@ def test_whoever_is_killed_no_bit_changes(sales: Lab) -> None:
 
 
 def test_a_cancelled_run_goes_on_with_the_same_bits(sales: Lab, run: int) -> None:
-    begun = sales.value(
-        "SELECT fit('by_shop', 'cut', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
-        EPOCHS, json.dumps({"deterministic": True, "seed": 3, **JOINT}),
-    )  # fmt: skip
-    eventually(lambda: sales.value("SELECT count(*)::int FROM hop WHERE run = %s", begun) > 2, 60, "it trains")
-    sales("SELECT cancel(%s)", begun)
-    assert sales.value("SELECT wait(%s, 60)", begun) in ("cancelled", "finished")
-    if sales.value("SELECT status FROM runs WHERE run = %s", begun) != "finished":
-        sales("SELECT resume(%s)", begun)
-    assert digests(sales, begun) == digests(sales, run)
+    require_same_when_resumed(sales, run, EPOCHS, 2, **JOINT)
 
 
 def test_a_call_is_cancelled_within_a_moment(sales: Lab) -> None:
@@ -216,14 +207,13 @@ def test_a_model_that_cannot_be_added_up_fails_alone(sales: Lab) -> None:
         layer("Dense", "out", units=3, activation="softmax"),
     )
     one = c.configuration(masks, "categorical_crossentropy", batch_size=16)
-    places = [
-        (sales.architecture(each["architecture"]), json.dumps(each["compile"]), json.dumps(each["fit"]))
-        for each in (one, CONFIGURATIONS[1])
-    ]
-    sales.selection("mixed", places)
-    run = fit(sales, "folded", "mixed_models", "mixed", epochs=1, options=JOINT)
+    linear = sequential([4], layer("Dense", "out", units=3))
+    huge = c.configuration(linear, "mse", "SGD", learning_rate=1e30, batch_size=16)
+    select(sales, "mixed", one, CONFIGURATIONS[1], huge)
+    run = fit(sales, "folded", "mixed_models", "mixed", epochs=2, options=JOINT)
     found = dict(sales("SELECT configuration, reason FROM leaderboard WHERE run = %s", run))
     assert "the layer mask masks steps" in found[1] and found[2] is None
+    assert "the loss became" in found[3]
 
 
 def test_an_own_session_cannot_train_so(sales: Lab) -> None:
@@ -251,3 +241,35 @@ def test_a_replay_keeps_the_way_of_training(sales: Lab, run: int) -> None:
         psycopg2.Error, match="its option parallel was gradients, not hopping, so its visits were others"
     ):
         fit(sales, "by_shop", "never", epochs=EPOCHS, options={"replay": run, "parallel": "hopping"})
+
+
+def test_clones_and_added_configurations_train_so_too(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "steered", '[{"architecture": "mlp", "units": 4}]', epochs=1, options=JOINT)
+    number = sales.value("SELECT model FROM model WHERE run = %s AND group_value = 'giant'", run)
+    sales("SELECT clone_model(%s, model => %s, changes => %s)", run, number, json.dumps({"learning_rate": 0.5}))
+    sales("SELECT add_configuration(%s, %s)", run, json.dumps({"architecture": "mlp", "units": 4, "batch_size": 8}))
+    sales("SELECT resume(%s, epochs => 2)", run)
+    found = sales(
+        "SELECT model, epochs_done, count(*)::int, cardinality(visits) FROM leaderboard JOIN model USING (run, model)"
+        " JOIN hop USING (run, model) WHERE run = %s GROUP BY 1, 2, 4", run
+    )  # fmt: skip
+    assert len(found) == 11 and all(epochs == hops and visits == 1 for _, epochs, hops, visits in found)
+    assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
+
+
+def test_models_of_groups_that_wait_and_best_states(sales: Lab) -> None:
+    """The best epoch of a model that several segments train is that of as many hops."""
+    options = {"objective": "val_loss", "direction": "max", "keep": "best", "groups_start": "all rows", **JOINT}
+    run = fit(sales, "by_shop", "waited", epochs=3, evaluate_every=1, options=options)
+    best = dict(sales("SELECT model, best_epoch FROM leaderboard WHERE run = %s AND group_number IS NULL", run))
+    found = sales("SELECT DISTINCT parent, parent_hop FROM model WHERE run = %s AND parent IS NOT NULL", run)
+    assert dict(found) == best and min(best.values()) < 3
+    assert sales.value("SELECT count(*)::int FROM waited_groups WHERE weights IS NOT NULL") == 8
+
+
+def test_a_warm_start_goes_on_from_models_that_hopped(sales: Lab, run: int) -> None:
+    first = "SELECT training_loss FROM learning_curve WHERE run = %s AND epoch = 1 AND group_number IS NULL"
+    fit(sales, "by_shop", "warm", epochs=3)
+    warm = fit(sales, "by_shop", "warm", epochs=1, options=JOINT, warm_start=True)
+    losses = [[loss for (loss,) in sales(f"{first} ORDER BY configuration", one)] for one in (warm, run)]
+    assert all(after < before for after, before in zip(*losses, strict=True))
