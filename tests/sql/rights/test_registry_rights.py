@@ -473,15 +473,15 @@ def test_who_may_use_models_of_groups_reads_no_weights(grouped: Place, tmp_path:
     session("COMMIT")
     session.connection.close()
     ben(f"CREATE TABLE mine AS {SIDES}")
-    assert ben(f"SELECT cerebro.predict_into('{grouped.model}@2', 'mine', 'told', 'id')") == [9]
-    assert sorted(ben("SELECT key_value, class, probability FROM told")) == said
+    assert ben(f"SELECT cerebro.predict_into('{grouped.model}@2', 'mine', 'sides_told', 'id')") == [9]
+    assert sorted(ben("SELECT key_value, class, probability FROM sides_told")) == said
     ben(f"SELECT cerebro.create_predictor('{grouped.model}@production', 'side_of')")
     assert ben("SELECT side_of('side 1', ARRAY[sin(1), 0]::real[])") == [said[0][1]]
     judged = (
         f"SELECT metric, value FROM cerebro.evaluate('{{}}', $q${SIDES.replace('FROM', ', $$up$$::text AS y FROM')}$q$)"
     )
     assert ben(judged.format(f"{grouped.model}@2")) == anna(judged.format("by_side"))
-    ben("DROP TABLE mine, told")
+    ben("DROP TABLE mine, sides_told")
     # It sees the groups, and no weights.
     assert ben(f"SELECT group_value, weights FROM {grouped.table('_groups', 2)} ORDER BY 1") == [
         (f"side {number}", None) for number in range(3)
@@ -533,8 +533,9 @@ def test_no_order_by_hand_reaches_the_weights_of_groups(grouped: Place, call: st
         "CREATE TABLE IF NOT EXISTS told (said text); TRUNCATE told;"
         " CREATE OR REPLACE FUNCTION steal(side text) RETURNS text LANGUAGE plpgsql AS $f$ DECLARE said text; BEGIN"
         f" BEGIN SELECT {given}::text INTO said; EXCEPTION WHEN OTHERS THEN said := SQLSTATE || ' ' || SQLERRM; END;"
-        f" INSERT INTO {ben.name}.told VALUES (said); RETURN side; END $f$"
-    )
+        f" BEGIN INSERT INTO {ben.name}.told VALUES (said);"
+        " EXCEPTION WHEN feature_not_supported THEN RAISE NOTICE 'told %', said; END; RETURN side; END $f$"
+    )  # a segment of Greenplum writes nothing
     ben(
         "CREATE OR REPLACE VIEW steals AS "
         + SIDES.replace("'side ' || i % 3 AS", f"{ben.name}.steal('side ' || i % 3) AS")
@@ -543,8 +544,9 @@ def test_no_order_by_hand_reaches_the_weights_of_groups(grouped: Place, call: st
         f"SELECT key_value, class, probability FROM cerebro.predict('{grouped.model}@2', 'SELECT * FROM steals', 'id')"
     )
     assert sorted(ben(asked)) == said
-    found = ben("SELECT DISTINCT left(said, 6) FROM told")
-    assert found and set(found) <= {"55006 ", "08006 "} or "55006 " in found, ben("SELECT said FROM told")
+    noticed = [line.partition("told ")[2] for line in ben.connection.notices if "told " in line]
+    found = {one[:6] for one in (*ben("SELECT DISTINCT said FROM told"), *noticed)}
+    assert found == {"55006 "}, (found, noticed)
     if "_worker_open" not in call:
         assert "this process has no trainer" in str(ben.refused(f"SELECT {given}", why=psycopg2.Error))
     ben("DROP VIEW steals")

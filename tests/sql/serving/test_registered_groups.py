@@ -52,7 +52,7 @@ def fit(place: Lab, output: str, target: str = "spent", **options: Any) -> int:
 
 
 def answers(place: Lab, model: str, query: str = ROWS, more: str = "") -> list[Any]:
-    return place(f"SELECT * FROM predict(%s, %s, 'id'{more}) ORDER BY 1, 2, 3", model, query)
+    return place(f"SELECT * FROM predict(%s, %s, 'id'{more}) ORDER BY 1, 2, rank, class, value", model, query)
 
 
 def tables(place: Lab, name: str, version: int = 1) -> set[str]:
@@ -149,7 +149,7 @@ def test_functions_that_judge_and_predict_into_tables(place: Lab, name: str) -> 
     place(f"SELECT register('{name}', 'models')")
     for call in (
         f"evaluate('{{}}', '{ROWS}')",
-        f"residuals('{{}}', '{ROWS}')",
+        f"residuals('{{}}', '{ROWS}', 'id')",
         f"importance('{{}}', '{ROWS}')",
         f"drift('{{}}', '{ROWS} WHERE id < 100')",
     ):
