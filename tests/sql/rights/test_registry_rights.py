@@ -546,7 +546,10 @@ def test_no_order_by_hand_reaches_the_weights_of_groups(grouped: Place, call: st
     assert sorted(ben(asked)) == said
     noticed = [line.partition("told ")[2] for line in ben.connection.notices if "told " in line]
     found = {one[:6] for one in (*ben("SELECT DISTINCT said FROM told"), *noticed)}
-    assert found == {"55006 "}, (found, noticed)
+    expected = {"55006 "}
+    if "Greenplum" in anna("SELECT version()")[0]:  # the rows are read on segments, whose processes have no trainer
+        expected = {"58M01 ", '{"plac'} if "_worker_open" in call else {"58M01 "}  # a new one has no weights
+    assert found == expected, (found, noticed)
     if "_worker_open" not in call:
         assert "this process has no trainer" in str(ben.refused(f"SELECT {given}", why=psycopg2.Error))
     ben("DROP VIEW steals")
