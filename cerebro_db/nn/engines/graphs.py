@@ -41,13 +41,7 @@ class ProgramGraphs:
             found = self._read(path) if path is not None else None
             if found is None:
                 concrete = traced()
-                found = GraphFunction(
-                    self._tf,
-                    concrete.function_def.signature.name,
-                    list(concrete.captured_inputs),
-                    len(concrete.outputs),
-                    concrete,
-                )
+                found = GraphFunction.of(self._tf, concrete)
                 if path is not None:
                     self._write(path, concrete)
             self._ready[what] = found
@@ -109,6 +103,11 @@ class GraphFunction:
         self._tf, self._context, self._converted = tf, context.context(), convert_to_eager_tensor
         self._name, self._captured, self._outputs = name.encode(), captured, outputs
         self._concrete = concrete  # while it lives, TensorFlow knows the function by its name
+
+    @classmethod
+    def of(cls, tf: Any, concrete: Any) -> GraphFunction:
+        name, captured = concrete.function_def.signature.name, list(concrete.captured_inputs)
+        return cls(tf, name, captured, len(concrete.outputs), concrete)
 
     def __call__(self, *values: np.ndarray | Any) -> list[Any]:
         # As convert_to_tensor does, which takes twice as long.

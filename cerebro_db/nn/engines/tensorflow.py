@@ -291,7 +291,7 @@ class TensorFlowProgram(KerasProgram):
         return [self._tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
 
     @functools.cached_property
-    def _gradients(self) -> Any:
+    def _gradients(self) -> GraphFunction:
         tf = self._tf
 
         def gradients(*columns: Any) -> list[Any]:
@@ -299,16 +299,18 @@ class TensorFlowProgram(KerasProgram):
                 self.model.train_step(self.step_data("train", list(columns)))
             return list(map(tf.convert_to_tensor, self.with_gradients(found)))  # those of lookups are sparse
 
-        return self._concrete(gradients, self._columns())
+        return GraphFunction.of(tf, self._concrete(gradients, self._columns()))
 
     @functools.cached_property
-    def _step(self) -> Any:
+    def _step(self) -> GraphFunction:
         """After the first gradients, which show to which weights they belong."""
 
-        def step(*gradients: Any) -> None:
+        def step(*gradients: Any) -> Any:
             self.model.optimizer.apply_gradients(zip(gradients, self._stepped))
+            return self.model.optimizer.iterations.value
 
-        return self._concrete(step, [self._tf.TensorSpec(one.shape, one.dtype) for one in self._stepped])
+        signature = [self._tf.TensorSpec(one.shape, one.dtype) for one in self._stepped]
+        return GraphFunction.of(self._tf, self._concrete(step, signature))
 
     def _left_untraced(self) -> int:
         """The number of batches to predict before the function that does it is traced; the bits are the same.
