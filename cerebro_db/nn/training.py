@@ -19,6 +19,7 @@ from cerebro_db.core.protocol import (
     Group,
     Member,
     MetricStates,
+    Origin,
     TrainedMember,
     TrainedVisit,
 )
@@ -105,7 +106,8 @@ class _Passes:
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
-        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations)
+        of_group = None if members[0].span is None else (self.order.dataset, self._chosen)
+        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations, of_group)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""
@@ -218,14 +220,23 @@ def average(programs: Programs, order: Average, dataset: Dataset, token: str) ->
 
 
 def load_members(
-    programs: Programs, ready: ReadyProgram, members: Sequence[Member], configurations: Sequence[Json]
+    programs: Programs,
+    ready: ReadyProgram,
+    members: Sequence[Member],
+    configurations: Sequence[Json],
+    of_group: tuple[Dataset, np.ndarray] | None = None,
 ) -> list[Any]:
-    """Bring the state of a single member into the program's variables, or return the states of several."""
+    """Bring the state of a single member into the program's variables, or return the states of several.
+
+    ``of_group``: if they are models of a group, the rows on which they are trained.
+    """
     stacked = []
     for member, configuration in zip(members, configurations):
         if len(members) > 1:  # else they are those of the program that is ready
             ready.program.put_numbers(configuration)
         programs.load(ready, configuration, member.state, member.seed)
+        if of_group is not None and member.state.origin is Origin.SEED:
+            ready.program.measure_group(*of_group)
         ready.program.start_metrics()
         if ready.program.fusion and len(members) > 1:
             stacked.append(ready.program.fusion.taken())

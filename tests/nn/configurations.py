@@ -145,7 +145,7 @@ def two_by_two() -> Json:
     )
 
 
-def binned() -> Json:
+def binned(**more: int) -> Json:
     """An mlp as a packed table gets it, whose numbers enter by their bins."""
     fact = NumberFeature(
         "number", SqlType("real"), "standard", 0.0, 1.0, 0.0, False, "error", edges=(-2.0, -0.5, 0.0, 1.0)
@@ -153,7 +153,10 @@ def binned() -> Json:
     facts = Variable("facts", "float32", (4,), ("a", "b", "c", "d"), Numbers((fact,) * 4))
     price = Variable("price", "float32", (1,), ("price",), Measured(0.0, 2.0))
     built = building.architecture(
-        "mlp", Layout((facts,), (price,), 0, ()), {"layers": 1, "units": 8, "bins": 3, "embedding": 2}, "binned"
+        "mlp",
+        Layout((facts,), (price,), 0, ()),
+        {"layers": 1, "units": 8, "bins": 3, "embedding": 2, **more},
+        "binned",
     )
     return {name: one for name, one in built.items() if name != "compile_config"}
 

@@ -35,9 +35,9 @@ def vectors(graph: Graph, variable: Variable, name: str, embedding: int, bins: i
     if variable.preparation.kind == "words":
         # Without a mask: the mean of a text without words would be NaN.
         return [graph.layer("GlobalAveragePooling1D", one) for one in series(graph, variable, name, windowed)]
-    tensor = graph.input(name, variable.shape, "float32")
     if isinstance(variable.preparation, Numbers):
-        return [_embedded(graph, tensor, variable.preparation, embedding, bins)]
+        return [_embedded(graph, *graph.numbers(name, variable.shape), variable.preparation, embedding, bins)]
+    tensor = graph.input(name, variable.shape, "float32")
     if len(variable.shape) > 1:
         tensor = graph.layer("Flatten", tensor)
     return [graph.layer("BatchNormalization", tensor)]
@@ -58,8 +58,10 @@ def _looked_up(graph: Graph, tensor: str, size: int) -> str:
     return graph.layer("Embedding", tensor, input_dim=size, output_dim=width)
 
 
-def _embedded(graph: Graph, tensor: str, numbers: Numbers, width: int, bins: int) -> str:
+def _embedded(graph: Graph, packed: str, tensor: str, numbers: Numbers, width: int, bins: int) -> str:
     """``width`` functions of each number, beside the numbers themselves: a line needs no bends.
+
+    ``packed``: the numbers as they were packed, for which the edges of bins were found.
 
     Without bins, a function has one bend, which training moves.  With bins, it has a bend at each edge.
     """
@@ -67,7 +69,7 @@ def _embedded(graph: Graph, tensor: str, numbers: Numbers, width: int, bins: int
     width, bins = (size if count * size <= MOST_EMBEDDED else 0 for size in (width, bins))
     if not width and not bins:
         return tensor
-    found = _in_bins(graph, tensor, numbers, bins) if bins else tensor
+    found = _in_bins(graph, packed, numbers, bins) if bins else tensor
     if width and bins:
         steps = graph.layer("Reshape", found, target_shape=[bins, count])
         found = _weighed(graph, steps, "btf,tfe->bfe", count, width, _normal(bins**-0.5), activation="relu")
@@ -142,9 +144,9 @@ def series(graph: Graph, variable: Variable, name: str, windowed: bool) -> list[
             return [found]
         mean = graph.layer("AveragePooling2D", found, pool_size=[1, variable.shape[1]])
         return [graph.layer("Reshape", mean, target_shape=[variable.shape[0], WIDEST_LOOKUP])]
-    tensor = graph.input(name, variable.shape, "float32")
     if kind == "numbers":
-        return [tensor]
+        return [graph.numbers(name, variable.shape)[1]]
+    tensor = graph.input(name, variable.shape, "float32")
     if len(variable.shape) != 2:
         shape = [variable.shape[0], variable.elements // variable.shape[0]]
         tensor = graph.layer("Reshape", tensor, target_shape=shape)
@@ -171,8 +173,7 @@ def tokens(graph: Graph, variables: Sequence[tuple[Variable, str]], units: Any, 
                 found.append(graph.layer("Reshape", one, target_shape=[1, units]))
             count += variable.shape[0]
         elif kind == "numbers":
-            tensor = graph.input(name, variable.shape, "float32")
-            found.append(_each(graph, tensor, variable.elements, units))
+            found.append(_each(graph, graph.numbers(name, variable.shape)[1], variable.elements, units))
             count += variable.elements
         elif is_series(variable, windowed):
             (one,) = series(graph, variable, name, windowed)

@@ -26,7 +26,7 @@ ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": 
 
 # kind -> parameter -> (default, lowest, highest)
 EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
-LINEAR, BINS = (1, 0, 1), (0, 0, KNOTS - 1)
+LINEAR, BINS, GROUP_STATISTICS = (1, 0, 1), (0, 0, KNOTS - 1), (0, 0, 1)
 PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
     "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS,
             "dropout": DROPOUT},
@@ -40,7 +40,9 @@ PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
             "embedding": EMBEDDING, "dropout": DROPOUT},
 }  # fmt: skip
-STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins")  # they decide which layers there are
+for _parameters in PARAMETERS.values():
+    _parameters["group_statistics"] = GROUP_STATISTICS
+STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics")  # they decide which layers there are
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:
@@ -55,7 +57,7 @@ def architecture(kind: str, layout: Layout, parameters: Json | None, where: str)
             hint=PACK_AGAIN,
         )
     named = _names([*layout.inputs, *layout.outputs])
-    graph = Graph(set(named))
+    graph = Graph(set(named), bool(chosen["group_statistics"]))
     last = BODIES[kind](graph, list(zip(layout.inputs, named)), layout.windows is not None, chosen, where)
     graph.inputs = named[: len(layout.inputs)]  # those without a name of their own are told by their order
     outputs = list(zip(layout.outputs, named[len(layout.inputs) :]))
@@ -227,7 +229,7 @@ def _end(graph: Graph, variable: Variable, name: str, tensor: str, where: str) -
     if isinstance(preparation, Measured):
         # The layers before learn a number around 0; predictions and the loss are in the unit of the target.
         found = _dense(graph, tensor, units=variable.elements)
-        return graph.layer("Rescaling", found, name, scale=preparation.deviation, offset=preparation.mean)
+        return graph.measured(found, name, variable.elements, preparation.deviation, preparation.mean)
     if len(variable.shape) == 1:
         return _dense(graph, tensor, name, units=variable.elements)
     found = _dense(graph, tensor, units=variable.elements)

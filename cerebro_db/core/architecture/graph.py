@@ -10,12 +10,16 @@ from ..records import dataclass, field
 
 Json = dict[str, Any]
 
+# Names of the layers whose numbers a trainer takes from the rows of a model's group; a digit follows.
+INPUTS_OF_GROUP, OUTPUTS_OF_GROUP = "group_inputs", "group_target"
+
 
 @dataclass
 class Graph:
     """The layers so far.  Each method adds layers and returns the name of the last, as input for others."""
 
     taken: set[str]  # names that no inner layer may have: those of the inputs and outputs
+    group_statistics: bool = False  # whether a model for a group measures its numbers by the group's rows
     layers: list[Json] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -25,6 +29,25 @@ class Graph:
         self.layers.append(node("keras.layers", "InputLayer", config, []))
         self.inputs.append(name)
         return name
+
+    def numbers(self, name: str, shape: Sequence[int]) -> tuple[str, str]:
+        """Numbers that were packed around 0, and what the next layers get: with a group's statistics, those around 0."""
+        packed = self.input(name, shape, "float32")
+        if not self.group_statistics:
+            return packed, packed
+        name = self._free(INPUTS_OF_GROUP)
+        config = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
+        return packed, self.layer("BatchNormalization", packed, name, **config)
+
+    def measured(self, of: str, name: str, elements: int, deviation: float, mean: float) -> str:
+        """Numbers around 0 in the unit of a target; with a group's statistics, of the target in the group's rows."""
+        if not self.group_statistics:
+            return self.layer("Rescaling", of, name, scale=deviation, offset=mean)
+        found = self.layer(
+            "EinsumDense", of, self._free(OUTPUTS_OF_GROUP), equation="bf,f->bf", output_shape=[elements],
+            bias_axes="f", kernel_initializer=_constant(deviation), bias_initializer=_constant(mean), trainable=False,
+        )  # fmt: skip
+        return self.layer("Activation", found, name, activation="linear")
 
     def layer(
         self, class_name: str, inputs: str | Sequence[str], name: str = "", *, apart: bool = False, **config: Any
@@ -70,6 +93,10 @@ class Graph:
             number += 1
         self.taken.add(f"{name}_{number}")
         return f"{name}_{number}"
+
+
+def _constant(value: float) -> Json:
+    return {"module": "keras.initializers", "class_name": "Constant", "config": {"value": value}, "registered_name": None}
 
 
 def node(module: str, class_name: str, config: Json, called: list[Json]) -> Json:

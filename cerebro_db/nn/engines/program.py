@@ -15,7 +15,7 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.parameters.vocabulary import DEFAULT_RATE
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
-from cerebro_db.nn import metric_states
+from cerebro_db.nn import group_statistics, metric_states
 from cerebro_db.nn.engines.base import Fusion
 from cerebro_db.nn.models import build, class_weights, initial, numbers
 from cerebro_db.nn.models.adapt import (
@@ -142,6 +142,28 @@ class KerasProgram(abc.ABC):
         else:
             self.set_all(self._initial_values(configuration, seed, weights))
         self._untouched = start if weights is None else None
+
+    def measure_group(self, dataset: Dataset, rows: np.ndarray) -> None:
+        for layer, column, is_target in self._of_group:
+            values = dataset.columns[column]
+            if is_target:
+                numbers = group_statistics.of_target(values, rows, np.asarray(layer.weights[0]))
+            else:
+                numbers = group_statistics.of_inputs(values, rows)
+            for variable, value in zip(layer.weights, numbers):
+                (place,) = (place for place, one in enumerate(self._state) if one is variable)
+                self.set(place, value)
+
+    @functools.cached_property
+    def _of_group(self) -> list[tuple[Any, int, bool]]:
+        """The layers with statistics of a group, each with the place of the packed column that it measures."""
+        ends = [*zip(self.model.inputs, self._packed_inputs), *zip(self.model.outputs, self._packed_outputs)]
+        return [
+            (layer, column, is_target)
+            for layer, tensor, is_target in group_statistics.layers(self.model)
+            for end, column in ends
+            if end is tensor
+        ]
 
     def _initial_values(
         self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None
@@ -291,6 +313,11 @@ class KerasProgram(abc.ABC):
     def require_joint(self) -> None:
         import keras
 
+        if self._of_group:
+            raise ConfigurationFailed(
+                "group_statistics cannot be measured by several segments at the same time",
+                hint="Leave out the parameter group_statistics, or the option parallel.",
+            )
         for layer in self.model._flatten_layers():
             if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
                 raise ConfigurationFailed(
