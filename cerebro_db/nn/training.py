@@ -106,7 +106,7 @@ class _Passes:
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
-        of_group = None if members[0].span is None else (self.order.dataset, self._chosen)
+        of_group = None if self._chosen is None or members[0].span is None else (self.order.dataset, self._chosen)
         self.stacked = load_members(self.order.programs, self.ready, members, self.configurations, of_group)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:

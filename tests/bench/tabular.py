@@ -1,13 +1,17 @@
 """Tables as people have them: cerebro.train with its defaults compared with other tools' models, on held-out rows.
 
+Of tables whose rows belong to groups, the models of groups are compared with one model on all rows.
+
 The score is the accuracy for classes and R² for numbers.  Each repeat has a seed of its own, which also chooses the
 rows that are held out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import re
 import statistics
 import tempfile
 import time
@@ -20,16 +24,23 @@ from tests.bench import report
 from tests.bench.contenders import call, python_with
 from tests.bench.database import Database
 from tests.bench.rivals import tabular
-from tests.bench.rivals.tabular import APART, SETS
+from tests.bench.rivals.tabular import APART, GROUP_OF, GROUPED, SETS
 from tests.bench.stage import Skipped
 from tests.sql.lab import Json, run
 
 OURS, ENSEMBLE = "cerebro.train", "cerebro.ensemble"
 MEMBERS = 5
 TREES, LINEAR, NETWORK = "HistGradientBoosting", "logistic or ridge regression", "MLP of scikit-learn"
-CONTENDERS = (OURS, ENSEMBLE, TREES, "LightGBM", "CatBoost", "AutoGluon", LINEAR, NETWORK)
-WORKS = {"tables": SETS, "tables-apart": APART}
-BUDGETS = {"tables": 25, "tables-apart": 60}  # seconds
+ALL_ROWS, OF_GROUPS, MEASURED, STARTED = (
+    "one model on all rows", "a model for each group", "with group_statistics", "with groups_start"
+)  # fmt: skip
+CONTENDERS = (
+    OURS, ENSEMBLE, ALL_ROWS, OF_GROUPS, MEASURED, STARTED, TREES, "LightGBM", "CatBoost", "AutoGluon", LINEAR, NETWORK,
+)  # fmt: skip
+WORKS = {"tables": SETS, "tables-apart": APART, "tables-grouped": GROUPED}
+BUDGETS = {"tables": 25, "tables-apart": 60, "tables-grouped": 25}  # seconds
+OF_ALL_WAYS = {"architecture": "mlp", "units": 64, "batch_size": 16, "learning_rate": 0.002, "weight_decay": 0.01}
+EPOCHS = 40
 TYPES = {"int": "bigint", "float": "double precision", "bool": "boolean"}  # how pandas names its types -> SQL
 
 Scores = dict[str, dict[str, list[float]]]  # data set -> contender -> a score for each seed
@@ -48,16 +59,24 @@ def measured(
             call([python, tabular.__file__, folder, str(repeats), str(budget), name])
             for seed in range(repeats):
                 told = json.loads(Path(folder, f"{name}-{seed}.json").read_text())
-                found = {**told.pop("found"), **ours(database, Path(folder, f"{name}.csv"), told, budget, seed)}
+                with source(database, Path(folder, f"{name}.csv"), told):
+                    mine = (
+                        of_groups(database, told["target"], GROUP_OF[name], seed)
+                        if name in GROUP_OF
+                        else ours(database, told, budget, seed)
+                    )
+                found = {**told.pop("found"), **mine}
                 for contender, one in found.items():
                     line = {"work": work, "set": name, "repeat": seed, "contender": contender, **one}
                     print(json.dumps(line), file=record, flush=True)
                     yield line
 
 
-def ours(database: Database, rows: Path, told: Json, budget: int, seed: int) -> Json:
-    """Train on the rows that are not held out, with the defaults, and predict the others; also with an ensemble."""
+@contextlib.contextmanager
+def source(database: Database, rows: Path, told: Json) -> Iterator[None]:
+    """The tables source and held_out, and afterwards none that was made meanwhile."""
     lab = database.lab
+    before = set(lab("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"))
     with open(rows) as file:
         names = next(csv.reader(file))
     kinds = {name: TYPES.get(told["columns"].get(name, "int").rstrip("0123456789"), "text") for name in names}
@@ -67,6 +86,15 @@ def ours(database: Database, rows: Path, told: Json, budget: int, seed: int) -> 
     lab("ALTER TABLE source ADD PRIMARY KEY (row_number)")
     lab("CREATE TABLE held_out AS SELECT * FROM source WHERE row_number = ANY (%s)", told["held_out"])
     lab("DELETE FROM source WHERE row_number = ANY (%s)", told["held_out"])
+    yield
+    after = lab("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    made = [name for (name,) in after if (name,) not in before and not re.search("_[0-9]+$", name)]
+    run(lab.db, f"DROP TABLE {', '.join(map(quoted, made))}")
+
+
+def ours(database: Database, told: Json, budget: int, seed: int) -> Json:
+    """Train on the rows that are not held out, with the defaults, and predict the others; also with an ensemble."""
+    lab = database.lab
     begun = time.monotonic()
     target = quoted(told["target"])
     number = lab.value(
@@ -74,30 +102,55 @@ def ours(database: Database, rows: Path, told: Json, budget: int, seed: int) -> 
         target, f"{budget} seconds", json.dumps({"seed": seed}),
     )  # fmt: skip
     seconds = time.monotonic() - begun
-    right, value = ("(p.class = h.t)::integer", "h.t") if told["classes"] else ("(p.value - h.t) ^ 2", "h.t")
-    score = f"avg({right})" if told["classes"] else f"1 - sum({right}) / nullif(count(*) * var_pop({value}), 0)"
-    kind = "text" if told["classes"] else "double precision"
-    predicted = (
-        f"SELECT ({score})::float8 FROM (SELECT row_number, {target}::{kind} AS t FROM held_out) h"
-        " JOIN cerebro.predict(%s, 'SELECT * FROM held_out', 'row_number') p ON p.key_value = h.row_number::text"
-    )
-    found = lab.value(predicted, "trained")
-    together = found
+    found = together = score(database, told["target"], told["classes"], "trained")
     if lab.value("SELECT count(*) FROM trained") > 1:
         lab("SELECT cerebro.ensemble('trained', 'trained_together', %s)", MEMBERS)
-        together = lab.value(predicted, "trained_together")
+        together = score(database, told["target"], told["classes"], "trained_together")
     ((models, epochs, best),) = lab(
         "SELECT count(*)::int, sum(epochs_done)::int, min(best_epoch) FILTER (WHERE rank = 1) FROM leaderboard"
         " WHERE run = %s",
         number,
     )
-    made = [name for (name,) in lab("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-                                    " AND (tablename ~ '^trained' AND tablename !~ '_[0-9]+$'"
-                                    " OR tablename IN ('source', 'held_out'))")]  # fmt: skip
-    run(lab.db, f"DROP TABLE {', '.join(map(quoted, made))}")
     lab("SELECT forget(%s)", number)
     more = {"seconds": seconds, "models": models, "epochs": epochs, "best_epoch": best}
     return {OURS: {"score": found, **more}, ENSEMBLE: {"score": together, **more}}
+
+
+def of_groups(database: Database, target: str, group: str, seed: int) -> Json:
+    """One configuration, trained in each way: on all rows, which have the group as an input, and for each group."""
+    lab, found = database.lab, {}
+    measured = {**OF_ALL_WAYS, "group_statistics": 1}
+    for output, ways, more, options in (
+        ("trained_on_all", {ALL_ROWS: OF_ALL_WAYS}, "", {}),
+        ("trained", {OF_GROUPS: OF_ALL_WAYS, MEASURED: measured}, f", group_by => '{quoted(group)}'", {}),
+        ("trained_from_all", {STARTED: OF_ALL_WAYS}, f", group_by => '{quoted(group)}'", {"groups_start": "all rows"}),
+    ):
+        begun = time.monotonic()
+        number = lab.value(
+            "SELECT cerebro.fit('source', %s, %s, target => %s, epochs => %s, evaluate_every => 1, options => %s"
+            f"{more})",
+            output, json.dumps(list(ways.values())), quoted(target), EPOCHS,
+            json.dumps({"seed": seed, "keep": "best", "objective": "val_loss", **options}),
+        )  # fmt: skip
+        seconds = time.monotonic() - begun
+        ((models, epochs),) = lab("SELECT count(*)::int, sum(epochs_done)::int FROM leaderboard WHERE run = %s", number)
+        for configuration, way in enumerate(ways, 1):
+            found[way] = {"score": score(database, target, False, output, configuration), "seconds": seconds,
+                          "models": models, "epochs": epochs, "best_epoch": None}  # fmt: skip
+        lab("SELECT forget(%s)", number)
+    return found
+
+
+def score(database: Database, target: str, classes: bool, models: str, configuration: int | None = None) -> float:
+    """The accuracy, or R², of predictions of the rows that were held out."""
+    right = "(p.class = h.t)::integer" if classes else "(p.value - h.t) ^ 2"
+    measure = f"avg({right})" if classes else f"1 - sum({right}) / nullif(count(*) * var_pop(h.t), 0)"
+    return database.lab.value(
+        f"SELECT ({measure})::float8 FROM (SELECT row_number, {quoted(target)}::{'text' if classes else 'float8'} AS t"
+        " FROM held_out) h JOIN cerebro.predict(%s, 'SELECT * FROM held_out', 'row_number', configuration => %s) p"
+        " ON p.key_value = h.row_number::text",
+        models, configuration,
+    )  # fmt: skip
 
 
 def table(lines: list[Json]) -> str:

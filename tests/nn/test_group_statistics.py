@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from cerebro_db.core.architecture import building
 from cerebro_db.core.protocol import Span
-from cerebro_db.nn import group_statistics
+from cerebro_db.nn.models import group_statistics
 from tests.core.test_building import EVERY, PRICE, layout
 
 from . import configurations as c
@@ -95,9 +95,7 @@ def test_another_group_and_fused_models_have_their_own(trainer: Trainer) -> None
     )
     alone = [of_layers(trained(trainer, fast, span=span).path) for span in (SPAN, Span(0, 30))]
     assert not any(np.array_equal(left, right) for left, right in zip(*alone))
-    members = [
-        replace(trainer.member(one, out=place), span=Span(0, 30)) for place, one in enumerate((fast, slow))
-    ]
+    members = [replace(trainer.member(one, out=place), span=Span(0, 30)) for place, one in enumerate((fast, slow))]
     try:
         (group,) = trainer.train_groups("all", [members])
         visits = visits_of(members, group)

@@ -25,24 +25,23 @@ NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")  # of a layer, for all engines
 ZEROS: Json = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 
 # kind -> parameter -> (default, lowest, highest)
-EMBEDDING, DROPOUT = (16, 0, 256), (0.1, 0.0, 0.95)
-LINEAR, BINS, GROUP_STATISTICS = (1, 0, 1), (0, 0, KNOTS - 1), (0, 0, 1)
+EMBEDDING, LINEAR, BINS = (16, 0, 256), (1, 0, 1), (0, 0, KNOTS - 1)
+OF_ALL: dict[str, tuple[float, float, float]] = {"dropout": (0.1, 0.0, 0.95), "group_statistics": (0, 0, 1)}
 PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
     "mlp": {"layers": (3, 0, 50), "units": (128, 1, 65536), "linear": LINEAR, "embedding": EMBEDDING, "bins": BINS,
-            "dropout": DROPOUT},
+            **OF_ALL},
     "resnet": {"blocks": (3, 0, 50), "units": (128, 1, 65536), "hidden": (256, 1, 65536), "linear": LINEAR,
-               "embedding": EMBEDDING, "bins": BINS, "dropout": DROPOUT},
+               "embedding": EMBEDDING, "bins": BINS, **OF_ALL},
     "transformer": {"blocks": (2, 0, 50), "units": (64, 1, 4096), "heads": (4, 1, 64), "key": (16, 1, 1024),
-                    "hidden": (128, 1, 65536), "dropout": DROPOUT},
-    "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, "dropout": DROPOUT},
+                    "hidden": (128, 1, 65536), **OF_ALL},
+    "lstm": {"layers": (1, 1, 10), "units": (64, 1, 4096), "embedding": EMBEDDING, **OF_ALL},
     "conv1d": {"blocks": (2, 1, 20), "filters": (64, 1, 4096), "kernel": (5, 1, 1024), "units": (64, 1, 65536),
-               "embedding": EMBEDDING, "dropout": DROPOUT},
+               "embedding": EMBEDDING, **OF_ALL},
     "cnn": {"blocks": (2, 1, 20), "filters": (32, 1, 4096), "kernel": (3, 1, 64), "units": (128, 1, 65536),
-            "embedding": EMBEDDING, "dropout": DROPOUT},
+            "embedding": EMBEDDING, **OF_ALL},
 }  # fmt: skip
-for _parameters in PARAMETERS.values():
-    _parameters["group_statistics"] = GROUP_STATISTICS
-STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics")  # they decide which layers there are
+# They decide which layers there are.
+STRUCTURE = ("layers", "blocks", "linear", "embedding", "bins", "group_statistics")
 
 
 def architecture(kind: str, layout: Layout, parameters: Json | None, where: str) -> Json:

@@ -31,12 +31,12 @@ class Graph:
         return name
 
     def numbers(self, name: str, shape: Sequence[int]) -> tuple[str, str]:
-        """Numbers that were packed around 0, and what the next layers get: with a group's statistics, those around 0."""
+        """Numbers as they were packed, around 0, and as the next layers get them: around 0 within a group."""
         packed = self.input(name, shape, "float32")
         if not self.group_statistics:
             return packed, packed
         name = self._free(INPUTS_OF_GROUP)
-        config = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
+        config: Json = {"trainable": False, "center": False, "scale": False, "epsilon": 1e-7}
         return packed, self.layer("BatchNormalization", packed, name, **config)
 
     def measured(self, of: str, name: str, elements: int, deviation: float, mean: float) -> str:
@@ -96,7 +96,8 @@ class Graph:
 
 
 def _constant(value: float) -> Json:
-    return {"module": "keras.initializers", "class_name": "Constant", "config": {"value": value}, "registered_name": None}
+    config = {"value": value}
+    return {"module": "keras.initializers", "class_name": "Constant", "config": config, "registered_name": None}
 
 
 def node(module: str, class_name: str, config: Json, called: list[Json]) -> Json:

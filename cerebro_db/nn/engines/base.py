@@ -52,7 +52,7 @@ class Program(Protocol):
         """Put the initial state into the variables: a function of the seed, and of the weights if they are given."""
 
     def measure_group(self, dataset: Dataset, rows: np.ndarray) -> None:
-        """Put the statistics of a group's rows into the layers that want them (group_statistics.py)."""
+        """Put the statistics of a group's rows into the layers that want them (models/group_statistics.py)."""
 
     def put_numbers(self, configuration: Configuration) -> None:
         """From now on compute with the numbers of this configuration (those that are no part of the state)."""

