@@ -23,6 +23,7 @@ from cerebro_db.core.protocol import (
     BeginJoint,
     EndJoint,
     JointStep,
+    Origin,
     StepJoint,
     TrainedMember,
     TrainedVisit,
@@ -71,6 +72,11 @@ class JointVisit:
         self.program = self.ready.program
         self.program.require_values(dataset)
         self.program.require_joint()
+        if self.program.measures_groups and member.span is not None and member.state.origin is Origin.SEED:
+            raise ConfigurationFailed(
+                "several segments cannot measure a group at the same time",
+                hint="Leave out the parameter group_statistics, or the option parallel.",
+            )
         self.clock.lap("build")
         self.epoch_rows = self.fit.rows_of(sum(order.rows))
         self.batches = math.ceil(self.epoch_rows / self.fit.batch_size)  # of an epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -106,8 +107,12 @@ class _Passes:
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
-        of_group = None if self._chosen is None or members[0].span is None else (self.order.dataset, self._chosen)
-        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations, of_group)
+        measure = None
+        if self.ready.program.measures_groups and members[0].span is not None and self._chosen is not None:
+            measure = functools.partial(
+                self.ready.program.measure_group, self.order.dataset, self._chosen, self.order.listen
+            )
+        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations, measure)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""
@@ -224,19 +229,20 @@ def load_members(
     ready: ReadyProgram,
     members: Sequence[Member],
     configurations: Sequence[Json],
-    of_group: tuple[Dataset, np.ndarray] | None = None,
+    measure: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Bring the state of a single member into the program's variables, or return the states of several.
 
-    ``of_group``: if they are models of a group, the rows on which they are trained.
+    ``measure``: what brings the statistics of a group into the variables of a model with random weights.
     """
     stacked = []
     for member, configuration in zip(members, configurations):
         if len(members) > 1:  # else they are those of the program that is ready
             ready.program.put_numbers(configuration)
         programs.load(ready, configuration, member.state, member.seed)
-        if of_group is not None and member.state.origin is Origin.SEED:
-            ready.program.measure_group(*of_group)
+        if measure is not None and member.state.origin is Origin.SEED:
+            with programs.configuration_errors():
+                measure()
         ready.program.start_metrics()
         if ready.program.fusion and len(members) > 1:
             stacked.append(ready.program.fusion.taken())

@@ -119,38 +119,42 @@ def ours(database: Database, told: Json, budget: int, seed: int) -> Json:
 def of_groups(database: Database, target: str, group: str, seed: int) -> Json:
     """One configuration, trained in each way: on all rows, which have the group as an input, and for each group."""
     lab, found = database.lab, {}
-    measured = {**OF_ALL_WAYS, "group_statistics": 1}
-    for output, ways, more, options in (
-        ("trained_on_all", {ALL_ROWS: OF_ALL_WAYS}, "", {}),
-        ("trained", {OF_GROUPS: OF_ALL_WAYS, MEASURED: measured}, f", group_by => '{quoted(group)}'", {}),
-        ("trained_from_all", {STARTED: OF_ALL_WAYS}, f", group_by => '{quoted(group)}'", {"groups_start": "all rows"}),
+    by_group = f", group_by => '{quoted(group)}'"
+    for place, (way, more_of_model, more, options) in enumerate(
+        (
+            (ALL_ROWS, {}, "", {}),
+            (OF_GROUPS, {}, by_group, {"new_groups": "all rows"}),
+            (MEASURED, {"group_statistics": 1}, by_group, {"new_groups": "all rows"}),
+            (STARTED, {}, by_group, {"new_groups": "all rows", "groups_start": "all rows"}),
+        )
     ):
-        begun = time.monotonic()
+        begun, output = time.monotonic(), f"trained_{'abcd'[place]}"
         number = lab.value(
             "SELECT cerebro.fit('source', %s, %s, target => %s, epochs => %s, evaluate_every => 1, options => %s"
             f"{more})",
-            output, json.dumps(list(ways.values())), quoted(target), EPOCHS,
+            output, json.dumps({**OF_ALL_WAYS, **more_of_model}), quoted(target), EPOCHS,
             json.dumps({"seed": seed, "keep": "best", "objective": "val_loss", **options}),
         )  # fmt: skip
         seconds = time.monotonic() - begun
         ((models, epochs),) = lab("SELECT count(*)::int, sum(epochs_done)::int FROM leaderboard WHERE run = %s", number)
-        for configuration, way in enumerate(ways, 1):
-            found[way] = {"score": score(database, target, False, output, configuration), "seconds": seconds,
-                          "models": models, "epochs": epochs, "best_epoch": None}  # fmt: skip
+        found[way] = {"score": score(database, target, False, output), "seconds": seconds, "models": models,
+                      "epochs": epochs, "best_epoch": None}  # fmt: skip
         lab("SELECT forget(%s)", number)
     return found
 
 
-def score(database: Database, target: str, classes: bool, models: str, configuration: int | None = None) -> float:
+def score(database: Database, target: str, classes: bool, models: str) -> float:
     """The accuracy, or R², of predictions of the rows that were held out."""
     right = "(p.class = h.t)::integer" if classes else "(p.value - h.t) ^ 2"
     measure = f"avg({right})" if classes else f"1 - sum({right}) / nullif(count(*) * var_pop(h.t), 0)"
-    return database.lab.value(
-        f"SELECT ({measure})::float8 FROM (SELECT row_number, {quoted(target)}::{'text' if classes else 'float8'} AS t"
-        " FROM held_out) h JOIN cerebro.predict(%s, 'SELECT * FROM held_out', 'row_number', configuration => %s) p"
-        " ON p.key_value = h.row_number::text",
-        models, configuration,
-    )  # fmt: skip
+    ((found, predicted, held_out),) = database.lab(
+        f"SELECT ({measure})::float8, count(p.key_value), count(*)"
+        f" FROM (SELECT row_number, {quoted(target)}::{'text' if classes else 'float8'} AS t FROM held_out) h"
+        " LEFT JOIN cerebro.predict(%s, 'SELECT * FROM held_out', 'row_number') p ON p.key_value = h.row_number::text",
+        models,
+    )
+    assert predicted == held_out
+    return found
 
 
 def table(lines: list[Json]) -> str:

@@ -110,3 +110,14 @@ def test_several_outputs_and_the_allow_list(precision: str) -> None:
     )
     assert policies(made) == {"rows": "float32", "hidden": precision, "price": "float32", "mood": "float32"}
     allowlist.check(made)
+
+
+def test_layers_with_statistics_of_a_group_are_exact() -> None:
+    """They subtract and add means, for whose differences 16 bits have too few digits."""
+    given = model(
+        "m", layer("BatchNormalization", "group_inputs_1"), layer("Dense", "a"), layer("EinsumDense", "group_target_2"),
+        layer("Activation", "out"),
+    )  # fmt: skip
+    assert policies(computed_in(given, "mixed_bfloat16")) == {
+        "group_inputs_1": None, "a": "mixed_bfloat16", "group_target_2": None, "out": None,
+    }  # fmt: skip

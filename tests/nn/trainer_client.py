@@ -98,7 +98,7 @@ class Trainer:
     def __init__(
         self, folder: Path, *, confined: bool = False, first: Order[Any] | None = None, **settings: Any
     ) -> None:
-        engine = settings.get("engine", USUAL_ENGINE)
+        self.engine = engine = settings.get("engine", USUAL_ENGINE)
         if engine in ENGINES and find_spec(ENGINES[engine]) is None:
             pytest.skip(f"the engine {engine} is not installed")
         self.folder = folder

@@ -10,8 +10,10 @@ from ..records import dataclass, field
 
 Json = dict[str, Any]
 
-# Names of the layers whose numbers a trainer takes from the rows of a model's group; a digit follows.
-INPUTS_OF_GROUP, OUTPUTS_OF_GROUP = "group_inputs", "group_target"
+# Names of the layers whose numbers a trainer takes from the rows of a model's group; a number follows.
+INPUTS_OF_GROUP, TARGET_OF_GROUP = "group_inputs", "group_target"
+_OF_GROUP = re.compile(rf"(?:{INPUTS_OF_GROUP}|{TARGET_OF_GROUP})_[0-9]+")
+SCALED = "bf,f->bf"  # each number times one of its own
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Graph:
         if not self.group_statistics:
             return self.layer("Rescaling", of, name, scale=deviation, offset=mean)
         found = self.layer(
-            "EinsumDense", of, self._free(OUTPUTS_OF_GROUP), equation="bf,f->bf", output_shape=[elements],
+            "EinsumDense", of, self._free(TARGET_OF_GROUP), equation=SCALED, output_shape=[elements],
             bias_axes="f", kernel_initializer=_constant(deviation), bias_initializer=_constant(mean), trainable=False,
         )  # fmt: skip
         return self.layer("Activation", found, name, activation="linear")
@@ -93,6 +95,11 @@ class Graph:
             number += 1
         self.taken.add(f"{name}_{number}")
         return f"{name}_{number}"
+
+
+def measures_group(name: str) -> bool:
+    """Whether a layer of this name may have numbers of a group.  It computes in float32, whatever the precision."""
+    return _OF_GROUP.fullmatch(name) is not None
 
 
 def _constant(value: float) -> Json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import reading
+from .graph import measures_group
 from .tables import MODELS, OPERATIONS
 
 Node = dict[str, Any]
@@ -21,7 +22,8 @@ INNER_LAYERS = ("layer", "backward_layer", "cell")
 def computed_in(model: Node, precision: str) -> Node:
     """A copy of the model whose layers have this policy, if their own policy is one of PRECISIONS.
 
-    The output layers get float32, as Keras recommends, so that losses and probabilities are computed in float32.
+    The output layers get float32, as Keras recommends, so that losses and probabilities are computed in float32.  So do
+    layers that bring numbers near 0, or away from it: 16 bits have too few digits for the difference.
     """
     converted = _model(model, precision, True)
     # Keras ignores a model's own policy when it reads the JSON. nn/models/build.py reads it, for loss scaling.
@@ -45,7 +47,8 @@ def _layer(layer: Node, precision: str, is_output: bool) -> Node:
     # The dtype of an input is that of the rows; an operation computes in the dtype of its tensors.
     if layer["class_name"] == "InputLayer" or layer.get("module") in OPERATIONS:
         return layer
-    config = _with_policy(layer["config"], "float32" if is_output else precision)
+    exact = is_output or measures_group(str(layer["config"].get("name")))
+    config = _with_policy(layer["config"], "float32" if exact else precision)
     for key in INNER_LAYERS:
         if isinstance(config.get(key), dict):
             config[key] = _layer(config[key], precision, is_output)

@@ -46,12 +46,13 @@ class Program(Protocol):
     volatile: bool  # whether weights alone are not all that evaluating and predicting need
     statistics: list[int]  # places in the state of what layers write when they are called, such as moving averages
     averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
+    measures_groups: bool  # whether there are layers with statistics of a group
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
         """Put the initial state into the variables: a function of the seed, and of the weights if they are given."""
 
-    def measure_group(self, dataset: Dataset, rows: np.ndarray) -> None:
+    def measure_group(self, dataset: Dataset, rows: np.ndarray, listen: Callable[[], None]) -> None:
         """Put the statistics of a group's rows into the layers that want them (models/group_statistics.py)."""
 
     def put_numbers(self, configuration: Configuration) -> None:

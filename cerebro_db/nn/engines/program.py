@@ -143,13 +143,17 @@ class KerasProgram(abc.ABC):
             self.set_all(self._initial_values(configuration, seed, weights))
         self._untouched = start if weights is None else None
 
-    def measure_group(self, dataset: Dataset, rows: np.ndarray) -> None:
+    @property
+    def measures_groups(self) -> bool:
+        return bool(self._of_group)
+
+    def measure_group(self, dataset: Dataset, rows: np.ndarray, listen: Callable[[], None]) -> None:
         for layer, column, is_target in self._of_group:
             values = dataset.columns[column]
             if is_target:
-                numbers = group_statistics.of_target(values, rows, np.asarray(layer.weights[0]))
+                numbers = group_statistics.of_target(values, rows, np.asarray(layer.weights[0]), listen)
             else:
-                numbers = group_statistics.of_inputs(values, rows)
+                numbers = group_statistics.of_inputs(values, rows, listen)
             for variable, value in zip(layer.weights, numbers):
                 (place,) = (place for place, one in enumerate(self._state) if one is variable)
                 self.set(place, value)
@@ -313,11 +317,6 @@ class KerasProgram(abc.ABC):
     def require_joint(self) -> None:
         import keras
 
-        if self._of_group:
-            raise ConfigurationFailed(
-                "group_statistics cannot be measured by several segments at the same time",
-                hint="Leave out the parameter group_statistics, or the option parallel.",
-            )
         for layer in self.model._flatten_layers():
             if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
                 raise ConfigurationFailed(

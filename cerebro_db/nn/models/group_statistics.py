@@ -6,55 +6,67 @@ those of its group into these layers before its first visit, and they are a part
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from cerebro_db.core.architecture.graph import INPUTS_OF_GROUP, OUTPUTS_OF_GROUP
+from cerebro_db.core.architecture.graph import SCALED, TARGET_OF_GROUP, measures_group
 
-ROWS_AT_ONCE = 1 << 16
-# Of the deviation of all rows.  Numbers that hardly differ within a group would else be blown up, also those of rows
-# that the model has not seen.
+BYTES_AT_ONCE = 8 << 20  # of packed values
+# Numbers that hardly differ within a group would else be blown up, also those of rows that the model has not seen.
 LEAST_DEVIATION = 0.05
 
 
 def layers(model: Any) -> Iterator[tuple[Any, Any, bool]]:
     """The layers, each with the input or output of the model that it measures, and whether it is an output."""
-    for layer in model._flatten_layers(include_self=False):
-        if layer.name.startswith(INPUTS_OF_GROUP):
-            yield from ((layer, tensor, False) for tensor in model.inputs if tensor is layer.input)
+    for tensor in model.inputs:
+        for layer in model.layers:
+            if _is_one(layer) and layer.input is tensor:
+                yield layer, tensor, False
     for tensor in model.outputs:
-        last = tensor._keras_history.operation
-        if len(getattr(last, "_inbound_nodes", ())) == 1 and last._inbound_nodes[0].parent_nodes:
-            layer = last._inbound_nodes[0].parent_nodes[0].operation
-            if layer.name.startswith(OUTPUTS_OF_GROUP):
+        for layer in model.layers:
+            last = tensor._keras_history.operation
+            if _is_one(layer) and last is not layer and last.input is layer.output:
                 yield layer, tensor, True
 
 
-def of_inputs(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _is_one(layer: Any) -> bool:
+    """A user's own model may have layers of these names."""
+    if not measures_group(layer.name) or layer.trainable or len(layer._inbound_nodes) != 1:
+        return False
+    if layer.name.startswith(TARGET_OF_GROUP):
+        return type(layer).__name__ == "EinsumDense" and layer.equation == SCALED and layer.bias is not None
+    return type(layer).__name__ == "BatchNormalization" and not layer.center and not layer.scale
+
+
+def of_inputs(values: np.ndarray, rows: np.ndarray, listen: Callable[[], None]) -> tuple[np.ndarray, np.ndarray]:
     """The mean and the variance of each number, over the steps of windows too."""
-    mean, variance = _moments(values, rows)
+    mean, variance = _moments(values, rows, listen)
     deviation = np.where(variance > 0, np.maximum(np.sqrt(variance), LEAST_DEVIATION), 1.0)
     return mean.astype(np.float32), (deviation**2).astype(np.float32)
 
 
-def of_target(values: np.ndarray, rows: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_target(
+    values: np.ndarray, rows: np.ndarray, deviation: np.ndarray, listen: Callable[[], None]
+) -> tuple[np.ndarray, np.ndarray]:
     """The deviation and the mean; ``deviation``: that of all rows, which stays if all values are equal."""
-    mean, variance = _moments(values, rows)
+    mean, variance = _moments(values, rows, listen)
     return np.where(variance > 0, np.sqrt(variance), deviation).astype(np.float32), mean.astype(np.float32)
 
 
-def _moments(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moments(values: np.ndarray, rows: np.ndarray, listen: Callable[[], None]) -> tuple[np.ndarray, np.ndarray]:
     """In two passes: the square of a mean that is far from 0 has no digits left for a small variance."""
     width = values.shape[-1]
-    parts = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
+    at_once = max(1, BYTES_AT_ONCE // max(1, values[:1].nbytes))
+    parts = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
 
-    def average(of: Any) -> np.ndarray:
+    def average(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         total, count = np.zeros(width), 0
         for part in parts:
             taken = of(values[part].reshape(-1, width).astype(np.float64))
             total, count = total + taken.sum(axis=0), count + len(taken)
+            listen()
         return total / count
 
     mean = average(lambda taken: taken)

@@ -30,10 +30,12 @@ def place(lab: Lab) -> Lab:
     return lab
 
 
-def fit(place: Lab, output: str, *configurations: Any, epochs: int = 8, **options: Any) -> int:
+def fit(
+    place: Lab, output: str, *configurations: Any, epochs: int = 8, source: str = "sold_packed", **options: Any
+) -> int:
     return place.value(
-        "SELECT fit('sold_packed', %s, %s, epochs => %s, options => %s)",
-        output, json.dumps(configurations), epochs, json.dumps({**OPTIONS, **options}),
+        "SELECT fit(%s, %s, %s, epochs => %s, options => %s)",
+        source, output, json.dumps(configurations), epochs, json.dumps({**OPTIONS, **options}),
     )  # fmt: skip
 
 
@@ -71,11 +73,18 @@ def test_a_run_has_the_same_bits_again_and_when_it_goes_on(place: Lab, run: int)
 
 
 def test_several_segments_cannot_measure_a_group(place: Lab) -> None:
-    run = fit(place, "refused", PLAIN, MEASURED, epochs=1, parallel="gradients")
-    board = place("SELECT configuration, status, reason FROM leaderboard WHERE run = %s AND group_number IS NULL", run)
-    reasons = {configuration: (status, str(reason)) for configuration, status, reason in board}
-    assert reasons[1] == ("finished", "None") and reasons[2][0] == "failed"
-    assert "group_statistics cannot be measured by several segments at the same time" in reasons[2][1]
+    place("CREATE TABLE most_in_one AS SELECT id, CASE WHEN id > 120 THEN 'large' ELSE shop END AS shop, items, spent"
+          " FROM sold")  # fmt: skip
+    place("ALTER TABLE most_in_one ADD PRIMARY KEY (id)")
+    place("SELECT cerebro.pack('most_in_one', 'most_packed', 'spent', inputs => 'items', group_by => 'shop',"
+          " segments => 2, validation => 0.2, seed => 1)")  # fmt: skip
+    run = fit(place, "refused", PLAIN, MEASURED, epochs=1, source="most_packed", parallel="gradients")
+    board = place("SELECT configuration, group_value, status, reason FROM leaderboard WHERE run = %s", run)
+    assert len(board) == 12
+    failed = {(key, group): reason for key, group, status, reason in board if status == "failed"}
+    assert list(failed) == [(2, "large")]
+    assert "several segments cannot measure a group at the same time" in failed[2, "large"]
+    assert {status for key, group, status, _ in board if (key, group) not in failed} == {"finished"}
 
 
 def test_a_version_of_one_group_predicts_the_same(place: Lab, run: int) -> None:
