@@ -153,7 +153,8 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             RunLog.of(session, run.id).events.note(Event.NOT_MATERIALIZED, message=str(error))
         kept = f"The models are kept: SELECT cerebro.materialize({run.id}, 'another_name');"
         if isinstance(error, CerebroError):
-            error.hint = kept
+            if not isinstance(error, model_tables.NoModel):
+                error.hint = kept
         elif isinstance(error, db.plpy.SPIError) and not error.sqlstate.startswith("57"):  # 57: a cancel
             refused = CerebroError(str(error), hint=kept)
             refused.sqlstate = error.sqlstate

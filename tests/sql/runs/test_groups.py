@@ -385,6 +385,22 @@ def test_a_group_whose_loss_is_not_finite_fails_alone(sales: Lab) -> None:
     assert sales.status(run) == "finished"
 
 
+def test_a_run_whose_models_on_all_rows_failed_says_why_there_are_no_tables(sales: Lab) -> None:
+    # As above: with half of the rows at 10, each step doubles the error of all rows.
+    sales("CREATE TABLE halves AS SELECT i AS id, i % 2 AS part, ARRAY[CASE WHEN i % 2 = 0 THEN 10 ELSE 1 END]::real[]"
+          " AS x, 0.5::real + i % 3 AS y FROM generate_series(1, 640) i")  # fmt: skip
+    sales("ALTER TABLE halves ADD PRIMARY KEY (id)")
+    packed(sales, "by_half", "y", "halves", inputs="x", group_by="part", segments=2, seed=1, validation=0)
+    line = sales.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
+    sales.selection("line", [(line, "optimizer='SGD(learning_rate=0.03)', loss='mse'", "batch_size=8")])
+    with pytest.raises(psycopg2.Error, match="run [0-9]+ has no trained model on all rows") as error:
+        fit(sales, "by_half", "no_models", "line", epochs=12)
+    run = sales.value("SELECT max(run) FROM runs")
+    assert f"FROM cerebro.leaderboard WHERE run = {run}" in str(error.value.diag.message_hint)
+    status = dict(sales("SELECT group_value, status FROM leaderboard WHERE run = %s", run))
+    assert status == {None: "failed", "0": "failed", "1": "finished"}
+
+
 def test_best_states_are_kept_for_each_group(sales: Lab) -> None:
     run = fit(sales, "by_shop", "kept", epochs=4, objective="val_loss", options={"keep": "best"})
     board = sales("SELECT group_number, best_value, objective_value, best_epoch FROM leaderboard WHERE run = %s", run)

@@ -55,6 +55,10 @@ def materialize_run(db: Database, run_id: int, model_table: str, which: str | No
     log.events.note(Event.MATERIALIZED)
 
 
+class NoModel(WrongState):
+    """There is nothing to make tables of."""
+
+
 def materialize(
     db: Database,
     run_id: int,
@@ -96,7 +100,7 @@ def materialize(
             f"run {run_id} has no fold {fold}.",
             hint=f"It has the folds 1 to {folds}." if folds else "It was trained on rows without folds.",
         )
-    states = _trained(db, run_id, which, fold)
+    states = _trained(db, run_id, which, fold, groups=layout.groups is not None)
     unmeasured = [state.key for state in states if state.which != which]
     if unmeasured:
         db.warning(
@@ -123,15 +127,15 @@ def materialize(
             dress(db, made)
 
 
-def _trained(db: Database, run_id: int, which: str, fold: int | None) -> list[StateOnRecord]:
+def _trained(db: Database, run_id: int, which: str, fold: int | None, *, groups: bool) -> list[StateOnRecord]:
     """The states that the tables get.  A model that has seen a part of the rows only is no trained model."""
     log = RunLog.of_caller(db, run_id).states
     states = log.states_of_best_models(which, fold=fold)
+    why = f"SELECT configuration, status, reason FROM cerebro.leaderboard WHERE run = {run_id}; says why."
     if not states:
-        raise WrongState(f"run {run_id} has no trained model yet", hint=f"SELECT cerebro.resume({run_id}) goes on.")
+        raise NoModel(f"run {run_id} has no trained model{' on all rows' if groups else ''}", hint=why)
     untrained = set(log.without_epoch(fold))
     found = [state for state in states if state.key not in untrained]
-    why = f"SELECT configuration, status, reason FROM cerebro.leaderboard WHERE run = {run_id}; says why."
     if not found:
         db.warning(
             "no configuration has completed an epoch: the models in the table have trained on a part of the rows only",
