@@ -67,7 +67,6 @@ APART: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
 # Tables whose rows belong to groups, and the column that says to which.
 GROUPED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "houses in Texas": ("ggplot2", "txhousing", "sales", ("volume",)),
-    "chemistry": ("mlmRev", "Chem97", "score", ("student", "gcsecnt")),
     "exams": ("mlmRev", "Exam", "normexam", ("student",)),
     "mathematics": ("nlme", "MathAchieve", "MathAch", ("MEANSES",)),
     "cigarettes": ("plm", "Cigar", "sales", ()),
@@ -75,7 +74,6 @@ GROUPED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
 }
 GROUP_OF = {
     "houses in Texas": "city",
-    "chemistry": "lea",
     "exams": "school",
     "mathematics": "School",
     "cigarettes": "state",
