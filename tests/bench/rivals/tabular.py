@@ -70,14 +70,12 @@ GROUPED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "exams": ("mlmRev", "Exam", "normexam", ("student",)),
     "mathematics": ("nlme", "MathAchieve", "MathAch", ("MEANSES",)),
     "cigarettes": ("plm", "Cigar", "sales", ()),
-    "working hours": ("plm", "LaborSupply", "lnhr", ()),
 }
 GROUP_OF = {
     "houses in Texas": "city",
     "exams": "school",
     "mathematics": "School",
     "cigarettes": "state",
-    "working hours": "id",
 }
 
 
