@@ -25,9 +25,10 @@ def layers(model: Any) -> Iterator[tuple[Any, Any, bool]]:
             if _is_one(layer) and layer.input is tensor:
                 yield layer, tensor, False
     for tensor in model.outputs:
+        last, node, _ = tensor._keras_history
+        read = last._inbound_nodes[node].input_tensors  # by the last layer
         for layer in model.layers:
-            last = tensor._keras_history.operation
-            if _is_one(layer) and last is not layer and last.input is layer.output:
+            if _is_one(layer) and any(one is layer.output for one in read):
                 yield layer, tensor, True
 
 

@@ -132,8 +132,10 @@ def _trained(db: Database, run_id: int, which: str, fold: int | None, *, groups:
     log = RunLog.of_caller(db, run_id).states
     states = log.states_of_best_models(which, fold=fold)
     why = f"SELECT configuration, status, reason FROM cerebro.leaderboard WHERE run = {run_id}; says why."
+    again = f"SELECT cerebro.resume({run_id}); trains those that have not failed."
     if not states:
-        raise NoModel(f"run {run_id} has no trained model{' on all rows' if groups else ''}", hint=why)
+        of_all_rows = " on all rows" if groups and fold is None else ""
+        raise NoModel(f"run {run_id} has no trained model{of_all_rows}", hint=f"{why} {again}")
     untrained = set(log.without_epoch(fold))
     found = [state for state in states if state.key not in untrained]
     if not found:
