@@ -107,12 +107,10 @@ class _Passes:
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
-        measure = None
-        if self.ready.program.measures_groups and members[0].span is not None and self._chosen is not None:
-            measure = functools.partial(
-                self.ready.program.measure_group, self.order.dataset, self._chosen, self.order.listen
-            )
-        self.stacked = load_members(self.order.programs, self.ready, members, self.configurations, measure)
+        order, program, measure = self.order, self.ready.program, None
+        if program.measures_groups and members[0].span is not None and self._chosen is not None and self.size:
+            measure = functools.partial(program.measure_group, order.dataset, self._chosen, order.listen)
+        self.stacked = load_members(order.programs, self.ready, members, self.configurations, measure)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""

@@ -111,6 +111,11 @@ def test_a_model_on_all_rows_has_the_numbers_of_packing(trainer: Trainer) -> Non
     assert plain.loss == pytest.approx(trained(trainer).loss, rel=1e-6)
 
 
+def test_without_rows_nothing_is_measured(trainer: Trainer) -> None:
+    _, variance, deviation, offset = of_layers(trained(trainer, span=Span(5, 0)).path)
+    assert (list(variance), deviation.item(), offset.item()) == ([1] * 4, 2, 0)
+
+
 def test_they_are_measured_once(trainer: Trainer) -> None:
     """Later visits, other segments and a start from weights keep them: the weights were learned with them."""
     first = trained(trainer, span=SPAN)

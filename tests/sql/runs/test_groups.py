@@ -371,32 +371,31 @@ def test_a_replay_has_the_groups_of_the_earlier_run(sales: Lab, run: int) -> Non
     assert error.value.diag.message_hint
 
 
+def fit_line(place: Lab, name: str, part: str, tens: str, rate: float) -> int:
+    """A line through rows at 1, and at 10 where the condition ``tens`` holds; a step multiplies the error of a group by
+    1 - 2 * rate * the mean square of where its rows are."""
+    place(f"CREATE TABLE {name} AS SELECT i AS id, {part} AS part, ARRAY[CASE WHEN {tens} THEN 10 ELSE 1 END]::real[]"
+          " AS x, 0.5::real + i % 3 AS y FROM generate_series(1, 640) i")  # fmt: skip
+    place(f"ALTER TABLE {name} ADD PRIMARY KEY (id)")
+    packed(place, f"by_{name}", "y", name, inputs="x", group_by="part", segments=2, seed=1, validation=0)
+    line = place.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
+    place.selection(f"{name}_line", [(line, f"optimizer='SGD(learning_rate={rate})', loss='mse'", "batch_size=8")])
+    return fit(place, f"by_{name}", f"{name}_models", f"{name}_line", epochs=12)
+
+
 def test_a_group_whose_loss_is_not_finite_fails_alone(sales: Lab) -> None:
-    # With this learning rate, each step doubles the error of the rows with 10, and lessens the error of all rows.
-    sales("CREATE TABLE steps AS SELECT i AS id, i % 10 AS part, ARRAY[CASE WHEN i % 10 = 3 THEN 10 ELSE 1 END]::real[]"
-          " AS x, 0.5::real + i % 2 AS y FROM generate_series(1, 640) i")  # fmt: skip
-    sales("ALTER TABLE steps ADD PRIMARY KEY (id)")
-    packed(sales, "by_part", "y", "steps", inputs="x", group_by="part", segments=2, seed=1, validation=0)
-    line = sales.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
-    sales.selection("lines", [(line, "optimizer='SGD(learning_rate=0.015)', loss='mse'", "batch_size=8")])
-    run = fit(sales, "by_part", "lines_models", "lines", epochs=12)
+    run = fit_line(sales, "steps", "i % 10", "i % 10 = 3", 0.015)  # -2 for the rows at 10, 0.67 for all rows
     status = dict(sales("SELECT group_number, status FROM leaderboard WHERE run = %s", run))
     assert status == {**dict.fromkeys([None, *range(1, 11)], "finished"), 4: "failed"}
     assert sales.status(run) == "finished"
 
 
 def test_a_run_whose_models_on_all_rows_failed_says_why_there_are_no_tables(sales: Lab) -> None:
-    # As above: with half of the rows at 10, each step doubles the error of all rows.
-    sales("CREATE TABLE halves AS SELECT i AS id, i % 2 AS part, ARRAY[CASE WHEN i % 2 = 0 THEN 10 ELSE 1 END]::real[]"
-          " AS x, 0.5::real + i % 3 AS y FROM generate_series(1, 640) i")  # fmt: skip
-    sales("ALTER TABLE halves ADD PRIMARY KEY (id)")
-    packed(sales, "by_half", "y", "halves", inputs="x", group_by="part", segments=2, seed=1, validation=0)
-    line = sales.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
-    sales.selection("line", [(line, "optimizer='SGD(learning_rate=0.03)', loss='mse'", "batch_size=8")])
     with pytest.raises(psycopg2.Error, match="run [0-9]+ has no trained model on all rows") as error:
-        fit(sales, "by_half", "no_models", "line", epochs=12)
+        fit_line(sales, "halves", "i % 2", "i % 2 = 0", 0.03)  # -5 for the rows at 10, -2 for all rows
     run = sales.value("SELECT max(run) FROM runs")
-    assert f"FROM cerebro.leaderboard WHERE run = {run}" in str(error.value.diag.message_hint)
+    hint = str(error.value.diag.message_hint)
+    assert f"FROM cerebro.leaderboard WHERE run = {run}" in hint and f"cerebro.resume({run})" in hint
     status = dict(sales("SELECT group_value, status FROM leaderboard WHERE run = %s", run))
     assert status == {None: "failed", "0": "failed", "1": "finished"}
 
