@@ -72,6 +72,22 @@ def test_a_run_has_the_same_bits_again_and_when_it_goes_on(place: Lab, run: int)
     assert digests(place, again) == digests(place, run)
 
 
+def test_a_search_can_try_both(place: Lab) -> None:
+    space = {**PLAIN, "group_statistics": {"choice": [0, 1]}}
+    run = place.value(
+        "SELECT search('sold', 'searched', %s, target => 'spent', inputs => 'items', group_by => 'shop', epochs => 8,"
+        " max_configurations => 2, segments => 2, options => %s)",
+        json.dumps(space), json.dumps(OPTIONS),
+    )  # fmt: skip
+    tried = place("SELECT DISTINCT parameters ->> 'group_statistics' FROM leaderboard WHERE run = %s", run)
+    assert sorted(tried) == [("0",), ("1",)]
+    best = place(
+        "SELECT group_value, parameters ->> 'group_statistics' FROM leaderboard"
+        " WHERE run = %s AND rank = 1 AND group_number IS NOT NULL", run
+    )  # fmt: skip
+    assert len(best) == 4 and ("shop 0", "1") in best
+
+
 def test_several_segments_cannot_measure_a_group(place: Lab) -> None:
     place("CREATE TABLE most_in_one AS SELECT id, CASE WHEN id > 120 THEN 'large' ELSE shop END AS shop, items, spent"
           " FROM sold")  # fmt: skip
