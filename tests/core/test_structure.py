@@ -81,6 +81,15 @@ def test_only_the_log_has_the_sql_of_the_log() -> None:
     assert modules_with(table, *(path for path in SERVER.rglob("*.py") if LOG not in path.parents)) == set()
 
 
+def test_the_log_does_not_join_tables_that_grow_with_the_models() -> None:
+    """Of rows that were just written the server knows nothing, and compares each row of the one table with each of the
+    other: a run of 5,000 models took three times as long.  ``log/base.py`` and ``log/tables.py`` say what helps.
+    """
+    joined = re.compile(r"(?<!FULL )JOIN cerebro\.(attempt|decision|evaluation|event|hop|model|objective)\b")
+    assert joined.search("cerebro.model m JOIN cerebro.hop h USING (run, owner, model)")
+    assert modules_with(joined, LOG) == set()
+
+
 def test_no_statement_depends_on_standard_conforming_strings() -> None:
     """Without that setting a backslash in a text of SQL means something else, and the body of a function, too."""
     scripts = (SERVER.parents[1] / "sql").rglob("*.sql")

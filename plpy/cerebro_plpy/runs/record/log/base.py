@@ -25,8 +25,6 @@ OWN = sql("run = {} AND owner = {me}", me=ME)
 # version have no column group_number.
 OF_ALL_ROWS = sql("pg_catalog.to_jsonb(b) ->> 'group_number' IS NULL")
 OWN_IN_VIEW = sql("run = {} AND owner = current_user")
-# Users may write events of their own, also for models that do not exist: only those of real models count.
-MODEL_EVENTS = sql("cerebro.event e JOIN cerebro.model m USING (run, owner, model)")
 LONGEST_TEXT = 10_000  # characters of a message or a reason; the tables take no longer ones
 PLPY_TYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "bigint"), (float, "double precision"))
 
@@ -41,12 +39,31 @@ def asking(db: Database) -> Ask:
     return ask
 
 
+def among(columns: str, found: Sql) -> Sql:
+    """Whether these columns have values that a query finds.
+
+    IS TRUE has the server run the query once, and not join it.  Of a run that has just written thousands of rows the
+    server knows nothing yet: to join two tables it would compare each row of the one with each of the other.
+    """
+    listed = joined(", ", map(identifier, columns.split()))
+    return sql("(({listed}) IN ({found})) IS TRUE", listed=listed, found=found)
+
+
 class Part:
     """A part of the log of one run, through one session."""
 
     def __init__(self, ask: Ask, run: int) -> None:
         self.ask = ask
         self.run = run
+
+    def _of_models(self, condition: Sql | None = None) -> Sql:
+        """Whether the column model has the number of a model of the run, for which a condition holds.
+
+        Users may write events of their own, also for models that do not exist: only those of real models count.
+        """
+        also = sql("") if condition is None else sql(" AND {condition}", condition=condition)
+        own = sql("b.run = {run} AND b.owner = {me}{also}", run=self.run, me=ME, also=also)
+        return among("model", sql("SELECT b.model FROM cerebro.model b WHERE {own}", own=own))
 
     def _all(self, statement: Sql, *parameters: Any) -> Rows:
         return self.ask(statement, (self.run, *parameters))

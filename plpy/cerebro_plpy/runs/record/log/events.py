@@ -17,7 +17,7 @@ from cerebro_db.core.texts import shortened
 from ....sessions.failures import first_line
 from ....sessions.session import Rows, Session, Statement
 from ..run import Model
-from .base import LONGEST_TEXT, ME, MODEL_EVENTS, OWN, Part, listed, recordable_detail
+from .base import LONGEST_TEXT, ME, OWN, Part, listed, recordable_detail
 
 DECISION = ("model", "epoch", "decision", "reason", "policy", "request", "detail")  # columns; detail as text
 
@@ -98,10 +98,10 @@ class Events(Part):
             for model, event, reason, refused in self._all(
                 sql(
                     "SELECT DISTINCT ON (model) model, event, detail ->> 'reason', detail ->> 'refused'"
-                    " FROM {model_events} WHERE {own}"
+                    " FROM cerebro.event WHERE {own} AND {of_models}"
                     " AND event IN ({model_failed}, {model_revived}) ORDER BY model, event_id DESC",
-                    model_events=MODEL_EVENTS,
                     own=OWN,
+                    of_models=self._of_models(),
                     model_failed=literal(Event.MODEL_FAILED),
                     model_revived=literal(Event.MODEL_REVIVED),
                 )

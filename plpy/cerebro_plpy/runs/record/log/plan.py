@@ -22,7 +22,7 @@ from ....sessions.session import Session, Statement
 from .. import state_tables
 from ..groups import visits_of
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
-from .base import ME, MODEL_EVENTS, OWN, OWN_IN_VIEW, Part, as_written, counted_states
+from .base import ME, OWN, OWN_IN_VIEW, Part, as_written, counted_states
 from .drivers import session_of
 from .states import CHECKSUM, States
 
@@ -253,10 +253,10 @@ class PlanLog(Part):
         for number, text in self._all(
             sql(
                 # A model that goes on with another engine has another event.
-                "SELECT model, detail::text AS detail FROM {model_events} WHERE {own} AND event = {built}"
-                " ORDER BY event_id",
-                model_events=MODEL_EVENTS,
+                "SELECT model, detail::text AS detail FROM cerebro.event WHERE {own} AND event = {built}"
+                " AND {of_models} ORDER BY event_id",
                 own=OWN,
+                of_models=self._of_models(),
                 built=literal(Event.BUILT),
             )
         ):
@@ -277,9 +277,9 @@ class PlanLog(Part):
             model.state_bytes, model.build.engine, model.build.position, model.build.parameters = built
         for number, group in self._all(
             sql(
-                "SELECT model, detail ->> 'group' FROM {model_events} WHERE {own} AND event = {fused}",
-                model_events=MODEL_EVENTS,
+                "SELECT model, detail ->> 'group' FROM cerebro.event WHERE {own} AND event = {fused} AND {of_models}",
                 own=OWN,
+                of_models=self._of_models(),
                 fused=literal(Event.FUSED),
             )
         ):

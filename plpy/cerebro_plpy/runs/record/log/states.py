@@ -10,7 +10,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 
 from ..run import StoredWeights
-from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part
+from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part, among
 
 # Of a state that was stored.  The state after a visit is not, if the next one followed in the same order; where a user
 # has written such a row by hand, no state has the empty checksum.
@@ -53,28 +53,35 @@ class States(Part):
 
     def best_states(self, key: int | None = None) -> list[StateOnRecord]:
         """The state that is kept as the best of each model, or of the models of one configuration."""
-        best = sql(
-            "JOIN cerebro.objective o ON o.kept AND (o.run, o.owner, o.model, o.hop) = (h.run, h.owner, h.model, h.hop)"
+        kept = sql(
+            "SELECT o.model, o.hop FROM cerebro.objective o WHERE o.run = {run} AND o.owner = {me} AND o.kept",
+            run=self.run,
+            me=ME,
         )
-        return self._states(BEST, best, key)
+        return self._states(BEST, sql(" AND {kept}", kept=among("model hop", kept)), key)
 
-    def _states(self, which: str, among: Sql, key: int | None) -> list[StateOnRecord]:
+    def _states(self, which: str, also: Sql, key: int | None) -> list[StateOnRecord]:
+        one = sql("") if key is None else sql(" AND configuration = {key}", key=key)
+        configurations: dict[int, int] = dict(
+            self._all(sql("SELECT model, configuration FROM cerebro.model WHERE {own}{one}", own=OWN, one=one))
+        )
         found = self._all(
             sql(
-                "SELECT DISTINCT ON (m.model) m.model, m.configuration, h.hop, h.epoch, h.segment, h.state_bytes,"
-                " {checksum} AS state_sha256,"
-                " h.weights_offset, h.weights_bytes FROM cerebro.model m JOIN cerebro.hop h USING (run, owner, model)"
-                " {among} WHERE h.kind <> {train_replica} AND m.run = {} AND m.owner = {me}{one}"
-                " ORDER BY m.model, h.hop DESC",
+                "SELECT DISTINCT ON (model) model, hop, epoch, segment, state_bytes, {checksum} AS state_sha256,"
+                " weights_offset, weights_bytes FROM cerebro.hop h"
+                " WHERE {own} AND kind <> {train_replica} AND {of_models}{also} ORDER BY model, hop DESC",
                 checksum=CHECKSUM,
-                among=among,
+                own=OWN,
                 train_replica=literal(HopKind.TRAIN_REPLICA),
-                me=ME,
-                one=sql("") if key is None else sql(" AND m.configuration = {}"),
-            ),
-            *([] if key is None else [key]),
+                of_models=self._of_models(None if key is None else sql("b.configuration = {key}", key=key)),
+                also=also,
+            )
         )
-        return [StateOnRecord(which, *row) for row in found]
+        return [
+            StateOnRecord(which, model, configurations[model], *others)
+            for model, *others in found
+            if model in configurations
+        ]
 
     def states_of_best_models(self, which: str, key: int | None = None, fold: int | None = None) -> list[StateOnRecord]:
         """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
@@ -163,19 +170,29 @@ class States(Part):
 
     def starts(self, dist_keys: Sequence[int]) -> dict[int, StoredWeights]:
         """Model of a group -> the weights of another model that it starts from."""
-        found = self._all(
-            sql(
-                "SELECT m.model, m.parent, m.parent_hop, h.segment, h.weights_offset, h.weights_bytes"
-                " FROM cerebro.model m JOIN cerebro.hop h USING (run, owner)"
-                " WHERE {own} AND m.initial = {weights} AND h.model = m.parent AND h.hop = m.parent_hop",
-                own=OWN,
-                weights=literal(Initial.WEIGHTS),
-            )
+        children = sql(
+            "FROM cerebro.model WHERE run = {run} AND owner = {me} AND initial = {weights} AND parent IS NOT NULL",
+            run=self.run,
+            me=ME,
+            weights=literal(Initial.WEIGHTS),
         )
-        return {
-            model: StoredWeights(parent, hop, dist_keys[segment], first, size)
-            for model, parent, hop, segment, first, size in found
+        where = {
+            (model, hop): (segment, first, size)
+            for model, hop, segment, first, size in self._all(
+                sql(
+                    "SELECT model, hop, segment, weights_offset, weights_bytes FROM cerebro.hop"
+                    " WHERE {own} AND {of_parents}",
+                    own=OWN,
+                    of_parents=among("model hop", sql("SELECT parent, parent_hop {children}", children=children)),
+                )
+            )
         }
+        found = {}
+        for model, parent, hop in self.ask(sql("SELECT model, parent, parent_hop {children}", children=children), ()):
+            if (parent, hop) in where:
+                segment, first, size = where[parent, hop]
+                found[model] = StoredWeights(parent, hop, dist_keys[segment], first, size)
+        return found
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""

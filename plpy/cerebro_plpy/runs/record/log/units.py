@@ -54,9 +54,9 @@ class UnitLog(Part):
                 sql(
                     "SELECT extract(epoch FROM o.at - (SELECT min(at) FROM cerebro.event WHERE {own} AND event = {}))"
                     "::double precision AS seconds, o.value FROM cerebro.objective o"
-                    " JOIN cerebro.model b USING (run, owner, model) WHERE {own} AND {of_all_rows} ORDER BY o.at",
+                    " WHERE {own} AND {of_models} ORDER BY o.at",
                     own=OWN,
-                    of_all_rows=OF_ALL_ROWS,
+                    of_models=self._of_models(OF_ALL_ROWS),
                 ),
                 Event.STARTED.value,
                 self.run,
