@@ -11,7 +11,7 @@ from typing import Any
 
 from .architecture.precision import PRECISIONS
 from .documents import shown
-from .engines import AUTO, AUTO_ENGINES, ENGINES, MOST_THREADS
+from .engines import ALL_REUSE, AUTO, AUTO_ENGINES, AUTO_REUSE, ENGINES, MOST_THREADS, NO_REUSE
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
@@ -149,6 +149,28 @@ _TABLE = (
         disk; 0 caches all rows on disk.""",
         when="To bound the memory of a run on a machine that other work needs, or to allow more than the default.",
         unset="rows are cached in memory as long as half of the machine's memory stays available",
+        bounds=(0, 2**31 - 1),
+    ),
+    Option(
+        name="reuse",
+        type=str,
+        what="""What happens to that which the frozen layers at the beginning of a model give for each row: its
+        features. all: each segment computes the features of its rows once, keeps them in files while its rows are
+        cached, and trains the layers behind them. Models with the same frozen layers share features. auto: the same,
+        where that takes less time than computing them in each step. none: each step computes them. The results are
+        equal within rounding, not bit for bit.""",
+        when="""all, if training must not compute frozen layers again, whatever they cost. none, if losses should be the
+        same bits as in a run without features.""",
+        unset="auto; none with deterministic",
+        choices=(NO_REUSE, AUTO_REUSE, ALL_REUSE),
+    ),
+    Option(
+        name="features_mb",
+        type=int,
+        what="""Maximum megabytes of features that each segment keeps (see reuse). Where features would take more, each
+        step computes them.""",
+        when="If features are large, for instance those of images, and there is room for them.",
+        default=1024,
         bounds=(0, 2**31 - 1),
     ),
     Option(

@@ -59,6 +59,8 @@ class RunOptions:
     fuse: bool | None = None
     read_ahead: bool | None = None
     cache_mb: int | None = None
+    reuse: str | None = None
+    features_mb: int = OPTIONS["features_mb"].default
     synchronous_commit: bool | None = None
     stop_when: str | None = None
     precision: str | None = None

@@ -28,19 +28,22 @@ def evaluate(
     """The result of a model: with the rows as they are, and with each of its exchanges."""
     clock = Clock()
     chosen = dataset.rows_of(model.fold, False, model.span)
-    ready = programs.ready(configuration, dataset.layout)
+    # Inputs are exchanged before the frozen layers.
+    ready = programs.ready(configuration, dataset.layout, rows=None if model.exchanges else dataset)
     batch_size = _prepared(programs, ready, configuration, dataset, chosen)
     clock.lap("build")
     programs.load_to_read(ready, configuration, model.state)
     clock.lap("load")
     with programs.configuration_errors(), programs.reading(ready):
-        counted = _counted(ready, [dataset], batch_size, listen, chosen)
+        counted = _counted(
+            programs, ready, [programs.rows_of_steps(ready, dataset, listen)], batch_size, listen, chosen
+        )
         values = ready.program.metric_values(counted)
         most = batch_size * most_batches(dataset, batch_size)
         others = [
             metric_states.merged(
                 [
-                    _counted(ready, exchanged(dataset, exchange, repeat, most), batch_size, listen)
+                    _counted(programs, ready, exchanged(dataset, exchange, repeat, most), batch_size, listen)
                     for repeat in range(exchange.repeats)
                 ]
             )
@@ -63,7 +66,9 @@ def evaluate_loaded(
     clock = Clock()
     batch_size = _prepared(programs, ready, configuration, dataset, chosen)
     with programs.configuration_errors(), programs.reading(ready):
-        counted = _counted(ready, [dataset], batch_size, listen, chosen)
+        counted = _counted(
+            programs, ready, [programs.rows_of_steps(ready, dataset, listen)], batch_size, listen, chosen
+        )
         values = ready.program.metric_values(counted)
     clock.lap("evaluate")
     return EvaluatedModel(_rows(dataset, chosen), metrics.loss(counted.means), values, counted, clock.laps)
@@ -76,6 +81,8 @@ def _prepared(
     batch_size = max(EVALUATION_BATCH, Fit.of(configuration).batch_size)
     ready.program.require_values(dataset)
     with programs.configuration_errors():
+        if ready.uses_features:
+            return batch_size
         ready.program.prepare("evaluate", dataset, batch_size, _rows(dataset, chosen))
     return batch_size
 
@@ -85,17 +92,23 @@ def _rows(dataset: Dataset, chosen: np.ndarray | None) -> int:
 
 
 def _counted(
-    ready: ReadyProgram, parts: Iterable[Dataset], batch_size: int, listen: Listen, chosen: np.ndarray | None = None
+    programs: Programs,
+    ready: ReadyProgram,
+    parts: Iterable[Dataset],
+    batch_size: int,
+    listen: Listen,
+    chosen: np.ndarray | None = None,
 ) -> MetricStates:
     """What the metrics count over the parts.  ``chosen``: the places of the rows; None: all rows."""
     program, speed = ready.program, ready.speed["evaluate", 1]
     program.start_metrics()
     for part in parts:
         rows = _rows(part, chosen)
-        program.prepare("evaluate", part, batch_size, rows)  # a part may have fewer rows than those before it
+        if not ready.uses_features or part.features:
+            program.prepare("evaluate", part, batch_size, rows)  # a part may have fewer rows than those before it
         for slab in slabs(part, rows, batch_size, speed, chosen):
             started = time.monotonic()
-            program.evaluate(slab, batch_size)
+            program.evaluate(programs.stepped(ready, slab, listen), batch_size)
             speed.measured(math.ceil(slab.rows / batch_size), time.monotonic() - started)
             listen()
     return program.metric_states()

@@ -68,7 +68,7 @@ class JointVisit:
         if size != order.rows[order.place]:
             raise InvalidArgument(f"this segment has {size} rows of the model, not {order.rows[order.place]}")
         self.fit = Fit.of(configuration)
-        self.ready = programs.ready(configuration, dataset.layout, member.seed)
+        self.ready = programs.ready(configuration, dataset.layout, member.seed, rows=dataset)
         self.program = self.ready.program
         self.program.require_values(dataset)
         self.program.require_joint()
@@ -83,6 +83,7 @@ class JointVisit:
         self.rows, self.steps = self.epoch_rows * self.fit.epochs, self.batches * self.fit.epochs
         programs.load(self.ready, configuration, member.state, member.seed)
         self.ready.forget_state()
+        self.steps_on = programs.rows_of_steps(self.ready, dataset, lambda: None)
         self.program.vary_seeds(order.place)
         self.program.start_metrics()
         self.clock.lap("load")
@@ -149,7 +150,7 @@ class JointVisit:
             return JointStep(self.steps, self.done)
         share = rows / (last - first)
         with self.programs.configuration_errors():
-            found = self.program.gradients(Slab(self.dataset, self._order, start, end))
+            found = self._gradients(Slab(self.steps_on, self._order, start, end))
         self.mine = [gradient * gradient.dtype.type(share) for gradient in found]
         self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
         text = _encoded(self.mine)
@@ -161,6 +162,9 @@ class JointVisit:
             )
         return JointStep(self.steps, self.done, rows, text)
 
+    def _gradients(self, batch: Slab) -> list[np.ndarray]:
+        return self.program.gradients(self.programs.stepped(self.ready, batch, lambda: None))
+
     def _ends(self) -> tuple[int, int]:
         """The rows of all segments before the minibatch under way, and up to its end."""
         first = self.done % self.batches * self.fit.batch_size
@@ -171,7 +175,7 @@ class JointVisit:
         if not self.shapes:
             put_back = self.program.put_back()  # the row does not count
             with self.programs.configuration_errors():
-                found = self.program.gradients(Slab(self.dataset, None, 0, 1))
+                found = self._gradients(Slab(self.steps_on, None, 0, 1))
                 self.program.start_metrics()
             put_back()
             self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import hashlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from cerebro_db.core.errors import (
     CerebroError,
@@ -21,13 +24,15 @@ from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
+from cerebro_db.nn.features import Compute, Features, with_features
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
-from cerebro_db.nn.rows.data import Dataset, SlabSize
+from cerebro_db.nn.rows.data import Dataset, Slab, SlabSize
 
 # Compiled programs are kept for later orders. TensorFlow never gives back the memory of a traced graph (6 MB for a
 # small MLP), so dropping a program frees the memory of its variables only.
 GRAPH_BYTES = 8 << 20
+FEATURES = "features "  # the keys of programs whose steps begin behind frozen layers begin so
 PROGRAM_BYTES = 1 << 30  # of all programs together; the newest program stays in any case
 
 Json = dict[str, Any]
@@ -37,11 +42,12 @@ class ReadyProgram:
     """A compiled program, its speed, and what is known of the state in its variables."""
 
     def __init__(self, key: str, program: Program) -> None:
-        self.name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.name = hashlib.sha256(key.removeprefix(FEATURES).encode()).hexdigest()[:16]
         self.program = program
         self.state_bytes = state_file.size(program)
         self.speed: defaultdict[tuple[str, int], SlabSize] = defaultdict(SlabSize)  # by what it does, and members
         self.batch_seconds: float | None = None  # once it was tried
+        self.uses_features = False  # else steps get the rows as they are
         self.token: str | None = None  # of the resident state
         self.sha256: str | None = None  # of the whole state
         # Of a state from weights: their name, and the seed of all else; None: nothing else was put in.
@@ -54,8 +60,11 @@ class ReadyProgram:
 class Programs:
     """The programs by configuration; those that were not used for longest are dropped."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, features: Features | None = None) -> None:
+        """``features``: None: those of frozen layers are computed in each step."""
         self._engine = engine
+        self._features = features
+        self._whole: set[str] = set()  # the keys of programs without a cut that is worth it
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
         # Configuration, layout and key of the last program that can train, and of the last prediction.
         self._last: tuple[Json, Json | None, str] | None = None
@@ -64,23 +73,100 @@ class Programs:
     def warm_up(self) -> None:
         self._engine.warm_up()
 
-    def ready(self, configuration: Json, layout: Json | None, seed: int = 0) -> ReadyProgram:
-        """The program of a configuration: that of an earlier configuration of the same shape, or a new one."""
-        last = self._last
-        if last is None or last[:2] != (configuration, layout):  # the models of groups have the same configuration
-            last = self._last = configuration, layout, program_key(configuration, layout)
-        ready = self._ready(last[2], configuration, layout, seed)
+    def ready(
+        self, configuration: Json, layout: Json | None, seed: int = 0, *, rows: Dataset | None = None
+    ) -> ReadyProgram:
+        """The program of a configuration: that of an earlier configuration of the same shape, or a new one.
+
+        ``rows``: that it will train on, or evaluate; then its steps may begin behind its frozen layers.
+        """
+        key = self._key(configuration, layout)
+        ready = None if rows is None else self._behind_frozen(key, configuration, rows, seed)
+        if ready is None:
+            ready = self._ready(key, configuration, layout, seed)
         ready.program.put_numbers(configuration)
         return ready
 
-    def _ready(self, key: str, configuration: Json, layout: Json | None, seed: int | None) -> ReadyProgram:
+    def described(self, configuration: Json, layout: Json | None) -> ReadyProgram:
+        """The program that will probably train a configuration."""
+        ready = None if layout is None else self._cut(self._key(configuration, layout), configuration, layout, 0)
+        if ready is None:
+            return self.ready(configuration, layout)
+        ready.program.put_numbers(configuration)
+        return ready
+
+    def _key(self, configuration: Json, layout: Json | None) -> str:
+        last = self._last
+        if last is None or last[:2] != (configuration, layout):  # the models of groups have the same configuration
+            last = self._last = configuration, layout, program_key(configuration, layout)
+        return last[2]
+
+    def _behind_frozen(self, key: str, configuration: Json, rows: Dataset, seed: int) -> ReadyProgram | None:
+        """The program whose steps begin behind its frozen layers; None if it has none, or if that does not pay."""
+        ready = self._cut(key, configuration, rows.layout, seed)
+        if ready is not None and not ready.uses_features:
+            assert self._features is not None
+            with self.configuration_errors():
+                computing = functools.partial(self._computing, ready, rows.layout)
+                ready.uses_features = self._features.pay(ready.program, rows, computing)
+            if not ready.uses_features:
+                self._whole.add(key)
+                self._programs.pop(FEATURES + key, None)
+                return None
+        return ready
+
+    def _cut(self, key: str, configuration: Json, layout: Json, seed: int) -> ReadyProgram | None:
+        """The program of a model that is cut behind its frozen layers; None if it has none."""
+        if self._features is None or key in self._whole:
+            return None
+        ready = self._ready(FEATURES + key, configuration, layout, seed, reuse=True)
+        if ready.program.cut is None:  # then it is the program of the whole model
+            self._whole.add(key)
+            self._programs.setdefault(key, self._programs.pop(FEATURES + key))
+            return None
+        return ready
+
+    def _ready(
+        self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, reuse: bool = False
+    ) -> ReadyProgram:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
-                self._programs[key] = ReadyProgram(key, self._engine.program(configuration, layout, seed))
+                program = self._engine.program(configuration, layout, seed, reuse=reuse)
+                self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
         return self._programs[key]
+
+    def _computing(self, ready: ReadyProgram, layout: Json) -> Compute:
+        """What computes features with the frozen weights that are in the variables of a program."""
+        cut = ready.program.cut
+        assert cut is not None
+        configuration: Json = {"architecture": cut.architecture, "compile": {}, "fit": {}}
+        made = self._ready(f"body {program_key(configuration, layout)}", configuration, layout, None)
+        made.forget_state()
+        made.program.set_weights(ready.program.frozen_weights())
+        return lambda slab: made.program.predict(slab, slab.rows)
+
+    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None]) -> Dataset:
+        """What the steps of a program get of these rows, with the state that is in its variables.
+
+        If there is no room for features, these are the rows as they are, and ``stepped`` computes those of a slab.
+        """
+        if not ready.uses_features or self._features is None:
+            return rows
+        with self.configuration_errors():
+            computing = functools.partial(self._computing, ready, rows.layout)
+            kept = self._features.kept(ready.program, rows, computing, listen)
+        return rows if kept is None else kept
+
+    def stepped(self, ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
+        """A slab as the steps of a program take it."""
+        if not ready.uses_features or slab.dataset.features:
+            return slab
+        places = np.arange(slab.start, slab.end) if slab.order is None else slab.order[slab.start : slab.end]
+        part = slab.dataset.taken(places)
+        return Slab(with_features(ready.program, part, self._computing(ready, part.layout), listen), None, 0, slab.rows)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:
         """The program of a configuration, with the state in its variables.
@@ -110,7 +196,7 @@ class Programs:
 
         ``rows``: of one epoch; None: those that an epoch over all rows of the data set has.
         """
-        ready = self.ready(configurations[0], dataset.layout, seed)
+        ready = self.ready(configurations[0], dataset.layout, seed, rows=dataset)
         members = len(configurations) if len(configurations) > 1 else 0
         if members:
             keys = {fusion_key(configuration, dataset.layout) for configuration in configurations}
@@ -120,7 +206,8 @@ class Programs:
         ready.program.require_values(dataset)
         with self.configuration_errors():
             rows = fit.rows_of(dataset.rows) if rows is None else rows
-            ready.program.prepare("train", dataset, fit.batch_size, rows, members)
+            if not ready.uses_features:  # else the state has to be in the variables first
+                ready.program.prepare("train", dataset, fit.batch_size, rows, members)
         return ready
 
     def load_to_read(self, ready: ReadyProgram, configuration: Json, state: StateRef) -> None:

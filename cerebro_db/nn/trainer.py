@@ -57,6 +57,7 @@ from cerebro_db.nn import cuda, evaluations, metric_states, predictions, suggest
 from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
+from cerebro_db.nn.features import Features, row_bytes
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.joint import JointVisit
 from cerebro_db.nn.models import custom_functions
@@ -146,7 +147,7 @@ class Trainer:
             deterministic=settings.deterministic,
             compiled=order.compiled,
         )
-        self._opened = Programs(engine)
+        self._opened = Programs(engine, Features.of_settings(settings))
         versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
         devices, no_gpu = engine.devices(), None
         if self._gpu and all(device.startswith("CPU") for device in devices):
@@ -187,7 +188,7 @@ class Trainer:
 
     def describe(self, order: Describe) -> Described:
         Fit.of(order.configuration)
-        ready = self._programs.ready(order.configuration, order.layout)
+        ready = self._programs.described(order.configuration, order.layout)
         with self._programs.configuration_errors():
             ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
         return Described(**_description(ready, [order.configuration, *order.others], order.layout))
@@ -279,7 +280,7 @@ class Trainer:
 
     def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
         dataset = self._with_outputs(order.handle)
-        program = self._programs.ready(order.configuration, dataset.layout).program
+        program = self._programs.ready(order.configuration, dataset.layout, rows=dataset).program
         with self._programs.configuration_errors():
             return MetricsMerged(program.metric_values(metric_states.merged(order.states)))
 
@@ -336,4 +337,6 @@ def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Js
         "inputs": ready.program.inputs,
         "outputs": ready.program.outputs,
         "fusion_keys": keys if ready.program.fusion else [None] * len(keys),
+        "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
+        "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
     }

@@ -104,6 +104,7 @@ class _Passes:
         self.order, self.ready, self.configurations, self._chosen = order, ready, configurations, chosen
         self.fit, self.size = Fit.of(configurations[0]), _size(order.dataset, chosen)
         self.stacked: list[Any] = []
+        self._rows = order.dataset  # as steps get them
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
@@ -111,6 +112,7 @@ class _Passes:
         if program.measures_groups and members[0].span is not None and self._chosen is not None and self.size:
             measure = functools.partial(program.measure_group, order.dataset, self._chosen, order.listen)
         self.stacked = load_members(order.programs, self.ready, members, self.configurations, measure)
+        self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""
@@ -119,9 +121,10 @@ class _Passes:
         with order.programs.configuration_errors():
             for epoch in range(fit.epochs):
                 places = row_orders(self.size, shuffle_seeds, epoch, fit.shuffle, self._chosen)
-                for slab in slabs(order.dataset, rows, fit.batch_size, speed, places):
+                for slab in slabs(self._rows, rows, fit.batch_size, speed, places):
                     started = time.monotonic()
-                    self.stacked = advance(program, self.stacked, slab, fit.batch_size)
+                    stepped = order.programs.stepped(self.ready, slab, order.listen)
+                    self.stacked = advance(program, self.stacked, stepped, fit.batch_size)
                     speed.measured(math.ceil(slab.rows / fit.batch_size), time.monotonic() - started)
                     done += slab.rows
                     order.listen()
@@ -207,7 +210,7 @@ def average(programs: Programs, order: Average, dataset: Dataset, token: str) ->
     if order.out is None:
         raise InvalidArgument("the order names no file for the averaged state")
     clock = Clock()
-    ready = programs.ready(order.configuration, dataset.layout)
+    ready = programs.ready(order.configuration, dataset.layout, rows=dataset)
     clock.lap("build")
     programs.load_average(ready, order.replicas)
     clock.lap("load")

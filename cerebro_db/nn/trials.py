@@ -15,6 +15,7 @@ from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset, Slab, most_batches, row_order, slabs
 
 TRIAL_SECONDS = 0.3
+FEW_BATCHES = 16  # whose features a trial computes
 REHEARSED_BATCHES, REHEARSALS = 32, 5
 
 Json = dict[str, Any]
@@ -28,8 +29,13 @@ def try_engine(
     effort, batch_size = Effort(gpu), Fit.of(configuration).batch_size
     if dataset.from_disk:  # as many rows as training has in memory at once
         dataset = dataset.part(0, batch_size * most_batches(dataset, batch_size))
-    ready = programs.ready(configuration, dataset.layout)
+    ready = programs.ready(configuration, dataset.layout, rows=dataset)
     build = effort.seconds()
+    if ready.uses_features:
+        ready.forget_state()
+        with programs.configuration_errors():
+            ready.program.initialise(configuration, 0)
+        dataset = programs.rows_of_steps(ready, dataset.part(0, batch_size * FEW_BATCHES), listen)
     with programs.configuration_errors():
         ready.program.prepare("train", dataset, batch_size, min(dataset.rows, batch_size))
         compiling = effort.seconds()

@@ -85,6 +85,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   nan (stop: a model whose loss is not finite fails; keep: it goes on),
   threads (processor threads per segment),
   cache_mb (maximum megabytes of rows cached in memory per segment),
+  reuse (none, auto or all: whether what frozen layers give is computed once and kept),
+  features_mb (maximum megabytes of that per segment),
   fuse (whether similar models train together in one pass; jax only),
   read_ahead (whether segments fetch the next state while they train),
   synchronous_commit (whether the commit of a visit waits for the disk),

@@ -368,13 +368,12 @@ class Server:
         return [(row["model"], json.loads(row["detail"])["group"]) for row in self._events("fused", of_models=True)]
 
     def last_states(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        keys = {row["model"]: row["configuration"] for row in self.log["model"]}
         own = [row for row in self.log["hop"] if row["kind"] != "train replica"]
-        names = ("hop", "epoch", "segment", "state_bytes", "state_sha256", "weights_offset", "weights_bytes")
-        return [
-            (row["model"], keys[row["model"]], *(row[name] for name in names))
-            for row in self._last(own, "hop") if row["model"] in keys
-        ]  # fmt: skip
+        names = ("model", "hop", "epoch", "segment", "state_bytes", "state_sha256", "weights_offset", "weights_bytes")
+        return [tuple(row[name] for name in names) for row in self._last(own, "hop")]
+
+    def configurations_of_models(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        return [(row["model"], row["configuration"]) for row in self.log["model"]]
 
     def last_hops(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         names = ("model", "hop", "epoch", "segment", "metric_states")
@@ -500,11 +499,12 @@ HANDLERS = (
     (r"SELECT model_id, architecture::text", "architectures"),
     (r"SELECT m\.model, m\.configuration, m\.seed", "models"),
     (r"SELECT configuration, place, model_id", "configurations"),
-    (r"SELECT m\.model, m\.parent, m\.parent_hop", "nothing"),  # models of groups
+    (r"SELECT model, parent, parent_hop", "nothing"),  # models of groups
     (r"SELECT model, detail::text AS detail FROM", "built"),
     (r"SELECT model, detail ->> 'group' FROM", "fused"),
-    (r"SELECT DISTINCT ON \(m\.model\)", "last_states"),
-    (r"SELECT DISTINCT ON \(model\) model, hop, epoch", "last_hops"),
+    (r"SELECT model, configuration FROM cerebro\.model", "configurations_of_models"),
+    (r"SELECT DISTINCT ON \(model\) model, hop, epoch, segment, state_bytes", "last_states"),
+    (r"SELECT DISTINCT ON \(model\) model, hop, epoch, segment, metric_states", "last_hops"),
     (r"SELECT hop, segment, rows, COALESCE\(h\.state_sha256, ''\) AS state_sha256, metric_states", "replicas"),
     (r"SELECT model, epoch, hop, rows, loss, metrics FROM", "hops_on_record"),
     (r"SELECT model, epoch, dataset, part FROM", "evaluated"),

@@ -89,6 +89,8 @@ class Described:
     inputs: list[list[Optional[int]]]  # shapes of a row
     outputs: list[list[Optional[int]]]  # shapes of a row
     fusion_keys: list[Optional[str]]  # of the configuration and the others: equal keys can be fused, None cannot
+    frozen_layers: int  # at the beginning of the model, that can be computed once for each row; 0: none, or not wanted
+    feature_bytes: int  # of a row: what these layers give
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import ConfigurationFailed, Unsupported
 from cerebro_db.core.protocol import MetricStates
+from cerebro_db.nn.models.frozen import FrozenBeginning
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 # Packages that a framework imports merely because they are installed, and that a trainer never uses. Importing them
@@ -48,6 +49,8 @@ class Program(Protocol):
     averages: bool  # whether the optimizer averages the weights, so that others are evaluated than are trained
     measures_groups: bool  # whether there are layers with statistics of a group
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
+    columns: dict[str, Any] | None  # the layout of what a step gets
+    cut: FrozenBeginning | None  # if its steps begin behind frozen layers, and get features instead of the rows' inputs
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
         """Put the initial state into the variables: a function of the seed, and of the weights if they are given."""
@@ -67,6 +70,9 @@ class Program(Protocol):
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         """As ``set`` of every variable, at the cost of few calls of the framework; for small states."""
+
+    def frozen_weights(self) -> list[np.ndarray]:
+        """Those before the cut."""
 
     def set_weights(self, weights: Iterable[np.ndarray]) -> None:
         """Put these weights into the variables, and leave all other variables as they are."""
@@ -147,8 +153,15 @@ class Engine(Protocol):
 
     def devices(self) -> list[str]: ...
 
-    def program(self, configuration: Configuration, layout: dict[str, Any] | None, seed: int | None = 0) -> Program:
-        """A program whose variables have the initial state of that seed.
+    def program(
+        self,
+        configuration: Configuration,
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        *,
+        reuse: bool = False,
+    ) -> Program:
+        """A program whose variables have the initial state of that seed.  ``reuse``: see ``Program.cut``.
 
         Without a seed it can only predict, its configuration needs an architecture only, and its variables have no
         values before ``set_weights``.

@@ -91,9 +91,16 @@ class JaxEngine:
     def devices(self) -> list[str]:
         return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
 
-    def program(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0) -> JaxProgram:
+    def program(
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        *,
+        reuse: bool = False,
+    ) -> JaxProgram:
         with without_tensorflow():
-            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu)
+            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu, reuse=reuse)
 
     def warm_up(self) -> None:
         """Listing the devices has initialised JAX."""
@@ -111,16 +118,20 @@ class JaxProgram(KerasProgram):
         layout: dict[str, Any] | None,
         seed: int | None,
         gpu: bool,
+        *,
+        reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed)
+        super().__init__(configuration, layout, seed, reuse=reuse)
         self.jax, self._kept, self._gpu = jax, kept, gpu
         key = program_key(configuration, layout)
-        self._name = [key, custom_functions.sources(key)]
+        self._name = [key, custom_functions.sources(key), *(["cut"] if self.cut is not None else [])]
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
         # filters of 3 × 3 on 32 images of 13 × 13. Returning to Python after each batch costs far less.
         convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())
         self._loops = not convolves or jax.default_backend() != "cpu"
-        if self._loops:  # the filters of fused models would be one grouped convolution, which is slow as well
+        # The filters of fused models would be one grouped convolution, which is slow as well.  And models with features
+        # of their own have no rows in common.
+        if self._loops and self.cut is None:
             self.fusion = JaxFusion(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
         self._executables: dict[Any, Any] = {}
         self._predict = jax.jit(self._predict_batch)

@@ -17,7 +17,7 @@ from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.texts import counted
 from cerebro_db.nn import metric_states
 from cerebro_db.nn.engines.base import Fusion
-from cerebro_db.nn.models import build, class_weights, group_statistics, initial, numbers
+from cerebro_db.nn.models import build, class_weights, frozen, group_statistics, initial, numbers
 from cerebro_db.nn.models.adapt import (
     InputColumn,
     OutputColumn,
@@ -29,6 +29,7 @@ from cerebro_db.nn.models.adapt import (
     takes_probabilities,
 )
 from cerebro_db.nn.models.averages import Averages
+from cerebro_db.nn.models.frozen import FrozenBeginning
 from cerebro_db.nn.models.initial import Recipe
 from cerebro_db.nn.rows.data import Dataset, Slab
 
@@ -55,8 +56,17 @@ class KerasProgram(abc.ABC):
     fusion: Fusion | None = None
     compiles = True  # the framework compiles steps, so a number that may change has to be a variable
 
-    def __init__(self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0) -> None:
-        self.layout = layout
+    def __init__(
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        *,
+        reuse: bool = False,
+    ) -> None:
+        """``reuse``: cut the model behind its frozen beginning, if it has one."""
+        self.layout = self.columns = layout  # the columns of the rows, and those that a step gets
+        self.cut: FrozenBeginning | None = None
         self._numbers: list[Any] = []
         self._untouched: tuple[Any, int] | None = None
         self._makers: initial.Makers | None = None  # until a recipe was made of them
@@ -109,11 +119,13 @@ class KerasProgram(abc.ABC):
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
             self._fit_inputs(layout["inputs"])
+            if reuse and seed is not None and not group_statistics.any_layer(self.model):
+                self._cut(configuration, layout)
             targets = [column for column in layout["outputs"] if column.get("kind") != "weight"]
             if targets and seed is not None:
                 self._fit_outputs(targets, configuration["compile"]["loss"])
                 if len(targets) < len(layout["outputs"]):
-                    self._row_weights = len(layout["inputs"]) + len(targets)
+                    self._row_weights = len(self.input_columns) + len(targets)
         self._class_weights = class_weights.by_number((configuration.get("fit") or {}).get("class_weight"))
         if self._class_weights is not None and len(self.outputs) > 1:
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
@@ -247,6 +259,9 @@ class KerasProgram(abc.ABC):
 
     def values_of(self, variables: list[Any]) -> list[np.ndarray]:
         return [np.asarray(variable) for variable in variables]
+
+    def frozen_weights(self) -> list[np.ndarray]:
+        return [] if self.cut is None else self.values_of(self.cut.body.weights)
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         for index, value in enumerate(values):
@@ -415,9 +430,9 @@ class KerasProgram(abc.ABC):
 
     def _try_one_row(self) -> None:
         """Have the loss and the metrics build their variables, and raise their errors about these shapes, now."""
-        assert self.layout is not None
+        assert self.columns is not None
         metric_states.require_small_auc(self.model)
-        columns = self.layout["inputs"] + self.layout["outputs"]
+        columns = self.columns["inputs"] + self.columns["outputs"]
         row = [np.zeros((1, *column["shape"]), column["dtype"]) for column in columns]
         self.model._symbolic_build(data_batch=self.step_data("train", row))
         metric_states.require_small(self.model)
@@ -438,6 +453,27 @@ class KerasProgram(abc.ABC):
                     scale = float(column.get("scale") or 1.0)
                     self._lookups.append((column["name"], packed, scale, layer.name, layer.input_dim))
 
+    def _cut(self, configuration: dict[str, Any], layout: dict[str, Any]) -> None:
+        """Have steps begin behind the frozen layers.  The state stays that of the whole model."""
+        cut = frozen.cut(self.model)
+        if cut is None:
+            return
+        found, number = [], 0
+        for tensor in cut.tensors:
+            places = [place for place, one in enumerate(cut.body.inputs) if one is tensor]
+            if places:
+                packed = self._packed_inputs[places[0]]
+                found.append((layout["inputs"][packed], self.input_columns[places[0]]))
+            else:
+                number += 1
+                shape = tuple(tensor.shape[1:])
+                column = {"name": f"feature {number}", "dtype": "float32", "shape": list(shape)}
+                found.append((column, input_column(column, shape, str(tensor.dtype))))
+        build.compile_as(cut.head, self.model, configuration["compile"])
+        self.cut, self.model = cut, cut.head
+        self.columns = {**layout, "inputs": [column for column, _ in found]}
+        self.input_columns, self._packed_inputs = [column for _, column in found], list(range(len(found)))
+
     def _fit_outputs(self, columns: list[dict[str, Any]], losses: Any) -> None:
         names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])
         order = _match(names, columns, "output")
@@ -446,8 +482,9 @@ class KerasProgram(abc.ABC):
             for number, (name, shape, packed) in enumerate(zip(names, self.outputs, order))
         ]
         self._packed_outputs = [len(self.input_columns) + packed for packed in order]
+        assert self.layout is not None
         self._targets = [
-            (columns[packed]["name"], len(self.input_columns) + packed, loss_name(losses, number, name))
+            (columns[packed]["name"], len(self.layout["inputs"]) + packed, loss_name(losses, number, name))
             for number, (name, packed) in enumerate(zip(names, order))
             if columns[packed].get("kind") != "class" and takes_probabilities(loss_name(losses, number, name))
         ]

@@ -89,9 +89,14 @@ class TensorFlowEngine:
         return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
 
     def program(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        *,
+        reuse: bool = False,
     ) -> TensorFlowProgram:
-        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed)
+        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed, reuse=reuse)
 
     def warm_up(self) -> None:
         tf = self._tf
@@ -104,12 +109,19 @@ class TensorFlowEngine:
 
 class TensorFlowProgram(KerasProgram):
     def __init__(
-        self, tf: Any, kept: Kept, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
+        self,
+        tf: Any,
+        kept: Kept,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None,
+        *,
+        reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed)
+        super().__init__(configuration, layout, seed, reuse=reuse)
         self._tf = tf
         key = program_key(configuration, layout)
-        self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None])
+        self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None, self.cut is not None])
         self._untraced = self._left_untraced()
         self._metrics_are_reset = False  # or will be, by the next function that counts
         self._counted: list[Any] | None = None  # the values of the metrics' variables, if the last function told them
@@ -276,7 +288,6 @@ class TensorFlowProgram(KerasProgram):
 
     def _traced(self, what: str) -> Any:
         tf = self._tf
-        assert self.layout is not None
         batch_size = tf.TensorSpec((), tf.int32)  # an argument, so that one trace serves all batch sizes
         if what == "predict":
             return self._concrete(self._predict_slab, [self._columns("inputs"), batch_size])
@@ -286,8 +297,8 @@ class TensorFlowProgram(KerasProgram):
 
     def _columns(self, *ends: str) -> list[Any]:
         """What a function gets as columns of a batch: all of them, or only inputs."""
-        assert self.layout is not None
-        columns = [column for end in ends or ("inputs", "outputs") for column in self.layout[end]]
+        assert self.columns is not None
+        columns = [column for end in ends or ("inputs", "outputs") for column in self.columns[end]]
         return [self._tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
 
     @functools.cached_property

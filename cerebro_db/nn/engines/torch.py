@@ -53,10 +53,15 @@ class TorchEngine:
         return ["CPU:0", *(f"GPU:{number}" for number in range(self._torch.cuda.device_count()))]
 
     def program(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        *,
+        reuse: bool = False,
     ) -> TorchProgram:
         with without_tensorflow():
-            return TorchProgram(self._torch, configuration, layout, seed)
+            return TorchProgram(self._torch, configuration, layout, seed, reuse=reuse)
 
     def warm_up(self) -> None:
         """The first operation takes no longer than others."""
@@ -69,9 +74,15 @@ class TorchProgram(KerasProgram):
     compiles = False
 
     def __init__(
-        self, torch: Any, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None
+        self,
+        torch: Any,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None,
+        *,
+        reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed)
+        super().__init__(configuration, layout, seed, reuse=reuse)
         self._torch = torch
         for layer in self.model._flatten_layers():
             for generator in layer._seed_generators:

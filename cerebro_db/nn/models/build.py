@@ -64,6 +64,22 @@ def build_model(
     optimizer = _optimizer(parameters["optimizer"])
     if _policy(configuration["architecture"]) == "mixed_float16":  # as Keras does for a model that knows its policy
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+    _compile(model, optimizer, parameters)
+    if weights is not None:
+        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
+            variable.assign(value)
+    model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
+    return model
+
+
+def compile_as(head: Any, whole: Any, parameters: dict[str, Any]) -> None:
+    """Compile the end of a model to train with the optimizer of the whole one."""
+    _compile(head, whole.optimizer, parameters)
+
+
+def _compile(model: Any, optimizer: Any, parameters: dict[str, Any]) -> None:
+    import keras
+
     model.compile(
         optimizer=optimizer,
         loss=_each(parameters["loss"], keras.losses.get),
@@ -72,11 +88,6 @@ def build_model(
         weighted_metrics=_each(parameters.get("weighted_metrics"), keras.metrics.get),
         jit_compile=False,  # the engine compiles a loop around train_step itself
     )
-    if weights is not None:
-        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
-            variable.assign(value)
-    model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
-    return model
 
 
 def build_to_predict(configuration: dict[str, Any], layout: dict[str, Any] | None) -> Any:

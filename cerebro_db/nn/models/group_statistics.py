@@ -32,6 +32,10 @@ def layers(model: Any) -> Iterator[tuple[Any, Any, bool]]:
                 yield layer, tensor, True
 
 
+def any_layer(model: Any) -> bool:
+    return next(layers(model), None) is not None
+
+
 def _is_one(layer: Any) -> bool:
     """A user's own model may have layers of these names."""
     if not measures_group(layer.name) or layer.trainable or len(layer._inbound_nodes) != 1:

@@ -52,6 +52,9 @@ class Dataset:
         self.from_disk = self.bytes > SLAB_FROM_DISK and not any(
             isinstance(path, str) and path.startswith(MEMORY) for path in files.values()
         )
+        first = next(iter(files.values()), None)
+        self.folder = os.path.dirname(first) if packed and isinstance(first, str) else None
+        self.features = 0  # bytes of features among the inputs
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
 
@@ -79,10 +82,17 @@ class Dataset:
 
     def part(self, start: int, end: int) -> Dataset:
         """The data set of some rows, which are few enough to be in memory: of a trial, or of an exchange."""
+        return self._of(slice(start, end), min(end, self.rows) - start)
+
+    def taken(self, places: np.ndarray) -> Dataset:
+        """As ``part``, of the rows at these places."""
+        return self._of(places, len(places))
+
+    def _of(self, places: slice | np.ndarray, rows: int) -> Dataset:
         part = copy.copy(self)
-        part.inputs, part.outputs = ([column[start:end] for column in each] for each in (self.inputs, self.outputs))
+        part.inputs, part.outputs = ([column[places] for column in each] for each in (self.inputs, self.outputs))
         part.columns = part.inputs + part.outputs
-        part.rows = min(end, self.rows) - start
+        part.rows, part.folder = rows, None
         part.from_disk, part.folds, part.on_device, part._ranges = False, None, None, {}
         return part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro_db.core.engines import NO_REUSE
 from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -17,6 +18,8 @@ class TrainerOptions:
     hang_after: int = HANG_AFTER
     cache_mb: int | None = None
     synchronous_commit: bool | None = None
+    reuse: str = NO_REUSE
+    features_mb: int = 0
 
     def engine(self, segment: int) -> str:
         return self.engines[segment % len(self.engines)]
@@ -29,4 +32,6 @@ class TrainerOptions:
             gpu=self.gpus[segment] if self.gpus else None,
             hang_after=self.hang_after,
             cache_mb=self.cache_mb,
+            reuse=self.reuse,
+            features_mb=self.features_mb,
         )

@@ -154,11 +154,16 @@ def test_functions_that_judge_and_predict_into_tables(place: Lab, name: str) -> 
         f"drift('{{}}', '{ROWS} WHERE id < 100')",
     ):
         found, wanted = (place(f"SELECT * FROM {call.format(model)} ORDER BY 1") for model in (f"{name}@1", "models"))
-        assert found == wanted and found, call
+        assert found and [as_summed(row) for row in found] == [as_summed(row) for row in wanted], call
     assert place.value(f"SELECT predict_into('{name}@1', 'orders', 'said_{name}', 'id')") == 264
     assert sorted(place(f"SELECT key_value, value FROM said_{name}")) == sorted(
         place(f"SELECT key_value, value FROM predict('models', '{ROWS}', 'id')")
     )
+
+
+def as_summed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Greenplum adds numbers of rows up in any order."""
+    return tuple(pytest.approx(value) if isinstance(value, float) else value for value in row)
 
 
 def test_a_predictor_of_a_version_follows_its_alias(place: Lab, name: str) -> None:

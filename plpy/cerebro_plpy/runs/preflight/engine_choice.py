@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from cerebro_db.core.engines import AUTO, estimated_seconds, expected_faster, known_faster
+from cerebro_db.core.engines import AUTO, AUTO_REUSE, NO_REUSE, estimated_seconds, expected_faster, known_faster
 from cerebro_db.core.events import Initial
 
 from ...sessions.trainer_options import TrainerOptions
@@ -55,6 +55,8 @@ def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
         options.hang_after,
         options.cache_mb,
         options.synchronous_commit,
+        options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
+        options.features_mb,
     )
 
 

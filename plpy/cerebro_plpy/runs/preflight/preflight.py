@@ -11,7 +11,7 @@ from typing import Any, Union
 import psycopg2
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import AUTO
+from cerebro_db.core.engines import ALL_REUSE, AUTO
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, Unsupported
 from cerebro_db.core.events import Event
 from cerebro_db.core.names import STATE_SCHEMA
@@ -53,8 +53,13 @@ class Built:
             "parameters": self.described.parameters,
             "state_bytes": self.described.state_bytes,
             "engine": self.engine,
+            **self._of_features(),
             **self.why,
         }
+
+    def _of_features(self) -> dict[str, int]:
+        layers, size = self.described.frozen_layers, self.described.feature_bytes
+        return {"frozen_layers": layers, "feature_bytes": size} if size else {}
 
 
 def build_models(
@@ -108,6 +113,7 @@ def build_models(
             db.warning(f"configuration {configuration} failed: {message}", hint=hint)
         if run.options.engine == AUTO:
             engine_trials.tell(db, run, team)
+        say_features(db, run, built)
     require_room(recorder, run)
     say_needs(db, run)
 
@@ -293,6 +299,22 @@ def require_room(recorder: Session, run: Run) -> None:
             (STATE_SCHEMA, f"{run.storage}_"),
         )[0][0]
         limits.require_states(figures, state_tables.most_bytes(run), stored)
+
+
+def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> None:
+    """Say what is computed once for each row, and what that takes."""
+    found: dict[tuple[int, int], set[int]] = {}
+    for number, one in built.items():
+        if one.described.feature_bytes:
+            form = one.described.frozen_layers, one.described.feature_bytes
+            found.setdefault(form, set()).add(run.models[number].key)
+    rows = sum(partition["rows"] for partition in run.source.partitions)
+    for (layers, size), keys in found.items():
+        where = "" if run.options.reuse == ALL_REUSE else ", where that is faster"
+        db.notice(
+            f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: what these give for a row"
+            f" is computed once{where}, {megabytes(size * rows)} for all models with the same frozen weights"
+        )
 
 
 def say_needs(db: Database, run: Run) -> None:

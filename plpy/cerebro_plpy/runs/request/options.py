@@ -66,6 +66,8 @@ def choose_options(
         "hang_after",
         "read_ahead",
         "cache_mb",
+        "reuse",
+        "features_mb",
         "execution",
         "stop_when",
         "precision",

@@ -176,23 +176,27 @@ class States(Part):
             me=ME,
             weights=literal(Initial.WEIGHTS),
         )
-        where = {
-            (model, hop): (segment, first, size)
-            for model, hop, segment, first, size in self._all(
-                sql(
-                    "SELECT model, hop, segment, weights_offset, weights_bytes FROM cerebro.hop"
-                    " WHERE {own} AND {of_parents}",
-                    own=OWN,
-                    of_parents=among("model hop", sql("SELECT parent, parent_hop {children}", children=children)),
-                )
+        parents = {
+            model: (parent, hop)
+            for model, parent, hop in self.ask(
+                sql("SELECT model, parent, parent_hop {children}", children=children), ()
             )
         }
-        found = {}
-        for model, parent, hop in self.ask(sql("SELECT model, parent, parent_hop {children}", children=children), ()):
-            if (parent, hop) in where:
-                segment, first, size = where[parent, hop]
-                found[model] = StoredWeights(parent, hop, dist_keys[segment], first, size)
-        return found
+        if not parents:
+            return {}
+        hops = self._all(
+            sql(
+                "SELECT model, hop, segment, weights_offset, weights_bytes FROM cerebro.hop"
+                " WHERE {own} AND {of_parents}",
+                own=OWN,
+                of_parents=among("model hop", sql("SELECT parent, parent_hop {children}", children=children)),
+            )
+        )
+        known = {
+            (model, hop): StoredWeights(model, hop, dist_keys[segment], first, size)
+            for model, hop, segment, first, size in hops
+        }
+        return {model: known[parent] for model, parent in parents.items() if parent in known}
 
     def state_after(self, model: int, hop: int) -> tuple[str | None, int]:
         """The checksum of a model's state after a hop, and the segment on which it was stored."""

@@ -1,0 +1,226 @@
+"""What frozen layers give is computed once, and the models are those that compute it in each step, within rounding."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
+
+from . import configurations as c
+from .test_trainer import CATEGORICAL, IMAGES, LABELS
+from .trainer_client import Trainer, Visit, full, resident
+
+Json = dict[str, Any]
+
+CONVOLUTIONS = [
+    c.layer("Conv2D", "conv", filters=4, kernel_size=3, padding="same", activation="relu"),
+    c.layer("BatchNormalization", "norm"),
+    c.layer("Dropout", "rest", rate=0.0),
+    c.layer("Flatten", "flat"),
+    c.layer("Dense", "wide", units=24, activation="relu"),
+]
+HEAD = [c.layer("Dropout", "drop", rate=0.3), c.layer("Dense", "out", units=10, activation="softmax")]
+
+
+def network(frozen: int, *, head: list[Json] = HEAD) -> Json:
+    """The first layers with weights do not train."""
+    layers = copy.deepcopy([*CONVOLUTIONS, *head])
+    for layer in layers[:frozen]:
+        layer["config"]["trainable"] = False
+    return c.sequential(c.input_layer([8, 8, 1]), *layers)
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
+def trainers(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One that keeps features, and one that computes them in each step."""
+    both = []
+    for reuse in ("all", "none"):
+        folder = tmp_path_factory.mktemp(f"features_{reuse}")
+        trainer = Trainer(folder, engine=request.param, reuse=reuse, features_mb=50)
+        trainer.data("rows", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+        both.append(trainer)
+    yield both
+    for trainer in both:
+        trainer.close()
+
+
+def described(
+    trainer: Trainer, architecture: Json, layout: Json = c.DIGITS, loss: str = CATEGORICAL
+) -> tuple[int, int]:
+    """The layers that are computed once, and the bytes of what they give for a row."""
+    found = trainer(Describe(c.configuration(architecture, CATEGORICAL), layout, []))
+    return found.frozen_layers, found.feature_bytes
+
+
+def test_which_layers_are_computed_once(trainers: list[Trainer]) -> None:
+    kept, computed = trainers
+    assert [described(kept, network(frozen)) for frozen in (0, 1, 2, 4, 5)] == [
+        (0, 0),  # nothing is frozen
+        (1, 4 * 256),
+        (4, 4 * 256),  # a normalization that is frozen, and two layers without weights
+        (4, 4 * 256),
+        (5, 4 * 24),
+    ]
+    assert described(computed, network(5)) == (0, 0)
+    assert described(kept, network(6)) == (5, 4 * 24)  # what is random ends it
+    assert described(kept, network(6, head=HEAD[1:])) == (0, 0)  # nothing would train
+
+
+@pytest.mark.parametrize(
+    "changed, layers",
+    [
+        ({"rest": {"rate": 0.2}}, 2),  # a layer that drops values
+        ({"norm": {"trainable": True, "center": False, "scale": False}}, 1),  # it has statistics of each batch
+        ({"conv": {"activity_regularizer": {"module": "keras.regularizers", "class_name": "L2", "config": {}}}}, 0),
+        ({"flat": {"trainable": True}}, 5),  # it has no weights
+    ],
+)  # fmt: skip
+def test_a_layer_that_training_changes_is_computed_in_each_step(
+    trainers: list[Trainer], changed: Json, layers: int
+) -> None:
+    architecture = network(5)
+    for layer in architecture["config"]["layers"]:
+        layer["config"].update(changed.get(layer["config"]["name"], {}))
+    assert described(trainers[0], architecture)[0] == layers
+
+
+def nested(rate: float, *, frozen: bool = True) -> Json:
+    """As Keras writes a model that calls another one."""
+    script = f"""
+import keras
+from keras import layers
+rows = keras.Input((64,), name="rows")
+inner = keras.Input((64,), name="inner")
+base = keras.Model(inner, layers.Dropout({rate})(layers.Dense(12, activation="relu", name="d")(inner)), name="base")
+base.trainable = {not frozen}
+both = layers.Concatenate(name="both")([base(rows, training=False), layers.Dense(3, name="beside")(rows)])
+print(keras.Model(rows, layers.Dense(10, activation="softmax", name="out")(both), name="model").to_json())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return reading.architecture(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_model_within_a_model(trainers: list[Trainer]) -> None:
+    """Keras drops values in training also where the inner model was called with training=False."""
+    kept, _ = trainers
+    assert described(kept, nested(0.5)) == described(kept, nested(0.0, frozen=False)) == (0, 0)
+    assert described(kept, nested(0.0)) == (1, 4 * 12)
+    configuration = c.configuration(nested(0.0), CATEGORICAL)
+    losses = [trainer.train(configuration, "rows", seed=5).loss for trainer in trainers]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_masks_are_not_lost(trainers: list[Trainer]) -> None:
+    def sentence(mask: bool) -> Json:
+        return c.sequential(
+            c.input_layer([6], "int32"),
+            c.layer("Embedding", "words", input_dim=20, output_dim=8, mask_zero=mask, trainable=False),
+            c.layer("GlobalAveragePooling1D", "mean"),
+            c.layer("Dense", "out", units=3, activation="softmax"),
+        )
+
+    assert described(trainers[0], sentence(False), c.SENTENCES) == (2, 4 * 8)
+    assert described(trainers[0], sentence(True), c.SENTENCES) == (0, 0)
+
+
+def test_features_for_which_there_is_no_room_are_computed_for_each_slab(trainers: list[Trainer]) -> None:
+    configuration = c.configuration(network(1), CATEGORICAL)  # 1 kB of features for a row
+    many = [np.concatenate([column] * 100) for column in (IMAGES, c.one_hot(LABELS, 10))]  # 59 MB of features
+    losses = []
+    for trainer in trainers:
+        visit = two_visits(trainer, configuration)[1]
+        trainer.data("many", c.DIGITS, image=many[0], digit=many[1])
+        losses.append([trainer.evaluate(configuration, "many", full(visit)).loss])
+        losses[-1].append(trainer.train(configuration, "many", full(visit)).loss)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+
+
+def two_visits(trainer: Trainer, configuration: Json) -> list[Visit]:
+    first = trainer.train(configuration, "rows", seed=5, out=str(trainer.folder / "first"))
+    return [first, trainer.train(configuration, "rows", full(first), out=str(trainer.folder / "second"))]
+
+
+def state(visit: Visit) -> dict[str, np.ndarray]:
+    return load_file(str(visit.path))
+
+
+@pytest.mark.parametrize("frozen", [1, 2, 5])
+def test_the_state_is_that_of_a_model_that_computes_them_in_each_step(trainers: list[Trainer], frozen: int) -> None:
+    configuration = c.configuration(network(frozen), CATEGORICAL, metrics=["accuracy"])
+    kept, computed = ([*map(state, two_visits(each, configuration))] for each in trainers)
+    for mine, other in zip(kept, computed):
+        assert [*mine] == [*other]  # names and order, those of the optimizer included
+        for name, value in mine.items():
+            np.testing.assert_allclose(value, other[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    changed = [name for name in kept[0] if not np.array_equal(kept[0][name], kept[1][name])]
+    assert any("out" in name for name in changed)
+    assert not any("conv" in name for name in changed)
+
+
+def test_losses_metrics_and_predictions_are_the_same(trainers: list[Trainer], tmp_path: Path) -> None:
+    configuration = c.configuration(network(5), CATEGORICAL, metrics=["accuracy"])
+    found = []
+    for number, trainer in enumerate(trainers):
+        _, visit = two_visits(trainer, configuration)
+        evaluated = trainer.evaluate(configuration, "rows", resident(visit))
+        out = trainer.folder / f"predicted.{number}"
+        trainer.predict(configuration, "rows", full(visit), str(out))
+        predicted = np.fromfile(f"{out}.0", "<f4")
+        found.append(np.concatenate([[visit.loss, evaluated.loss, *evaluated.metrics.values()], predicted]))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def test_models_of_other_weights_have_other_features(trainers: list[Trainer]) -> None:
+    kept, computed = trainers
+    configuration = c.configuration(network(5), CATEGORICAL)
+    losses = []
+    for trainer in (kept, computed):
+        losses.append([trainer.train(configuration, "rows", seed=seed).loss for seed in (1, 2, 1)])
+    assert losses[0][0] == losses[0][2] != losses[0][1]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_an_exchange_of_inputs_goes_through_the_frozen_layers(trainers: list[Trainer]) -> None:
+    configuration = c.configuration(network(5), CATEGORICAL)
+    exchange = Exchange([InputElements("image")], seed=3, repeats=1)
+    losses = []
+    for trainer in trainers:
+        visit = two_visits(trainer, configuration)[1]
+        model = trainer.model(configuration, full(visit), exchanges=[exchange])
+        (found,) = trainer(trainer.evaluation("rows", model)).models
+        losses.append([found.loss, found.exchanged[0].means["loss"][0]])
+    assert losses[0][1] > losses[0][0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_rows_in_another_unit_have_other_features(trainers: list[Trainer]) -> None:
+    halves = {**c.DIGITS, "inputs": [{**c.DIGITS["inputs"][0], "scale": 8.0}]}
+    configuration = c.configuration(network(5), CATEGORICAL)
+    losses = []
+    for trainer in trainers:
+        trainer.data("halves", halves, image=IMAGES // 2, digit=c.one_hot(LABELS, 10))
+        trainer.data("doubled", halves, image=IMAGES, digit=c.one_hot(LABELS, 10))
+        losses.append([trainer.train(configuration, handle).loss for handle in ("rows", "doubled", "halves")])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    assert len({*losses[0]}) == 3
+
+
+def test_rows_of_a_group(trainers: list[Trainer]) -> None:
+    configuration = c.configuration(network(5), CATEGORICAL)
+    losses = []
+    for trainer in trainers:
+        model = trainer.model(configuration, full(two_visits(trainer, configuration)[1]), span=Span(70, 90))
+        (found,) = trainer(trainer.evaluation("rows", model)).models
+        losses.append(found.loss)
+        assert found.rows == 90
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
