@@ -582,7 +582,7 @@ def test_a_version_with_models_of_groups(cerebro: Cerebro, tmp_path: Path) -> No
     cerebro.rows("CREATE TABLE visits AS SELECT id, age, income, 'shop ' || id % 3 AS shop FROM people WHERE id <= 600")
     wide = {**MLP, "units": 8, "layers": 1}
     cerebro.fit("visits", "of_visits", [wide, MLP], target="income", inputs="age", epochs=1, group_by="shop")
-    cerebro.rows("UPDATE of_visits_groups SET rank = 1 + (rank + group_number) % 2")  # of each configuration a best one
+    cerebro.rows("UPDATE of_visits_groups SET rank = 1 + (configuration + group_number) % 2")  # each is best in a group
     name = f"visits_{SCHEMA}"[:40]
     try:
         assert cerebro.register(name, "of_visits", alias="production") == 1
