@@ -28,6 +28,7 @@ OPTUNA = "optuna==5.0.0"
 AUTO = "auto"
 # The values of the option ``reuse``: what becomes of that which frozen layers give for a row.
 NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"
+FEATURES_MB = 1024  # of a segment, unless a run says
 AUTO_ENGINES = ("tensorflow", "jax")
 
 # The engines that compile for each batch size, which takes longer than reading what another trainer has compiled.

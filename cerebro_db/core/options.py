@@ -11,7 +11,7 @@ from typing import Any
 
 from .architecture.precision import PRECISIONS
 from .documents import shown
-from .engines import ALL_REUSE, AUTO, AUTO_ENGINES, AUTO_REUSE, ENGINES, MOST_THREADS, NO_REUSE
+from .engines import ALL_REUSE, AUTO, AUTO_ENGINES, AUTO_REUSE, ENGINES, FEATURES_MB, MOST_THREADS, NO_REUSE
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
@@ -170,7 +170,7 @@ _TABLE = (
         what="""Maximum megabytes of features that each segment keeps (see reuse). Where features would take more, each
         step computes them.""",
         when="If features are large, for instance those of images, and there is room for them.",
-        default=1024,
+        default=FEATURES_MB,
         bounds=(0, 2**31 - 1),
     ),
     Option(

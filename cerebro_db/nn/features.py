@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import math
 import os
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -42,13 +42,15 @@ class Features:
     def __init__(self, reuse: str, most: int) -> None:
         """``reuse``: auto or all; ``most``: bytes."""
         self._measures, self._most = reuse == AUTO_REUSE, most
-        self._kept: WeakKeyDictionary[Dataset, OrderedDict[str, Dataset]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Dataset, dict[str, Dataset]] = WeakKeyDictionary()
+        self._used: dict[str, int] = {}  # the names of kept features -> when they were used last
+        self._times = itertools.count()
 
     def pay(self, program: Program, rows: Dataset, computing: Computing) -> bool:
         """Whether there is room for features, and reading them again takes less time than computing them anew."""
         if not self._has_room(program, rows):
             return False
-        if not self._measures:
+        if not self._measures or not rows.rows:
             return True
         compute, slab = computing(), Slab(rows, None, 0, min(rows.rows, BATCH))
         compute(slab)  # the first call compiles
@@ -58,14 +60,19 @@ class Features:
 
     def kept(self, program: Program, rows: Dataset, computing: Computing, listen: Callable[[], None]) -> Dataset | None:
         """The rows with features in the place of the model's inputs; None if there is no room for them."""
-        mine, name = self._kept.setdefault(rows, OrderedDict()), _name(program)
-        if name not in mine:
+        name = _name(program)
+        found = self._kept.setdefault(rows, {}).get(name)
+        if found is None:
             if not self._has_room(program, rows):
                 return None
             self._drop(rows.rows * row_bytes(program))
-            mine[name] = with_features(program, rows, computing(), listen)
-        mine.move_to_end(name)
-        return mine[name]
+            try:
+                found = with_features(program, rows, computing(), listen)
+            except OSError:  # others have taken the room meanwhile
+                return None
+            self._kept[rows][name] = found
+        self._used[name] = next(self._times)
+        return found
 
     def _has_room(self, program: Program, rows: Dataset) -> bool:
         needed = rows.rows * row_bytes(program)
@@ -74,10 +81,12 @@ class Features:
     def _drop(self, needed: int) -> None:
         """Drop features until so many bytes more may be kept."""
         while True:
-            kept = [(each, name, its) for each, names in self._kept.items() for name, its in names.items()]
+            kept = [
+                (self._used[name], name, each, its) for each, names in self._kept.items() for name, its in names.items()
+            ]
             if not kept or sum(its.features for *_, its in kept) + needed <= self._most:
                 return
-            dataset, name, _ = kept[0]
+            _, name, dataset, _ = min(kept, key=lambda one: one[:2])
             del self._kept[dataset][name]
 
 
@@ -88,40 +97,46 @@ def row_bytes(program: Program) -> int:
 
 def with_features(program: Program, rows: Dataset, compute: Compute, listen: Callable[[], None]) -> Dataset:
     """The rows with features in the place of the model's inputs."""
-    cut, layout = program.cut, program.columns
-    assert cut is not None and layout is not None
-    made = [_array(rows.folder, (rows.rows, *shape)) for shape in cut.features()]
+    assert program.cut is not None and program.columns is not None
+    made = [_array(rows.folder, (rows.rows, *shape)) for shape in program.cut.features()]
     for start in range(0, rows.rows, BATCH):
         end = min(rows.rows, start + BATCH)
         for array, values in zip(made, compute(Slab(rows, None, start, end))):
             array[start:end] = values
         listen()
-    features = iter(made)
-    names = [variable["name"] for variable in rows.layout["inputs"]]
     found = copy.copy(rows)
-    found.inputs = [
-        next(features) if not cut.is_input(tensor) else rows.inputs[names.index(column["name"])]
-        for tensor, column in zip(cut.tensors, layout["inputs"])
-    ]
-    found.layout, found.columns = layout, found.inputs + found.outputs
+    found.inputs = [made[place] if is_feature else rows.inputs[place] for is_feature, place in _sources(program)]
+    found.layout, found.columns = program.columns, found.inputs + found.outputs
     found.on_device, found._ranges, found.features = None, {}, sum(array.nbytes for array in made)
     found.from_disk = found.bytes > SLAB_FROM_DISK and rows.folder is not None and not rows.folder.startswith(MEMORY)
     return found
 
 
+def _sources(program: Program) -> list[tuple[bool, int]]:
+    """For each tensor that enters the head, whether it is a feature, and which feature or input of the rows."""
+    cut = program.cut
+    assert cut is not None
+    features, found = itertools.count(), []
+    for tensor in cut.tensors:
+        places = [place for place, one in enumerate(cut.body.inputs) if one is tensor]
+        found.append((False, program.body_columns[places[0]]) if places else (True, next(features)))
+    return found
+
+
 def _array(folder: str | None, shape: tuple[int, ...]) -> np.ndarray:
     """In a file that nobody else sees, which is gone when nothing uses it any more; without a folder in memory."""
-    if folder is None or not math.prod(shape):
+    size = 4 * math.prod(shape)
+    if folder is None or not size:
         return np.empty(shape, "<f4")
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.truncate(4 * math.prod(shape))
+        os.posix_fallocate(file.fileno(), 0, size)  # a write to a mapping for which there is no room is a bus error
         return np.memmap(file, "<f4", mode="r+", shape=shape).view(np.ndarray)
 
 
 def _name(program: Program) -> str:
-    """Of the frozen layers and the weights that are in their variables now."""
+    """Of the frozen layers, what they read and where it goes, and the weights that are in their variables now."""
     assert program.cut is not None
-    digest = hashlib.blake2b(program.cut.key.encode())
+    digest = hashlib.blake2b(repr([program.cut.key, program.body_columns, _sources(program)]).encode())
     for value in program.frozen_weights():
         digest.update(np.ascontiguousarray(value).view(np.uint8).reshape(-1).data)
     return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import hashlib
@@ -24,9 +25,10 @@ from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Compute, Features, with_features
+from cerebro_db.nn.features import Compute, Features, row_bytes, with_features
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
+from cerebro_db.nn.models.frozen import has_frozen
 from cerebro_db.nn.rows.data import Dataset, Slab, SlabSize
 
 # Compiled programs are kept for later orders. TensorFlow never gives back the memory of a traced graph (6 MB for a
@@ -48,6 +50,7 @@ class ReadyProgram:
         self.speed: defaultdict[tuple[str, int], SlabSize] = defaultdict(SlabSize)  # by what it does, and members
         self.batch_seconds: float | None = None  # once it was tried
         self.uses_features = False  # else steps get the rows as they are
+        self.fuses = True  # if the program can
         self.token: str | None = None  # of the resident state
         self.sha256: str | None = None  # of the whole state
         # Of a state from weights: their name, and the seed of all else; None: nothing else was put in.
@@ -65,6 +68,8 @@ class Programs:
         self._engine = engine
         self._features = features
         self._whole: set[str] = set()  # the keys of programs without a cut that is worth it
+        self._alone: set[str] = set()  # those of them that have one, which other trainers may find worth it
+        self._body: tuple[str, Program] | None = None  # the last one that has computed features
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
         # Configuration, layout and key of the last program that can train, and of the last prediction.
         self._last: tuple[Json, Json | None, str] | None = None
@@ -84,6 +89,7 @@ class Programs:
         ready = None if rows is None else self._behind_frozen(key, configuration, rows, seed)
         if ready is None:
             ready = self._ready(key, configuration, layout, seed)
+            ready.fuses = key not in self._alone
         ready.program.put_numbers(configuration)
         return ready
 
@@ -111,6 +117,7 @@ class Programs:
                 ready.uses_features = self._features.pay(ready.program, rows, computing)
             if not ready.uses_features:
                 self._whole.add(key)
+                self._alone.add(key)
                 self._programs.pop(FEATURES + key, None)
                 return None
         return ready
@@ -118,6 +125,9 @@ class Programs:
     def _cut(self, key: str, configuration: Json, layout: Json, seed: int) -> ReadyProgram | None:
         """The program of a model that is cut behind its frozen layers; None if it has none."""
         if self._features is None or key in self._whole:
+            return None
+        if not has_frozen(configuration["architecture"]):
+            self._whole.add(key)
             return None
         ready = self._ready(FEATURES + key, configuration, layout, seed, reuse=True)
         if ready.program.cut is None:  # then it is the program of the whole model
@@ -143,10 +153,13 @@ class Programs:
         cut = ready.program.cut
         assert cut is not None
         configuration: Json = {"architecture": cut.architecture, "compile": {}, "fit": {}}
-        made = self._ready(f"body {program_key(configuration, layout)}", configuration, layout, None)
-        made.forget_state()
-        made.program.set_weights(ready.program.frozen_weights())
-        return lambda slab: made.program.predict(slab, slab.rows)
+        key = program_key(configuration, layout)
+        if self._body is None or self._body[0] != key:
+            self._body = None  # before there are two of them
+            self._body = key, self._engine.program(configuration, layout, None)
+        body = self._body[1]
+        body.set_weights(ready.program.frozen_weights())
+        return lambda slab: body.predict(slab, slab.rows)
 
     def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None]) -> Dataset:
         """What the steps of a program get of these rows, with the state that is in its variables.
@@ -158,15 +171,23 @@ class Programs:
         with self.configuration_errors():
             computing = functools.partial(self._computing, ready, rows.layout)
             kept = self._features.kept(ready.program, rows, computing, listen)
-        return rows if kept is None else kept
+        if kept is None:
+            kept = copy.copy(rows)
+            kept.from_disk = True  # slabs of one size: for each, JAX would compile
+            kept.bytes_of_steps = row_bytes(ready.program)
+        return kept
 
     def stepped(self, ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
         """A slab as the steps of a program take it."""
         if not ready.uses_features or slab.dataset.features:
             return slab
         places = np.arange(slab.start, slab.end) if slab.order is None else slab.order[slab.start : slab.end]
-        part = slab.dataset.taken(places)
-        return Slab(with_features(ready.program, part, self._computing(ready, part.layout), listen), None, 0, slab.rows)
+        front_to_back = np.argsort(places)
+        part = slab.dataset.taken(places[front_to_back])
+        order = np.empty(len(places), np.int32)
+        order[front_to_back] = np.arange(len(places))
+        found = with_features(ready.program, part, self._computing(ready, part.layout), listen)
+        return Slab(found, order, 0, slab.rows)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:
         """The program of a configuration, with the state in its variables.

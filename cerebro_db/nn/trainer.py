@@ -336,7 +336,7 @@ def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Js
         "state_bytes": ready.state_bytes,
         "inputs": ready.program.inputs,
         "outputs": ready.program.outputs,
-        "fusion_keys": keys if ready.program.fusion else [None] * len(keys),
+        "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
         "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
         "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
     }

@@ -21,6 +21,7 @@ from cerebro_db.core.protocol import ORDERS, Failure, ModelState, Order, Origin,
 from cerebro_db.core.protocol import answers as answers_module
 from cerebro_db.core.protocol.page import page
 from cerebro_db.nn.trainer import Trainer
+from cerebro_plpy.sessions.trainer_options import TrainerOptions
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = [
@@ -355,6 +356,8 @@ def test_settings(settings_: Any) -> None:
     with pytest.raises(InvalidArgument):
         protocol.decode_settings(json.dumps(settings_))
     given = TrainerSettings("jax", threads=2, cache_mb=0)
+    # A run that asks for nothing else leaves its trainers to the predictions that follow.
+    assert TrainerOptions(("jax",), 2, cache_mb=0).settings(0) == given
     assert protocol.decode_settings(protocol.encode_settings(given)) == given
 
 

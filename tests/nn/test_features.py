@@ -18,7 +18,7 @@ from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import Trainer, Visit, full, resident
+from .trainer_client import USUAL_ENGINE, Trainer, Visit, full, resident
 
 Json = dict[str, Any]
 
@@ -178,6 +178,123 @@ def test_losses_metrics_and_predictions_are_the_same(trainers: list[Trainer], tm
         predicted = np.fromfile(f"{out}.0", "<f4")
         found.append(np.concatenate([[visit.loss, evaluated.loss, *evaluated.metrics.values()], predicted]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def tower(*layers: Json) -> Json:
+    """Frozen layers on the 64 pixels, and one behind them that trains."""
+    frozen = copy.deepcopy(list(layers))
+    for layer in frozen:
+        layer["config"]["trainable"] = False
+    return c.sequential(c.input_layer([64]), *frozen, c.layer("Dense", "out", units=10, activation="softmax"))
+
+
+def require_same(trainers: list[Trainer], *architectures: Json) -> list[float]:
+    """One trainer after the other trains all of them: the losses of the one that keeps features."""
+    losses = [
+        [trainer.train(c.configuration(one, CATEGORICAL), "rows", seed=5).loss for one in architectures]
+        for trainer in trainers
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    return losses[0]
+
+
+WIDE = c.layer("Dense", "wide", units=12, activation="relu")
+
+
+def test_layers_that_differ_in_little_have_features_of_their_own(trainers: list[Trainer]) -> None:
+    """In one of them a layer has the name of its activation."""
+    both = [tower(WIDE, c.layer("Activation", name, activation=name)) for name in ("relu", "tanh")]
+    assert all(described(trainers[0], one) == (2, 4 * 12) for one in both)
+    relu, tanh = require_same(trainers, *both)
+    assert relu != tanh
+
+
+def test_a_frozen_layer_may_have_a_penalty(trainers: list[Trainer]) -> None:
+    penalty = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": 0.01}, "registered_name": None}
+    layer = c.layer("Dense", "wide", units=12, activation="relu", kernel_regularizer=penalty)
+    assert described(trainers[0], tower(layer)) == (1, 4 * 12)
+    require_same(trainers, tower(layer))
+
+
+def test_the_same_beginning_with_other_ends(trainers: list[Trainer]) -> None:
+    """What goes beside the features belongs to the end."""
+    beside = c.functional(
+        [
+            (c.input_layer([64]), []),
+            (c.layer("Dense", "wide", units=12, activation="relu", trainable=False), ["rows"]),
+            (c.layer("Dense", "own", units=5, activation="relu"), ["rows"]),
+            (c.layer("Concatenate", "both"), ["own", "wide"]),
+            (c.layer("Dense", "out", units=10, activation="softmax"), ["both"]),
+        ],
+        ["rows"],
+        ["out"],
+    )
+    alone = c.functional(
+        [
+            (c.input_layer([64]), []),
+            (c.layer("Dense", "wide", units=12, activation="relu", trainable=False), ["rows"]),
+            (c.layer("Dense", "out", units=10, activation="softmax"), ["wide"]),
+        ],
+        ["rows"],
+        ["out"],
+    )
+    assert described(trainers[0], beside) == described(trainers[0], alone) == (1, 4 * 12)
+    require_same(trainers, alone, beside, alone)
+
+
+def shared() -> Json:
+    """A frozen layer is called on the rows, and again behind a layer that trains."""
+    return c.functional(
+        [
+            (c.input_layer([64]), []),
+            (c.layer("Dense", "wide", units=64, trainable=False), ["rows"]),
+            (c.layer("Activation", "relu", activation="relu"), ["wide"]),
+            (c.layer("Dense", "own", units=64), ["relu"]),
+            (c.layer("Dense", "out", units=10, activation="softmax"), ["own"]),
+        ],
+        ["rows"],
+        ["out"],
+    )
+
+
+def called_twice() -> Json:
+    architecture = shared()
+    layers = architecture["config"]["layers"]
+    again = copy.deepcopy(layers[2]["inbound_nodes"][0])
+    again["args"][0]["config"]["keras_history"] = ["own", 0, 0]
+    layers[2]["inbound_nodes"].append(again)
+    layers[4]["inbound_nodes"][0]["args"][0]["config"]["keras_history"] = ["relu", 1, 0]
+    return architecture
+
+
+def test_a_layer_that_is_called_twice_is_computed_in_each_step(trainers: list[Trainer]) -> None:
+    assert described(trainers[0], shared()) == (2, 4 * 64)
+    assert described(trainers[0], called_twice()) == (1, 4 * 64)
+    require_same(trainers, shared(), called_twice())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        c.layer("UnitNormalization", "unit", axis=0),
+        c.layer("Softmax", "soft", axis=0),
+        c.layer("SpectralNormalization", "wrapped", layer=c.layer("Dense", "inner", units=12)),
+        c.layer("GaussianNoise", "noise", stddev=0.1),
+    ],
+    ids=lambda layer: layer["class_name"],
+)
+def test_what_looks_at_a_batch_or_its_step_ends_the_beginning(trainers: list[Trainer], layer: Json) -> None:
+    ended = tower(WIDE, WIDE | {"config": {**WIDE["config"], "name": "more"}}, layer)
+    assert described(trainers[0], ended) == (2, 4 * 12)
+
+
+def test_a_segment_without_rows(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, engine=USUAL_ENGINE, reuse="auto", features_mb=50)
+    nothing = {"image": IMAGES[:0], "digit": c.one_hot(LABELS[:0], 10)}
+    trainer.data("nothing", c.DIGITS, **nothing)
+    visit = trainer.train(c.configuration(network(5), CATEGORICAL), "nothing")
+    assert (visit.rows, visit.finite) == (0, True)
+    trainer.close()
 
 
 def test_models_of_other_weights_have_other_features(trainers: list[Trainer]) -> None:

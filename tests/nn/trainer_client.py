@@ -112,7 +112,7 @@ class Trainer:
         self.waiting: list[Json] = []
         self.progress: list[Progress] = []
         self.configurations: list[Json] = []  # of the members so far
-        usual = {"engine": USUAL_ENGINE, "threads": 1, "deterministic": True}
+        usual = {"engine": USUAL_ENGINE, "threads": 1, "deterministic": True, "reuse": "none"}
         self._first = first or StartEngine(TrainerSettings(**{**usual, **settings}))
         self.send(self._first)  # the answer is read later, so that two trainers can start at once
         self._started: Any = None

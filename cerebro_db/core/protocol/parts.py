@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Optional
 
-from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, MOST_THREADS, NO_REUSE
+from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, MOST_THREADS, NO_REUSE
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
@@ -47,8 +47,8 @@ class TrainerSettings:
     memory_limit_mb: Optional[int] = by_segment()  # limit of the process' private memory (cerebro.set_limits)
     hang_after: int = HANG_AFTER  # seconds without an answer and without computing until the trainer is ended; 0: never
     cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
-    reuse: str = NO_REUSE  # whether what frozen layers give is kept (none, auto, all)
-    features_mb: int = 0  # limit of what frozen layers give that is kept
+    reuse: str = AUTO_REUSE  # whether what frozen layers give is kept (none, auto, all)
+    features_mb: int = FEATURES_MB  # limit of what frozen layers give that is kept
     silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class Program(Protocol):
     measures_groups: bool  # whether there are layers with statistics of a group
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
     columns: dict[str, Any] | None  # the layout of what a step gets
+    body_columns: list[int]  # which packed column each input of the frozen beginning is
     cut: FrozenBeginning | None  # if its steps begin behind frozen layers, and get features instead of the rows' inputs
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:

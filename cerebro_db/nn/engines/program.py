@@ -67,6 +67,7 @@ class KerasProgram(abc.ABC):
         """``reuse``: cut the model behind its frozen beginning, if it has one."""
         self.layout = self.columns = layout  # the columns of the rows, and those that a step gets
         self.cut: FrozenBeginning | None = None
+        self.body_columns: list[int] = []  # for each input of the frozen beginning, which packed column it is
         self._numbers: list[Any] = []
         self._untouched: tuple[Any, int] | None = None
         self._makers: initial.Makers | None = None  # until a recipe was made of them
@@ -76,6 +77,8 @@ class KerasProgram(abc.ABC):
             shape, _ = numbers.apart(configuration)
             with initial.observed() as self._makers:
                 self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+            if reuse and not group_statistics.any_layer(self.model):
+                self.cut = frozen.cut(self.model)  # of layers that have no variables of ours in them
             self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
             self._untouched = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
@@ -119,8 +122,8 @@ class KerasProgram(abc.ABC):
         self._targets: list[tuple[str, int, str]] = []  # name and place of packed columns, and their loss
         if layout is not None:
             self._fit_inputs(layout["inputs"])
-            if reuse and seed is not None and not group_statistics.any_layer(self.model):
-                self._cut(configuration, layout)
+            if self.cut is not None:
+                self._step_behind(self.cut, configuration, layout)
             targets = [column for column in layout["outputs"] if column.get("kind") != "weight"]
             if targets and seed is not None:
                 self._fit_outputs(targets, configuration["compile"]["loss"])
@@ -453,11 +456,8 @@ class KerasProgram(abc.ABC):
                     scale = float(column.get("scale") or 1.0)
                     self._lookups.append((column["name"], packed, scale, layer.name, layer.input_dim))
 
-    def _cut(self, configuration: dict[str, Any], layout: dict[str, Any]) -> None:
+    def _step_behind(self, cut: FrozenBeginning, configuration: dict[str, Any], layout: dict[str, Any]) -> None:
         """Have steps begin behind the frozen layers.  The state stays that of the whole model."""
-        cut = frozen.cut(self.model)
-        if cut is None:
-            return
         found, number = [], 0
         for tensor in cut.tensors:
             places = [place for place, one in enumerate(cut.body.inputs) if one is tensor]
@@ -470,7 +470,8 @@ class KerasProgram(abc.ABC):
                 column = {"name": f"feature {number}", "dtype": "float32", "shape": list(shape)}
                 found.append((column, input_column(column, shape, str(tensor.dtype))))
         build.compile_as(cut.head, self.model, configuration["compile"])
-        self.cut, self.model = cut, cut.head
+        self.model = cut.head
+        self.body_columns = list(self._packed_inputs)
         self.columns = {**layout, "inputs": [column for column, _ in found]}
         self.input_columns, self._packed_inputs = [column for _, column in found], list(range(len(found)))
 
@@ -497,11 +498,9 @@ def _not_joint() -> ConfigurationFailed:
 
 
 def _first_input(layer: Any) -> Any:
-    """The tensor that a layer is called on first; None if it is in a model of its own."""
-    try:
-        return layer.input
-    except (AttributeError, ValueError):
-        return None
+    """The tensor that a layer is called on first; None if there is none."""
+    nodes = getattr(layer, "_inbound_nodes", ())
+    return next(iter(nodes[0].input_tensors), None) if nodes else None
 
 
 def _match(names: list[str], columns: list[dict[str, Any]], end: str) -> list[int]:

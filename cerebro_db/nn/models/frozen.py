@@ -6,12 +6,32 @@ a row (features.py).  The state is that of the whole model.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import functools
 import json
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.architecture import reading
+
+# Layers that compute each row by itself, in training as elsewhere, if their weights are frozen.  No other layer, and no
+# operation of Keras that is no layer, is taken for frozen: it may look at all rows of a batch.
+CALM = """
+    InputLayer Identity Dense Embedding Activation ReLU LeakyReLU PReLU ELU Rescaling Normalization
+    Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose DepthwiseConv1D DepthwiseConv2D
+    SeparableConv1D SeparableConv2D
+    MaxPooling1D MaxPooling2D MaxPooling3D AveragePooling1D AveragePooling2D AveragePooling3D
+    GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D
+    GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
+    ZeroPadding1D ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D UpSampling3D
+    Flatten Reshape Permute RepeatVector Add Subtract Multiply Average Maximum Minimum Concatenate
+    BatchNormalization LayerNormalization GroupNormalization
+    LSTM LSTMCell GRU GRUCell SimpleRNN SimpleRNNCell Bidirectional TimeDistributed MultiHeadAttention
+    Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D
+"""
+NOT_WITH = ("dropout", "_dropout", "recurrent_dropout", "rate")  # numbers that make a layer drop values
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,13 @@ class FrozenBeginning:
         return [tuple(tensor.shape[1:]) for tensor in self.body.outputs]
 
 
+def has_frozen(architecture: Any) -> bool:
+    """Whether some layer says that it does not train.  Most models have none, and nobody looks further."""
+    if isinstance(architecture, dict):
+        return architecture.get("trainable") is False or any(map(has_frozen, architecture.values()))
+    return isinstance(architecture, list) and any(map(has_frozen, architecture))
+
+
 def cut(model: Any) -> FrozenBeginning | None:
     """None if the model has no frozen beginning that is worth a cut."""
     import keras
@@ -40,37 +67,40 @@ def cut(model: Any) -> FrozenBeginning | None:
     functional = model._functional if isinstance(model, keras.Sequential) else model
     if not hasattr(functional, "_nodes_by_depth") or any(map(_masks, model._flatten_layers())):
         return None  # a mask goes along with a tensor, and would be lost
+    nodes = [node for _, each in sorted(functional._nodes_by_depth.items(), reverse=True) for node in each]
+    called = Counter(id(node.operation) for node in nodes)
     same = {id(tensor) for tensor in functional.inputs}
     entering: dict[int, Any] = {}
-    frozen, behind = [], False
-    for depth in sorted(functional._nodes_by_depth, reverse=True):
-        for node in functional._nodes_by_depth[depth]:
-            if node.is_input:
-                continue
-            before = [tensor for tensor in node.input_tensors if id(tensor) in same]
-            if len(before) == len(node.input_tensors) and _gives_the_same(node.operation):
-                same.update(map(id, node.outputs))
-                frozen.append(node.operation)
-            else:
-                entering.update((id(tensor), tensor) for tensor in before)
-                behind = True
+    frozen = []
+    for node in nodes:
+        if node.is_input:
+            continue
+        before = [tensor for tensor in node.input_tensors if id(tensor) in same]
+        # A layer that is called again may be needed behind the cut, too.
+        once = called[id(node.operation)] == 1 and len(before) == len(node.input_tensors)
+        if once and _is_calm(node.operation) and not node.operation.trainable_variables:
+            same.update(map(id, node.outputs))
+            frozen.append(node.operation)
+        else:
+            entering.update((id(tensor), tensor) for tensor in before)
     tensors = list(entering.values())
     features = [tensor for tensor in tensors if not any(tensor is one for one in functional.inputs)]
-    weights = [variable for operation in frozen for variable in getattr(operation, "weights", ())]
+    weights = [variable for operation in frozen for variable in operation.weights]
     if (
-        not (features and behind)
+        not features
         or not any(len(variable.shape) >= 2 for variable in weights)  # what scales numbers takes no time
         or any(id(tensor) in same for tensor in functional.outputs)
-        or any(None in tensor.shape[1:] for tensor in features)
+        or any(tensor.shape[0] is not None or None in tensor.shape[1:] for tensor in features)
     ):
         return None
-    body = keras.Model(functional.inputs, features)
-    text = body.to_json()
-    ends = functional._outputs_struct
-    head = keras.Model(tensors if len(tensors) > 1 else tensors[0], ends)
-    if [id(one) for one in head.trainable_variables] != [id(one) for one in model.trainable_variables]:
-        return None  # the optimizer has its variables in the order of these
-    return FrozenBeginning(head, body, reading.architecture(text), _key(json.loads(text)), tensors, len(frozen))
+    with contextlib.suppress(Exception):  # a graph that Keras cannot cut is trained as a whole
+        body = keras.Model(functional.inputs, features)
+        text = json.dumps({**json.loads(body.to_json()), "compile_config": None}, sort_keys=True)
+        head = keras.Model(tensors if len(tensors) > 1 else tensors[0], functional._outputs_struct)
+        # The optimizer has its variables in the order of these.
+        if [id(one) for one in head.trainable_variables] == [id(one) for one in model.trainable_variables]:
+            return FrozenBeginning(head, body, reading.architecture(text), text, tensors, len(frozen))
+    return None
 
 
 def _masks(layer: Any) -> bool:
@@ -79,53 +109,38 @@ def _masks(layer: Any) -> bool:
     return isinstance(layer, keras.layers.Masking) or bool(getattr(layer, "mask_zero", False))
 
 
-def _gives_the_same(operation: Any) -> bool:
-    """Whether an operation gives the same for the same tensors in every step, and adds nothing to the loss."""
+@functools.cache
+def _calm_classes() -> Collection[type]:
     import keras
 
-    if not isinstance(operation, keras.layers.Layer):
-        return type(operation).__module__.startswith("keras.src.ops.")
-    if operation.trainable_variables:
-        return False
-    return all(map(_is_calm, operation._flatten_layers()))
+    return frozenset(getattr(keras.layers, name) for name in CALM.split())
 
 
-def _is_calm(layer: Any) -> bool:
-    """Whether a layer without weights that are trained computes in training as elsewhere.
+def _is_calm(operation: Any) -> bool:
+    """Whether an operation computes each row by itself, in training as elsewhere, and adds nothing to the loss.
 
     To call it with training=False does not help: a functional model of Keras 3.15 passes its own mode on to all layers.
-    A layer that looks at its mode and is not known here is not calm.
     """
     import keras
 
-    layers = keras.layers
-    if getattr(layer, "activity_regularizer", None) is not None or getattr(layer, "stateful", False):
+    if type(operation) in (keras.Model, keras.Sequential) or type(operation).__name__ == "Functional":
+        functional = operation._functional if isinstance(operation, keras.Sequential) else operation
+        return functional is not None and all(map(_is_calm, functional._operations))
+    if type(operation) not in _calm_classes():
         return False
-    recurrent = (layers.RNN, layers.LSTMCell, layers.GRUCell, layers.SimpleRNNCell, layers.StackedRNNCells)
-    if isinstance(layer, recurrent):
-        return not (getattr(layer, "dropout", 0) or getattr(layer, "recurrent_dropout", 0))
-    if not layer._call_has_training_arg or isinstance(layer, (keras.Model, layers.Wrapper)):
-        return True
-    if isinstance(layer, (layers.Dense, layers.EinsumDense, layers.Embedding)):
-        return getattr(layer, "quantization_mode", None) is None  # else training rounds in another way
-    if isinstance(layer, layers.BatchNormalization):
-        return not layer.trainable
-    attention = (layers.MultiHeadAttention, layers.GroupQueryAttention, layers.Attention, layers.AdditiveAttention)
-    if isinstance(layer, attention):
-        return not (getattr(layer, "dropout", 0) or getattr(layer, "_dropout", 0))
-    return getattr(layer, "rate", None) == 0
+    inner = operation._flatten_layers(include_self=False)  # those of attention are known
+    if not isinstance(operation, keras.layers.MultiHeadAttention) and not all(map(_is_calm, inner)):
+        return False
+    axes = [*_listed(getattr(operation, "axis", -1)), *_listed(getattr(operation, "_attention_axes", None) or -1)]
+    return not (
+        any(getattr(operation, name, None) for name in NOT_WITH)
+        or any(axis in (0, None) or axis < -1 for axis in axes)
+        or getattr(operation, "activity_regularizer", None) is not None
+        or getattr(operation, "stateful", False)
+        or getattr(operation, "quantization_mode", None) is not None
+        or (isinstance(operation, keras.layers.BatchNormalization) and operation.trainable)
+    )
 
 
-def _key(document: dict[str, Any]) -> str:
-    """The hash of an architecture, whatever its layers are called."""
-    names = {layer["config"]["name"]: f"layer {place}" for place, layer in enumerate(document["config"]["layers"])}
-
-    def named(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: named(one) for key, one in value.items()}
-        if isinstance(value, list):
-            return [named(one) for one in value]
-        return names.get(value, value) if isinstance(value, str) else value
-
-    config = {**document["config"], "name": ""}
-    return hashlib.sha256(json.dumps(named(config), sort_keys=True).encode()).hexdigest()
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

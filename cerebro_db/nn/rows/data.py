@@ -55,6 +55,7 @@ class Dataset:
         first = next(iter(files.values()), None)
         self.folder = os.path.dirname(first) if packed and isinstance(first, str) else None
         self.features = 0  # bytes of features among the inputs
+        self.bytes_of_steps = 0  # of a row, which its slab takes besides
         self.on_device: Any = None  # the columns on the engine's device, shared by its programs
         self._ranges: dict[int, tuple[float, float]] = {}
 
@@ -165,7 +166,7 @@ class Slab:
 
 def most_batches(dataset: Dataset, batch_size: int) -> int:
     """The largest number of batches in a slab."""
-    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows))
+    batch_bytes = batch_size * max(1, dataset.bytes // max(1, dataset.rows) + dataset.bytes_of_steps)
     return max(1, (SLAB_FROM_DISK if dataset.from_disk else LARGEST_SLAB) // batch_bytes)
 
 

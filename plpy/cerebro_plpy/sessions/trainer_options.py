@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import NO_REUSE
+from cerebro_db.core.engines import AUTO_REUSE, FEATURES_MB
 from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -18,8 +18,8 @@ class TrainerOptions:
     hang_after: int = HANG_AFTER
     cache_mb: int | None = None
     synchronous_commit: bool | None = None
-    reuse: str = NO_REUSE
-    features_mb: int = 0
+    reuse: str = AUTO_REUSE
+    features_mb: int = FEATURES_MB
 
     def engine(self, segment: int) -> str:
         return self.engines[segment % len(self.engines)]
