@@ -288,6 +288,16 @@ def test_what_looks_at_a_batch_or_its_step_ends_the_beginning(trainers: list[Tra
     assert described(trainers[0], ended) == (2, 4 * 12)
 
 
+def test_a_confined_trainer_keeps_them_in_a_file_without_a_name(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    trainer = Trainer(folder, confined=True, engine=USUAL_ENGINE, reuse="all", features_mb=50)
+    trainer.data("rows", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+    trainer.train(c.configuration(network(5), CATEGORICAL), "rows")
+    mapped = Path(f"/proc/{trainer.process.pid}/maps").read_text()
+    assert [line for line in mapped.splitlines() if str(folder) in line and line.endswith("(deleted)")]
+    trainer.close()
+
+
 def test_a_segment_without_rows(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, engine=USUAL_ENGINE, reuse="auto", features_mb=50)
     nothing = {"image": IMAGES[:0], "digit": c.one_hot(LABELS[:0], 10)}
