@@ -26,10 +26,11 @@ OPTUNA = "optuna==5.0.0"
 # step on a CPU took 1160 µs for a 64-128-64-2 MLP with batches of 32 (TensorFlow 170, JAX 30), 1480 µs with batches of
 # 256 (620, 170), 21 ms for a small CNN (5, 32), and 29 ms for a 3072-1024-1024-10 MLP (24, 24).
 AUTO = "auto"
-# The values of the option ``reuse``: what becomes of that which frozen layers give for a row.
-NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"
-FEATURES_MB = 1024  # of a segment, unless a run says
 AUTO_ENGINES = ("tensorflow", "jax")
+
+# The values of the option ``reuse``: whether trainers keep what frozen layers give for a row.
+NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"
+FEATURES_MB = 1024  # that each segment keeps of it, unless a run says
 
 # The engines that compile for each batch size, which takes longer than reading what another trainer has compiled.
 COMPILED_PER_BATCH_SIZE = frozenset({"jax"})

@@ -154,13 +154,13 @@ _TABLE = (
     Option(
         name="reuse",
         type=str,
-        what="""What happens to that which the frozen layers at the beginning of a model give for each row: its
+        what="""Layers at the beginning of a model that do not train give the same numbers for a row in every step: its
         features. all: each segment computes the features of its rows once, keeps them in files while its rows are
-        cached, and trains the layers behind them. Models with the same frozen layers share features. auto: the same,
-        where that takes less time than computing them in each step. none: each step computes them. The results are
-        equal within rounding, not bit for bit.""",
-        when="""all, if training must not compute frozen layers again, whatever they cost. none, if losses should be the
-        same bits as in a run without features.""",
+        cached, and trains the layers behind them. Models with the same frozen layers and weights share features.
+        auto: the same, where that takes less time than computing them in each step. none: each step computes them.
+        The results are equal within rounding, not bit for bit.""",
+        when="""all, if frozen layers should be computed once, whatever that gains. none, if the results must be bit for
+        bit those of computing them in each step.""",
         unset="auto; none with deterministic",
         choices=(NO_REUSE, AUTO_REUSE, ALL_REUSE),
     ),

@@ -81,9 +81,8 @@ def _prepared(
     batch_size = max(EVALUATION_BATCH, Fit.of(configuration).batch_size)
     ready.program.require_values(dataset)
     with programs.configuration_errors():
-        if ready.uses_features:
-            return batch_size
-        ready.program.prepare("evaluate", dataset, batch_size, _rows(dataset, chosen))
+        if not ready.uses_features:  # else the state has to be in the variables first
+            ready.program.prepare("evaluate", dataset, batch_size, _rows(dataset, chosen))
     return batch_size
 
 

@@ -7,7 +7,6 @@ models with the same frozen beginning share them, and a model with other weights
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
 import math
 import os
@@ -24,9 +23,6 @@ from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.rows.data import MEMORY, SLAB_FROM_DISK, Dataset, Slab
 
-Compute = Callable[[Slab], list[np.ndarray]]  # the features of some rows
-Computing = Callable[[], Compute]  # with the frozen weights as they are now
-
 BATCH = 256  # rows whose features are computed at once
 BYTES_PER_SECOND = 1e9  # at which features are read again; slower than that, computing them anew is no loss
 ROOM = 64 << 20  # bytes that are left in a folder
@@ -42,32 +38,36 @@ class Features:
     def __init__(self, reuse: str, most: int) -> None:
         """``reuse``: auto or all; ``most``: bytes."""
         self._measures, self._most = reuse == AUTO_REUSE, most
+        self._faster: dict[str, bool] = {}  # than to compute them, by the programs' key
         self._kept: WeakKeyDictionary[Dataset, dict[str, Dataset]] = WeakKeyDictionary()
         self._used: dict[str, int] = {}  # the names of kept features -> when they were used last
         self._times = itertools.count()
 
-    def pay(self, program: Program, rows: Dataset, computing: Computing) -> bool:
+    def pay(self, program: Program, rows: Dataset) -> bool:
         """Whether there is room for features, and reading them again takes less time than computing them anew."""
         if not self._has_room(program, rows):
             return False
         if not self._measures or not rows.rows:
             return True
-        compute, slab = computing(), Slab(rows, None, 0, min(rows.rows, BATCH))
-        compute(slab)  # the first call compiles
-        started = time.monotonic()
-        compute(slab)
-        return (time.monotonic() - started) * BYTES_PER_SECOND > slab.rows * row_bytes(program)
+        if program.features_key not in self._faster:
+            slab = Slab(rows, None, 0, min(rows.rows, BATCH))
+            program.features_of(slab)  # the first call compiles
+            started = time.monotonic()
+            program.features_of(slab)
+            seconds = time.monotonic() - started
+            self._faster[program.features_key] = seconds * BYTES_PER_SECOND > slab.rows * row_bytes(program)
+        return self._faster[program.features_key]
 
-    def kept(self, program: Program, rows: Dataset, computing: Computing, listen: Callable[[], None]) -> Dataset | None:
+    def kept(self, program: Program, rows: Dataset, listen: Callable[[], None]) -> Dataset | None:
         """The rows with features in the place of the model's inputs; None if there is no room for them."""
-        name = _name(program)
+        name = program.features_name()
         found = self._kept.setdefault(rows, {}).get(name)
         if found is None:
             if not self._has_room(program, rows):
                 return None
             self._drop(rows.rows * row_bytes(program))
             try:
-                found = with_features(program, rows, computing(), listen)
+                found = with_features(program, rows, listen)
             except OSError:  # others have taken the room meanwhile
                 return None
             self._kept[rows][name] = found
@@ -76,50 +76,37 @@ class Features:
 
     def _has_room(self, program: Program, rows: Dataset) -> bool:
         needed = rows.rows * row_bytes(program)
-        return needed <= self._most and _has_room(rows.folder, needed)
+        return needed <= self._most and (rows.folder is None or _has_room(rows.folder, needed))
 
     def _drop(self, needed: int) -> None:
         """Drop features until so many bytes more may be kept."""
         while True:
-            kept = [
-                (self._used[name], name, each, its) for each, names in self._kept.items() for name, its in names.items()
-            ]
-            if not kept or sum(its.features for *_, its in kept) + needed <= self._most:
+            kept = [(self._used[name], name, names) for names in self._kept.values() for name in names]
+            if not kept or sum(names[name].features for _, name, names in kept) + needed <= self._most:
                 return
-            _, name, dataset, _ = min(kept, key=lambda one: one[:2])
-            del self._kept[dataset][name]
+            _, name, names = min(kept, key=lambda one: one[:2])
+            del names[name]
 
 
 def row_bytes(program: Program) -> int:
     assert program.cut is not None
-    return max(1, sum(4 * math.prod(shape) for shape in program.cut.features()))
+    return sum(4 * math.prod(shape) for shape in program.cut.features)
 
 
-def with_features(program: Program, rows: Dataset, compute: Compute, listen: Callable[[], None]) -> Dataset:
+def with_features(program: Program, rows: Dataset, listen: Callable[[], None]) -> Dataset:
     """The rows with features in the place of the model's inputs."""
     assert program.cut is not None and program.columns is not None
-    made = [_array(rows.folder, (rows.rows, *shape)) for shape in program.cut.features()]
+    made = [_array(rows.folder, (rows.rows, *shape)) for shape in program.cut.features]
     for start in range(0, rows.rows, BATCH):
         end = min(rows.rows, start + BATCH)
-        for array, values in zip(made, compute(Slab(rows, None, start, end))):
+        for array, values in zip(made, program.features_of(Slab(rows, None, start, end))):
             array[start:end] = values
         listen()
-    found = copy.copy(rows)
-    found.inputs = [made[place] if is_feature else rows.inputs[place] for is_feature, place in _sources(program)]
+    features, found = iter(made), copy.copy(rows)
+    found.inputs = [next(features) if place is None else rows.inputs[place] for place in program.sources]
     found.layout, found.columns = program.columns, found.inputs + found.outputs
     found.on_device, found._ranges, found.features = None, {}, sum(array.nbytes for array in made)
     found.from_disk = found.bytes > SLAB_FROM_DISK and rows.folder is not None and not rows.folder.startswith(MEMORY)
-    return found
-
-
-def _sources(program: Program) -> list[tuple[bool, int]]:
-    """For each tensor that enters the head, whether it is a feature, and which feature or input of the rows."""
-    cut = program.cut
-    assert cut is not None
-    features, found = itertools.count(), []
-    for tensor in cut.tensors:
-        places = [place for place, one in enumerate(cut.body.inputs) if one is tensor]
-        found.append((False, program.body_columns[places[0]]) if places else (True, next(features)))
     return found
 
 
@@ -133,21 +120,8 @@ def _array(folder: str | None, shape: tuple[int, ...]) -> np.ndarray:
         return np.memmap(file, "<f4", mode="r+", shape=shape).view(np.ndarray)
 
 
-def _name(program: Program) -> str:
-    """Of the frozen layers, what they read and where it goes, and the weights that are in their variables now."""
-    assert program.cut is not None
-    digest = hashlib.blake2b(repr([program.cut.key, program.body_columns, _sources(program)]).encode())
-    for value in program.frozen_weights():
-        digest.update(np.ascontiguousarray(value).view(np.uint8).reshape(-1).data)
-    return digest.hexdigest()
-
-
-def _has_room(folder: str | None, needed: int) -> bool:
-    """Memory files are the machine's memory: half of what is available stays free."""
-    if folder is None:
-        return True
+def _has_room(folder: str, needed: int) -> bool:
+    """Half of what is free stays free: the server's log may be on the same disk, and memory files are memory."""
     found = os.statvfs(folder)
-    if found.f_bavail * found.f_frsize < needed + ROOM:
-        return False
-    available = available_memory() if folder.startswith(MEMORY) else None
-    return available is None or 2 * needed <= available
+    free = [found.f_bavail * found.f_frsize - ROOM, *filter(None, [available_memory()] * folder.startswith(MEMORY))]
+    return 2 * needed <= min(free)

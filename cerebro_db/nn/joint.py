@@ -58,9 +58,16 @@ def counts_before(sizes: Sequence[int], end: int) -> list[int]:
 class JointVisit:
     """The part of one trainer in a joint visit."""
 
-    def __init__(self, order: BeginJoint, programs: Programs, dataset: Dataset, report: Callable[[int, int], None]):
+    def __init__(
+        self,
+        order: BeginJoint,
+        programs: Programs,
+        dataset: Dataset,
+        report: Callable[[int, int], None],
+        listen: Callable[[], None],
+    ):
         """``report``: gets the rows of all segments that are trained, and those of the visit."""
-        self.order, self.programs, self.dataset, self.report = order, programs, dataset, report
+        self.order, self.programs, self.report, self.listen = order, programs, report, listen
         self.clock = Clock()
         configuration, member = order.configuration, order.member
         self.chosen = dataset.rows_of(member.fold, True, member.span)
@@ -83,10 +90,10 @@ class JointVisit:
         self.rows, self.steps = self.epoch_rows * self.fit.epochs, self.batches * self.fit.epochs
         programs.load(self.ready, configuration, member.state, member.seed)
         self.ready.forget_state()
-        self.steps_on = programs.rows_of_steps(self.ready, dataset, lambda: None)
         self.program.vary_seeds(order.place)
         self.program.start_metrics()
         self.clock.lap("load")
+        self.rows_of_steps = programs.rows_of_steps(self.ready, dataset, listen)
         self.done = self.rows_done = 0
         self.mine: list[np.ndarray] | None = None  # what this segment has added to the minibatch under way
         self.shapes: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # of the gradients
@@ -150,7 +157,7 @@ class JointVisit:
             return JointStep(self.steps, self.done)
         share = rows / (last - first)
         with self.programs.configuration_errors():
-            found = self._gradients(Slab(self.steps_on, self._order, start, end))
+            found = self._gradients(Slab(self.rows_of_steps, self._order, start, end))
         self.mine = [gradient * gradient.dtype.type(share) for gradient in found]
         self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]
         text = _encoded(self.mine)
@@ -163,7 +170,7 @@ class JointVisit:
         return JointStep(self.steps, self.done, rows, text)
 
     def _gradients(self, batch: Slab) -> list[np.ndarray]:
-        return self.program.gradients(self.programs.stepped(self.ready, batch, lambda: None))
+        return self.program.gradients(self.programs.stepped(self.ready, batch, self.listen))
 
     def _ends(self) -> tuple[int, int]:
         """The rows of all segments before the minibatch under way, and up to its end."""
@@ -175,7 +182,7 @@ class JointVisit:
         if not self.shapes:
             put_back = self.program.put_back()  # the row does not count
             with self.programs.configuration_errors():
-                found = self._gradients(Slab(self.steps_on, None, 0, 1))
+                found = self._gradients(Slab(self.rows_of_steps, None, 0, 1))
                 self.program.start_metrics()
             put_back()
             self.shapes = [(gradient.shape, gradient.dtype) for gradient in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import gc
 import hashlib
 from collections import OrderedDict, defaultdict
@@ -25,7 +24,7 @@ from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Compute, Features, row_bytes, with_features
+from cerebro_db.nn.features import Features, row_bytes, with_features
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
@@ -69,7 +68,6 @@ class Programs:
         self._features = features
         self._whole: set[str] = set()  # the keys of programs without a cut that is worth it
         self._alone: set[str] = set()  # those of them that have one, which other trainers may find worth it
-        self._body: tuple[str, Program] | None = None  # the last one that has computed features
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
         # Configuration, layout and key of the last program that can train, and of the last prediction.
         self._last: tuple[Json, Json | None, str] | None = None
@@ -113,8 +111,7 @@ class Programs:
         if ready is not None and not ready.uses_features:
             assert self._features is not None
             with self.configuration_errors():
-                computing = functools.partial(self._computing, ready, rows.layout)
-                ready.uses_features = self._features.pay(ready.program, rows, computing)
+                ready.uses_features = self._features.pay(ready.program, rows)
             if not ready.uses_features:
                 self._whole.add(key)
                 self._alone.add(key)
@@ -142,24 +139,11 @@ class Programs:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
-                program = self._engine.program(configuration, layout, seed, reuse=reuse)
+                program = self._engine.program(configuration, layout, seed, reuse)
                 self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
         return self._programs[key]
-
-    def _computing(self, ready: ReadyProgram, layout: Json) -> Compute:
-        """What computes features with the frozen weights that are in the variables of a program."""
-        cut = ready.program.cut
-        assert cut is not None
-        configuration: Json = {"architecture": cut.architecture, "compile": {}, "fit": {}}
-        key = program_key(configuration, layout)
-        if self._body is None or self._body[0] != key:
-            self._body = None  # before there are two of them
-            self._body = key, self._engine.program(configuration, layout, None)
-        body = self._body[1]
-        body.set_weights(ready.program.frozen_weights())
-        return lambda slab: body.predict(slab, slab.rows)
 
     def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None]) -> Dataset:
         """What the steps of a program get of these rows, with the state that is in its variables.
@@ -169,24 +153,23 @@ class Programs:
         if not ready.uses_features or self._features is None:
             return rows
         with self.configuration_errors():
-            computing = functools.partial(self._computing, ready, rows.layout)
-            kept = self._features.kept(ready.program, rows, computing, listen)
+            kept = self._features.kept(ready.program, rows, listen)
         if kept is None:
             kept = copy.copy(rows)
             kept.from_disk = True  # slabs of one size: for each, JAX would compile
             kept.bytes_of_steps = row_bytes(ready.program)
         return kept
 
-    def stepped(self, ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
+    @staticmethod
+    def stepped(ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
         """A slab as the steps of a program take it."""
         if not ready.uses_features or slab.dataset.features:
             return slab
         places = np.arange(slab.start, slab.end) if slab.order is None else slab.order[slab.start : slab.end]
         front_to_back = np.argsort(places)
-        part = slab.dataset.taken(places[front_to_back])
         order = np.empty(len(places), np.int32)
         order[front_to_back] = np.arange(len(places))
-        found = with_features(ready.program, part, self._computing(ready, part.layout), listen)
+        found = with_features(ready.program, slab.dataset.taken(places[front_to_back]), listen)
         return Slab(found, order, 0, slab.rows)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:

@@ -246,7 +246,7 @@ class Trainer:
                 self._report(Progress(rows, total))
 
         self._programs.require_resident([order.member.state])
-        begun = JointVisit(order, self._programs, self._with_outputs(order.handle), report)
+        begun = JointVisit(order, self._programs, self._with_outputs(order.handle), report, self._listen)
         step = begun.begin()
         self._joint = begun
         return step

@@ -104,7 +104,7 @@ class _Passes:
         self.order, self.ready, self.configurations, self._chosen = order, ready, configurations, chosen
         self.fit, self.size = Fit.of(configurations[0]), _size(order.dataset, chosen)
         self.stacked: list[Any] = []
-        self._rows = order.dataset  # as steps get them
+        self._rows: Dataset | None = None  # as steps get them, with the state that was loaded
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
@@ -112,12 +112,14 @@ class _Passes:
         if program.measures_groups and members[0].span is not None and self._chosen is not None and self.size:
             measure = functools.partial(program.measure_group, order.dataset, self._chosen, order.listen)
         self.stacked = load_members(order.programs, self.ready, members, self.configurations, measure)
-        self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen)
+        self._rows = None
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""
         order, fit, program, members = self.order, self.fit, self.ready.program, len(shuffle_seeds)
         speed, rows, done = self.ready.speed["train", members], fit.rows_of(self.size), 0
+        if self._rows is None:
+            self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen)
         with order.programs.configuration_errors():
             for epoch in range(fit.epochs):
                 places = row_orders(self.size, shuffle_seeds, epoch, fit.shuffle, self._chosen)

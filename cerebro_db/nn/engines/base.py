@@ -50,8 +50,9 @@ class Program(Protocol):
     measures_groups: bool  # whether there are layers with statistics of a group
     fusion: Fusion | None  # None: the engine cannot fuse such configurations
     columns: dict[str, Any] | None  # the layout of what a step gets
-    body_columns: list[int]  # which packed column each input of the frozen beginning is
     cut: FrozenBeginning | None  # if its steps begin behind frozen layers, and get features instead of the rows' inputs
+    sources: list[int | None]  # then: of the columns of a step, which packed column it is; None: the next feature
+    features_key: str  # equal for programs whose features are the same if their frozen weights are
 
     def initialise(self, configuration: Configuration, seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
         """Put the initial state into the variables: a function of the seed, and of the weights if they are given."""
@@ -72,8 +73,11 @@ class Program(Protocol):
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         """As ``set`` of every variable, at the cost of few calls of the framework; for small states."""
 
-    def frozen_weights(self) -> list[np.ndarray]:
-        """Those before the cut."""
+    def features_name(self) -> str:
+        """Of the features that follow from the frozen weights that are in the variables now."""
+
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        """What the frozen layers give for a few rows, as float32."""
 
     def set_weights(self, weights: Iterable[np.ndarray]) -> None:
         """Put these weights into the variables, and leave all other variables as they are."""
@@ -155,12 +159,7 @@ class Engine(Protocol):
     def devices(self) -> list[str]: ...
 
     def program(
-        self,
-        configuration: Configuration,
-        layout: dict[str, Any] | None,
-        seed: int | None = 0,
-        *,
-        reuse: bool = False,
+        self, configuration: Configuration, layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
     ) -> Program:
         """A program whose variables have the initial state of that seed.  ``reuse``: see ``Program.cut``.
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,7 @@ class JaxEngine:
         return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
 
     def program(
-        self,
-        configuration: dict[str, Any],
-        layout: dict[str, Any] | None,
-        seed: int | None = 0,
-        *,
-        reuse: bool = False,
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
     ) -> JaxProgram:
         with without_tensorflow():
             return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu, reuse=reuse)
@@ -121,7 +116,7 @@ class JaxProgram(KerasProgram):
         *,
         reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse=reuse)
+        super().__init__(configuration, layout, seed, reuse)
         self.jax, self._kept, self._gpu = jax, kept, gpu
         key = program_key(configuration, layout)
         self._name = [key, custom_functions.sources(key), *(["cut"] if self.cut is not None else [])]
@@ -134,7 +129,9 @@ class JaxProgram(KerasProgram):
         if self._loops and self.cut is None:
             self.fusion = JaxFusion(self, SMALL_STEP if jax.default_backend() == "cpu" else math.inf)
         self._executables: dict[Any, Any] = {}
-        self._predict = jax.jit(self._predict_batch)
+        self._predict = jax.jit(functools.partial(self._called, self.model, self.model_inputs))
+        if self.cut is not None:
+            self._body = jax.jit(functools.partial(self._called, self.cut.body, self.body_inputs))
         self._gradients, self._step = jax.jit(self._gradients_of_batch), jax.jit(self._one_step)
         self._order: tuple[Any, Any] = (None, None)  # the row order of this visit, and its copy on the device
         self._metrics_reset: list[np.ndarray] | None = None  # the values of the metrics' variables after a reset
@@ -181,9 +178,16 @@ class JaxProgram(KerasProgram):
         self._visit("evaluate", slab, batch_size)
 
     def outputs_of(self, batch: Slab) -> list[np.ndarray]:
+        return self._row_by_row(self._predict, self.model, batch)
+
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        assert self.cut is not None
+        return self._row_by_row(self._body, self.cut.body, batch)
+
+    def _row_by_row(self, call: Callable[..., list[Any]], model: Any, batch: Slab) -> list[np.ndarray]:
         # Rows do not depend on each other here. With powers of two there are few shapes to compile for.
         padded = _filled_up(batch.gathered(batch.dataset.inputs), 1 << (batch.rows - 1).bit_length())
-        outputs = self._predict(*_values([self.model.trainable_variables, self.model.non_trainable_variables]), padded)
+        outputs = call(*_values([model.trainable_variables, model.non_trainable_variables]), padded)
         return [np.asarray(output, "float32")[: batch.rows] for output in outputs]
 
     # --- a slab ---
@@ -332,10 +336,17 @@ class JaxProgram(KerasProgram):
         _, (_, others, metrics) = self.model.test_step((fixed[1], *carried), data)
         return [others, metrics]
 
-    def _predict_batch(self, trainable: list[Any], others: list[Any], columns: list[Any]) -> list[Any]:
+    @staticmethod
+    def _called(
+        model: Any,
+        inputs: Callable[[list[Any]], Any],
+        trainable: list[Any],
+        others: list[Any],
+        columns: list[Any],
+    ) -> list[Any]:
         import keras
 
-        outputs, _ = self.model.stateless_call(trainable, others, self.model_inputs(columns), training=False)
+        outputs, _ = model.stateless_call(trainable, others, inputs(columns), training=False)
         return keras.tree.flatten(outputs)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import gc
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -57,17 +58,13 @@ class KerasProgram(abc.ABC):
     compiles = True  # the framework compiles steps, so a number that may change has to be a variable
 
     def __init__(
-        self,
-        configuration: dict[str, Any],
-        layout: dict[str, Any] | None,
-        seed: int | None = 0,
-        *,
-        reuse: bool = False,
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
     ) -> None:
         """``reuse``: cut the model behind its frozen beginning, if it has one."""
         self.layout = self.columns = layout  # the columns of the rows, and those that a step gets
         self.cut: FrozenBeginning | None = None
-        self.body_columns: list[int] = []  # for each input of the frozen beginning, which packed column it is
+        self.sources: list[int | None] = []  # of the columns of a step: which packed column it is; None: a feature
+        self._body_columns: list[tuple[InputColumn, int]] = []  # of each input of the body, and which packed column
         self._numbers: list[Any] = []
         self._untouched: tuple[Any, int] | None = None
         self._makers: initial.Makers | None = None  # until a recipe was made of them
@@ -78,7 +75,7 @@ class KerasProgram(abc.ABC):
             with initial.observed() as self._makers:
                 self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
             if reuse and not group_statistics.any_layer(self.model):
-                self.cut = frozen.cut(self.model)  # of layers that have no variables of ours in them
+                self.cut = frozen.cut(self.model)  # before layers get variables of ours, which have no JSON
             self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
             self._untouched = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
@@ -262,9 +259,6 @@ class KerasProgram(abc.ABC):
 
     def values_of(self, variables: list[Any]) -> list[np.ndarray]:
         return [np.asarray(variable) for variable in variables]
-
-    def frozen_weights(self) -> list[np.ndarray]:
-        return [] if self.cut is None else self.values_of(self.cut.body.weights)
 
     def set_all(self, values: Sequence[np.ndarray]) -> None:
         for index, value in enumerate(values):
@@ -458,22 +452,45 @@ class KerasProgram(abc.ABC):
 
     def _step_behind(self, cut: FrozenBeginning, configuration: dict[str, Any], layout: dict[str, Any]) -> None:
         """Have steps begin behind the frozen layers.  The state stays that of the whole model."""
-        found, number = [], 0
-        for tensor in cut.tensors:
-            places = [place for place, one in enumerate(cut.body.inputs) if one is tensor]
-            if places:
-                packed = self._packed_inputs[places[0]]
-                found.append((layout["inputs"][packed], self.input_columns[places[0]]))
+        features, found = iter(cut.body.outputs), []
+        for place in cut.sources:
+            if place is not None:
+                found.append((layout["inputs"][self._packed_inputs[place]], self.input_columns[place]))
             else:
-                number += 1
-                shape = tuple(tensor.shape[1:])
-                column = {"name": f"feature {number}", "dtype": "float32", "shape": list(shape)}
-                found.append((column, input_column(column, shape, str(tensor.dtype))))
+                tensor = next(features)
+                column = {"name": tensor.name, "dtype": "float32", "shape": list(tensor.shape[1:])}
+                found.append((column, input_column(column, tuple(tensor.shape[1:]), str(tensor.dtype))))
         build.compile_as(cut.head, self.model, configuration["compile"])
         self.model = cut.head
-        self.body_columns = list(self._packed_inputs)
+        self.sources = [None if place is None else self._packed_inputs[place] for place in cut.sources]
+        self._body_columns = list(zip(self.input_columns, self._packed_inputs))
         self.columns = {**layout, "inputs": [column for column, _ in found]}
         self.input_columns, self._packed_inputs = [column for _, column in found], list(range(len(found)))
+
+    # --- what the frozen layers give ---
+
+    @property
+    def features_key(self) -> str:
+        assert self.cut is not None
+        return repr([self.cut.key, self.sources, [packed for _, packed in self._body_columns]])
+
+    def features_name(self) -> str:
+        assert self.cut is not None
+        digest = hashlib.blake2b(self.features_key.encode())
+        for value in self.values_of(self.cut.body.weights):
+            digest.update(np.ascontiguousarray(value).view(np.uint8).reshape(-1).data)
+        return digest.hexdigest()
+
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        import keras
+
+        assert self.cut is not None
+        found = self.cut.body(self.body_inputs(batch.gathered(batch.dataset.inputs)), training=False)
+        return [np.asarray(one, "float32") for one in keras.tree.flatten(found)]
+
+    def body_inputs(self, batch: Sequence[Any]) -> list[Any]:
+        """As ``model_inputs``, for the layers before the cut."""
+        return [column(batch[packed]) for column, packed in self._body_columns]
 
     def _fit_outputs(self, columns: list[dict[str, Any]], losses: Any) -> None:
         names = list(getattr(self.model, "output_names", None) or [self.model.layers[-1].name])

@@ -89,14 +89,9 @@ class TensorFlowEngine:
         return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
 
     def program(
-        self,
-        configuration: dict[str, Any],
-        layout: dict[str, Any] | None,
-        seed: int | None = 0,
-        *,
-        reuse: bool = False,
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
     ) -> TensorFlowProgram:
-        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed, reuse=reuse)
+        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed, reuse)
 
     def warm_up(self) -> None:
         tf = self._tf
@@ -115,10 +110,9 @@ class TensorFlowProgram(KerasProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
-        *,
         reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse=reuse)
+        super().__init__(configuration, layout, seed, reuse)
         self._tf = tf
         key = program_key(configuration, layout)
         self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None, self.cut is not None])
@@ -281,6 +275,9 @@ class TensorFlowProgram(KerasProgram):
         inputs = [self._tf.constant(column) for column in batch.gathered(batch.dataset.inputs)]
         return [np.asarray(output, "float32") for output in self._outputs(inputs)]
 
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        return [np.asarray(one) for one in self._body(*batch.gathered(batch.dataset.inputs))]
+
     # --- what is traced ---
 
     def _function(self, what: str) -> GraphFunction:
@@ -298,8 +295,24 @@ class TensorFlowProgram(KerasProgram):
     def _columns(self, *ends: str) -> list[Any]:
         """What a function gets as columns of a batch: all of them, or only inputs."""
         assert self.columns is not None
-        columns = [column for end in ends or ("inputs", "outputs") for column in self.columns[end]]
+        return self._specifications([column for end in ends or ("inputs", "outputs") for column in self.columns[end]])
+
+    def _specifications(self, columns: list[dict[str, Any]]) -> list[Any]:
         return [self._tf.TensorSpec((None, *column["shape"]), column["dtype"]) for column in columns]
+
+    @functools.cached_property
+    def _body(self) -> GraphFunction:
+        """The frozen layers."""
+        import keras
+
+        tf, cut, layout = self._tf, self.cut, self.layout
+        assert cut is not None and layout is not None
+
+        def body(*columns: Any) -> list[Any]:
+            found = keras.tree.flatten(cut.body(self.body_inputs(columns), training=False))
+            return [tf.cast(one, tf.float32) for one in found]
+
+        return GraphFunction.of(tf, self._concrete(body, self._specifications(layout["inputs"])))
 
     @functools.cached_property
     def _gradients(self) -> GraphFunction:

@@ -6,7 +6,7 @@ Nothing is compiled: torch.compile needs a C++ compiler, which few servers have.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,15 +53,10 @@ class TorchEngine:
         return ["CPU:0", *(f"GPU:{number}" for number in range(self._torch.cuda.device_count()))]
 
     def program(
-        self,
-        configuration: dict[str, Any],
-        layout: dict[str, Any] | None,
-        seed: int | None = 0,
-        *,
-        reuse: bool = False,
+        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
     ) -> TorchProgram:
         with without_tensorflow():
-            return TorchProgram(self._torch, configuration, layout, seed, reuse=reuse)
+            return TorchProgram(self._torch, configuration, layout, seed, reuse)
 
     def warm_up(self) -> None:
         """The first operation takes no longer than others."""
@@ -79,10 +74,9 @@ class TorchProgram(KerasProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
-        *,
         reuse: bool = False,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse=reuse)
+        super().__init__(configuration, layout, seed, reuse)
         self._torch = torch
         for layer in self.model._flatten_layers():
             for generator in layer._seed_generators:
@@ -127,11 +121,17 @@ class TorchProgram(KerasProgram):
                 self.model.test_step(batch)
 
     def outputs_of(self, batch: Slab) -> list[np.ndarray]:
+        return self._called(self.model, self.model_inputs, batch)
+
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        assert self.cut is not None
+        return self._called(self.cut.body, self.body_inputs, batch)
+
+    def _called(self, model: Any, inputs: Callable[[list[Any]], Any], batch: Slab) -> list[np.ndarray]:
         import keras
 
         with self._torch.no_grad():
-            inputs = self.model_inputs(self._tensors(batch, batch.dataset.inputs))
-            outputs = keras.tree.flatten(self.model(inputs, training=False))
+            outputs = keras.tree.flatten(model(inputs(self._tensors(batch, batch.dataset.inputs)), training=False))
         return [np.asarray(keras.ops.convert_to_numpy(output), "float32") for output in outputs]
 
     def _batches(self, what: str, slab: Slab, batch_size: int) -> Iterator[tuple[Any, ...]]:

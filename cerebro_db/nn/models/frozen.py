@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
-
-from cerebro_db.core.architecture import reading
 
 # Layers that compute each row by itself, in training as elsewhere, if their weights are frozen.  No other layer, and no
 # operation of Keras that is no layer, is taken for frozen: it may look at all rows of a batch.
@@ -38,16 +35,13 @@ NOT_WITH = ("dropout", "_dropout", "recurrent_dropout", "rate")  # numbers that 
 class FrozenBeginning:
     """Where a model is cut."""
 
-    head: Any  # the model behind the cut, which shares its layers with the whole one
-    body: Any  # the model before it
-    architecture: dict[str, Any]  # of the body
+    head: Any  # the model behind the cut; it and the body have their layers from the whole one
+    body: Any  # the model before it; its outputs are the features
     key: str  # equal for bodies that compute the same with the same weights
-    tensors: list[Any]  # that enter the head: features, or inputs of the model that no frozen layer reads
+    sources: list[int | None]  # of what enters the head: the place of an input of the model; None: the next feature
     layers: int  # that are computed once
 
-    def is_input(self, tensor: Any) -> bool:
-        return any(tensor is one for one in self.body.inputs)
-
+    @property
     def features(self) -> list[tuple[int, ...]]:
         """The shape of each feature of a row."""
         return [tuple(tensor.shape[1:]) for tensor in self.body.outputs]
@@ -83,8 +77,8 @@ def cut(model: Any) -> FrozenBeginning | None:
             frozen.append(node.operation)
         else:
             entering.update((id(tensor), tensor) for tensor in before)
-    tensors = list(entering.values())
-    features = [tensor for tensor in tensors if not any(tensor is one for one in functional.inputs)]
+    tensors, inputs = list(entering.values()), [id(tensor) for tensor in functional.inputs]
+    features = [tensor for tensor in tensors if id(tensor) not in inputs]
     weights = [variable for operation in frozen for variable in operation.weights]
     if (
         not features
@@ -94,12 +88,13 @@ def cut(model: Any) -> FrozenBeginning | None:
     ):
         return None
     with contextlib.suppress(Exception):  # a graph that Keras cannot cut is trained as a whole
-        body = keras.Model(functional.inputs, features)
-        text = json.dumps({**json.loads(body.to_json()), "compile_config": None}, sort_keys=True)
+        body = keras.Model(functional.inputs, features, name="body")
+        key = body.to_json()  # before the head calls layers again
         head = keras.Model(tensors if len(tensors) > 1 else tensors[0], functional._outputs_struct)
         # The optimizer has its variables in the order of these.
         if [id(one) for one in head.trainable_variables] == [id(one) for one in model.trainable_variables]:
-            return FrozenBeginning(head, body, reading.architecture(text), text, tensors, len(frozen))
+            sources = [inputs.index(id(tensor)) if id(tensor) in inputs else None for tensor in tensors]
+            return FrozenBeginning(head, body, key, sources, len(frozen))
     return None
 
 

@@ -302,7 +302,7 @@ def require_room(recorder: Session, run: Run) -> None:
 
 
 def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> None:
-    """Say what is computed once for each row, and what that takes."""
+    """Say which layers are computed once for each row, and what that takes."""
     found: dict[tuple[int, int], set[int]] = {}
     for number, one in built.items():
         if one.described.feature_bytes:
@@ -312,8 +312,8 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> None:
     for (layers, size), keys in found.items():
         where = "" if run.options.reuse == ALL_REUSE else ", where that is faster"
         db.notice(
-            f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: what these give for a row"
-            f" is computed once{where}, {megabytes(size * rows)} for all models with the same frozen weights"
+            f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: the outputs of these are"
+            f" computed once for each row{where} ({megabytes(size * rows)} for each set of frozen weights)"
         )
 
 

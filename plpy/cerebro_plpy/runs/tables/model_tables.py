@@ -220,7 +220,7 @@ def _make_info(db: Database, made: MadeTables) -> None:
         if references := sorted(custom.references(compiled)):
             told[key]["functions"] = "{" + ",".join(references) + "}"
     for state in made.states:
-        told.setdefault(state.key, {}).update(which=state.which, epoch=state.epoch, bytes=state.weights_bytes)
+        told.setdefault(state.key, {}).update(which=state.which, epoch=state.epoch)
     name = made.name.suffixed("_info")
     create_info(db, name, {**INFO_COLUMNS, **LATER_COLUMNS}, "configuration")
     db.execute(

@@ -8,10 +8,9 @@ from cerebro_db.core.sql import literal, sql
 from .base import ME, OF_ALL_ROWS
 
 # What the table _info says of each configuration, by its best model ($1: run, $2: {configuration: {"loss": name,
-# "metrics": names or null, "which": best or last, "epoch": of its state, "bytes": of its weights, "functions":
-# references to custom functions as the text of an array, if there are any}}, $3: the fold of the models; NULL: those on
-# all rows), and the architecture of one ($1: configuration, $2: run).  They are sources of INSERTs in the caller's
-# session.
+# "metrics": names or null, "which": best or last, "epoch": of its state, "functions": references to custom functions as
+# the text of an array, if there are any}}, $3: the fold of the models; NULL: those on all rows), and the architecture
+# of one ($1: configuration, $2: run).  They are sources of INSERTs in the caller's session.
 # The planner expects few rows of such queries, and there may be 50,000: a FULL JOIN ... USING is never a loop over the
 # rows of both sides.  num_nonnulls(), which says nothing to the planner, leaves out what one of the sides lacks.
 MODEL_INFO = sql(
@@ -24,15 +23,14 @@ WITH best AS MATERIALIZED (
      ORDER BY configuration, rank, model
 ), named AS (
     SELECT n.configuration::integer AS configuration, n.told ->> 'loss' AS loss, n.told ->> 'which' AS which,
-           (n.told ->> 'epoch')::integer AS epoch, (n.told ->> 'bytes')::bigint AS bytes,
-           (n.told ->> 'functions')::text[] AS functions,
+           (n.told ->> 'epoch')::integer AS epoch, (n.told ->> 'functions')::text[] AS functions,
            array_agg(m.metric ORDER BY m.place) FILTER (WHERE m.metric IS NOT NULL) AS metrics
       FROM jsonb_each($2::jsonb) AS n (configuration, told)
       LEFT JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(n.told -> 'metrics')
                                                        WHEN 'array' THEN n.told -> 'metrics'
                                                        ELSE '[]'
                                                   END) WITH ORDINALITY AS m (metric, place) ON true
-     GROUP BY 1, 2, 3, 4, 5, 6
+     GROUP BY 1, 2, 3, 4, 5
 ), stored AS MATERIALIZED (
     -- The figures of the epoch whose state the table has.
     SELECT l.model, max(l.training_metric) AS training_metric, max(l.training_loss) AS training_loss,
@@ -40,6 +38,11 @@ WITH best AS MATERIALIZED (
       FROM cerebro.learning_curve l JOIN named n ON n.configuration = l.configuration AND n.epoch = l.epoch
      WHERE l.run = $1 AND l.owner = current_user
      GROUP BY l.model
+), weighed AS MATERIALIZED (
+    SELECT DISTINCT ON (model) model, weights_bytes
+      FROM cerebro.hop
+     WHERE run = $1 AND owner = {me}
+     ORDER BY model, hop DESC
 )
 -- A model on all rows has no figures of its own in a run with folds: they are the means over the folds.
 SELECT configuration, model, b.status, b.reason, n.which, epoch,
@@ -48,11 +51,13 @@ SELECT configuration, model, b.status, b.reason, n.which, epoch,
        CASE WHEN n.which = 'best' THEN s.validation_metric ELSE b.validation_metric END AS validation_metric,
        CASE WHEN n.which = 'best' THEN s.training_loss ELSE b.training_loss END AS training_loss,
        CASE WHEN n.which = 'best' THEN s.training_metric ELSE b.training_metric END AS training_metric,
-       b.architecture, c.parameters, n.loss AS loss_name, n.metrics AS metric_names, n.functions, n.bytes
+       b.architecture, c.parameters, n.loss AS loss_name, n.metrics AS metric_names, n.functions,
+       w.weights_bytes AS bytes
   FROM (SELECT configuration, parameters, true AS asked FROM cerebro.configuration WHERE run = $1 AND owner = {me}) c
   FULL JOIN best b USING (configuration)
   FULL JOIN named n USING (configuration)
   FULL JOIN stored s USING (model)
+  FULL JOIN weighed w USING (model)
   FULL JOIN (SELECT model, epoch, value FROM cerebro.objective WHERE run = $1 AND owner = {me}) o USING (model, epoch)
  WHERE num_nonnulls(c.asked) = 1 AND num_nonnulls(b.status) = 1
 """,
