@@ -24,7 +24,11 @@ lock() {
   # Settings of this machine, such as another index, have no influence on the result.
   "$uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-config --no-emit-index-url \
     --python-version "$python" "${more[@]}" --output-file "$made" "${from[@]}"
-  { printf '# %s. make lock writes this file.\n' "$what"; grep -v '^#' "$made"; } >"$file"
+  # Python 3.11 of Ubuntu 22.04 is 3.11.0rc1, of which neither < 3.11 nor >= 3.11 is true: the minor version decides.
+  {
+    printf '# %s. make lock writes this file.\n' "$what"
+    sed "/^#/d; s/python_full_version \([<>=]*\) \('3[.][0-9]*'\)/python_version \1 \2/g" "$made"
+  } >"$file"
   rm "$made"
 }
 

@@ -51,11 +51,12 @@ def machines(versions: range) -> list[dict[str, Any]]:
         {
             **default_environment(),
             "python_version": f"3.{minor}",
-            "python_full_version": f"3.{minor}.0",
+            "python_full_version": f"3.{minor}.{patch}",
             "sys_platform": "linux",
             "platform_machine": machine,
         }  # fmt: skip
         for minor in versions
+        for patch in ("0", "0rc1")  # Python 3.11 of Ubuntu 22.04 is a release candidate
         for machine in MACHINES
     ]
 
