@@ -23,6 +23,8 @@ from .windows import Windows
 Json = dict[str, Any]
 Settled = Callable[[SqlType], SqlType]
 
+FIRST_ADDED = 1_000_000_000  # buffer_id of the first buffer that is added to a packed table later
+LARGEST_ID = 2**31 - 1
 MOST_DIMENSIONS = 8  # PostgreSQL's arrays have six at most, and windows add one
 MOST_PARTITIONS = 100_000
 INPUT: tuple[str | None, ...] = (None,)  # what the preparations of each part of a layout are for
@@ -228,6 +230,7 @@ class Layout:
     fold: Variable | None = None  # the fold of each row
     key: str | None = None  # the column of the source that identifies a row, if one does
     groups: Groups | None = None  # the rows of each group lie together
+    end: int = FIRST_ADDED  # buffers with this id, or a later one, were added to the table after it had this layout
 
     @property
     def without_groups(self) -> Layout:
@@ -251,6 +254,7 @@ class Layout:
             **({"fold": self.fold.to_json()} if self.fold else {}),
             **({"key": self.key} if self.key is not None else {}),
             **({"groups": self.groups.to_json()} if self.groups else {}),
+            **({"end": self.end} if self.end != FIRST_ADDED else {}),
         }
 
     def settled(self, settled: Settled) -> Layout:
@@ -282,6 +286,7 @@ class Layout:
             one("fold"),
             fields.identifier("key") if fields.has("key") else None,
             Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
+            fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
         )
         fields.done()
         found._require_agreement(fields)
@@ -339,6 +344,11 @@ class DataSet:
     @property
     def partitions(self) -> list[Json]:
         return self.layout["partitions"]
+
+    @property
+    def end(self) -> int:
+        """The buffer_id from which on buffers are not of this layout: they were added later."""
+        return self.layout.get("end", FIRST_ADDED)  # type: ignore[no-any-return]
 
     def partition(self, number: int) -> Json:
         return self.partitions[number]

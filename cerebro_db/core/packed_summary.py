@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Optional
 
+from .division import Division
 from .documents import LARGEST_WHOLE, Fields
 from .drift import Profile
 from .errors import InvalidName
@@ -65,12 +66,14 @@ class Packing:
     arguments: Mapping[str, Any]  # of ARGUMENTS, those that are not NULL
     fingerprint: str | None  # of rows and arguments
     profiles: tuple[Profile, ...]
+    division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
 
     def to_json(self) -> dict[str, Any]:
         return {
             "arguments": dict(self.arguments),
             **({} if self.fingerprint is None else {"fingerprint": self.fingerprint}),
             "profiles": [one.to_json() for one in self.profiles],
+            **({} if self.division is None else {"division": self.division.to_json()}),
         }
 
     @classmethod
@@ -91,6 +94,7 @@ class Packing:
             arguments,
             fields.text("fingerprint", 64) if fields.has("fingerprint") else None,
             tuple(Profile.read(one) for one in fields.objects("profiles", 0, MOST_COLUMNS)),
+            Division.read(fields.object("division", f"{fields.where}: division")) if fields.has("division") else None,
         )
         fields.done()
         return found

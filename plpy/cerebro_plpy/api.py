@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FUNCTIONS = {
+    "data.appending": ("append",),
     "data.architecture": ("architecture",),
     "data.kept_rows": ("packed_rows",),
     "data.pack": ("pack",),

@@ -62,6 +62,28 @@ shows. Predictions prepare rows in the same way.
   more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all
   rows. With a sequence, the columns are among those of its "by".';
 
+-- The settings are those of cerebro.pack, so that values have the same texts.
+CREATE OR REPLACE FUNCTION cerebro.append(
+    packed_table text,
+    source_table text,
+    validation boolean DEFAULT NULL
+) RETURNS void
+LANGUAGE plpython3u
+SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
+@cerebro@
+return api.append(plpy, *args)
+$py$;
+COMMENT ON FUNCTION cerebro.append(text, text, boolean) IS
+'Adds rows that arrived later to a packed table, and to PACKED_TABLE_validation. Only the new rows are read. They are
+prepared with the means, categories and quantiles of the packed rows; a notice names columns whose values have drifted.
+
+- packed_table: a table that cerebro.pack, cerebro.train or another function has packed. Rows that are added twice are
+  in it twice. Runs that have begun go on with the rows that they began with.
+- source_table: a table or view with the new rows alone. It has the columns of the packed rows, with the same names.
+- validation: NULL divides the rows between training and validation, or into folds, by the rule of the packed rows.
+  false adds all rows to those for training.';
+
 -- The settings are those of cerebro.pack.
 CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core import documents
 from cerebro_db.core.columns import NOTHING, Wish
+from cerebro_db.core.division import Division
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
@@ -162,9 +162,14 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
     return bool(found["values"] <= most)
 
 
-def sides(
-    db: Database, source: Relation, split: Split | None, validation_table: str | None
-) -> tuple[Relation, Relation | None]:
+@dataclass(frozen=True)
+class Sides:
+    training: Relation
+    validation: Relation | None
+    division: Division | None  # None: rows are not divided, or each group of rows is divided by itself
+
+
+def sides(db: Database, source: Relation, split: Split | None, validation_table: str | None) -> Sides:
     """The rows for training, and those for validation."""
     if validation_table is not None:
         others = relations.filled(db, validation_table, argument="validation_table")
@@ -173,22 +178,31 @@ def sides(
                 "validation_table is the source itself, so training would see all rows for validation.",
                 hint="validation => 0.2 keeps a fifth of the rows for validation.",
             )
-        return source, others
+        return Sides(source, others, None)
     if split is None:
-        return source, None
-    hashed = splits.hash_of(split.by, splits.by_name) if split.by else splits.within_steps(hash_of_rows(db, source))
-    condition = split.condition(db, source, hashed)
-    both = (
-        replace(source, condition=sql("NOT ({condition})", condition=condition)),
-        replace(source, condition=condition),
-    )
-    for side, what in zip(both, ("training", "validation")):
-        if not db.scan(sql("SELECT 1 AS one FROM {rows} AS s LIMIT 1", rows=side.rows)):
+        return Sides(source, None, None)
+    columns, hashed = hashed_to_divide(db, source, split)
+    division = None
+    if split.groups:
+        condition = split.of_each_group(db, source, hashed)
+    else:
+        division = split.division(db, source, columns, hashed)
+        condition = splits.condition_of(division, relations.columns(db, source), hashed)
+    training, validation = splits.divided(source, condition)
+    for side, what in ((training, "training"), (validation, "validation")):
+        if relations.is_empty(db, side):
             raise BadData(
                 f"no row of {source.text} is left for {what}.",
                 hint="Choose another share or column to divide by, or validation => 0 to keep all rows for training.",
             )
-    return both
+    return Sides(training, validation, division)
+
+
+def hashed_to_divide(db: Database, source: Relation, split: Split) -> tuple[Sequence[Column], Sql]:
+    """The columns by whose hash the rows are divided, and the hash."""
+    if split.by:
+        return split.by, splits.hash_of(split.by, splits.by_name)
+    return key_of(db, source), splits.within_steps(hash_of_rows(db, source))
 
 
 def hash_of_rows(db: Database, source: Relation) -> Sql:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData, InUse
-from cerebro_db.core.layout import Partition
+from cerebro_db.core.layout import Layout, Partition
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
 from .. import platform
@@ -57,22 +60,96 @@ def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *
     return int(found["rows"])
 
 
-def write(db: Database, job: PackJob) -> None:
-    """Create the packed table and its summary.
+@dataclass
+class Written:
+    """What a partition has so far."""
 
-    A second pass is rare: a row needs a wider integer type, or others write to the table meanwhile.
-    """
-    reason = ""
+    key: int
+    rows: int = 0
+    buffers: int = 0
+    size: int = 0  # bytes
+    digest: Any = field(default_factory=hashlib.sha256)
+    folds: Counter[int] = field(default_factory=Counter)
+
+    def copy(self) -> Written:
+        return replace(self, digest=self.digest.copy(), folds=self.folds.copy())
+
+    def add(self, rows: int, payloads: Sequence[bytes], folds: Iterable[int]) -> None:
+        self.rows += rows
+        self.buffers += 1
+        for payload in payloads:
+            self.size += len(payload)
+            self.digest.update(payload)
+        self.folds.update(folds)
+
+
+def write(db: Database, job: PackJob) -> None:
+    """Create the packed table and its summary."""
     here = platform.of(db)
     for partition in here.partitions(job.output, len(job.keys)):
         relations.require_free(db, partition)
+
+    def make() -> None:
+        here.make_packed_table(db, job.output, _packed_columns(job), job.keys)
+        _write_buffers(db, job, [Written(key) for key in job.keys])
+        summary.write(db, job)
+
+    _until_done(db, job, make)
+
+
+def add(db: Database, job: PackJob, layout: Layout) -> Layout:
+    """Add the rows to the packed table that has this layout; returns the layout that it has then.
+
+    ``job.keys``: the partitions that get rows.
+    """
+    before = [_as_written(db, job, one) for one in layout.partitions if one.key in job.keys]
+
+    def make() -> None:
+        # In the order of the keys, by which the new buffers are spread.
+        begun = sorted((one.copy() for one in before), key=lambda one: job.keys.index(one.key))
+        _write_buffers(db, job, begun, layout.end)
+
+    _until_done(db, job, make)
+    changed = {one.key: one for one in job.partitions}
+    return replace(
+        layout,
+        rows=layout.rows + job.rows,
+        partitions=tuple(changed.get(one.key, one) for one in layout.partitions),
+        end=layout.end + job.geometry.buffers,
+    )
+
+
+def _as_written(db: Database, job: PackJob, partition: Partition) -> Written:
+    """What a partition has; an error if it is not what was packed."""
+    folds = Counter({fold: rows for fold, rows in enumerate(partition.folds, 1)})
+    found = Written(partition.key, folds=folds, rows=partition.rows)
+    columns = joined(", ", (sql("{name} AS v{i}", name=identifier(v.name), i=i) for i, v in enumerate(job.variables)))
+    cursor = db.cursor(
+        sql(
+            "SELECT {columns} FROM {output} WHERE __dist_key__ = {key} ORDER BY buffer_id",
+            columns=columns,
+            output=job.output.sql,
+            key=partition.key,
+        )
+    )
+    while batch := cursor.fetch(1):
+        found.add(0, [batch[0][f"v{i}"] or b"" for i in range(len(job.variables))], ())
+    cursor.close()
+    if (found.buffers, found.digest.hexdigest()) != (partition.buffers, partition.sha256):
+        raise BadData(
+            f"the rows in '{job.output}' are not those that were packed.",
+            hint="The packed table was changed by hand. Pack all rows again.",
+        )
+    return found
+
+
+def _until_done(db: Database, job: PackJob, make: Callable[[], None]) -> None:
+    """A second pass is rare: a row needs a wider integer type, or others write to the table meanwhile."""
+    reason = ""
     for _ in range(MOST_PASSES):
         try:
             with db.savepoint():
-                columns = _packed_columns(job)
-                here.make_packed_table(db, job.output, columns, job.keys)
-                _write_buffers(db, job, [column for column, _ in columns])
-                summary.write(db, job)
+                make()
             return
         except Restart as again:
             reason = str(again)
@@ -102,15 +179,13 @@ def _packed_columns(job: PackJob) -> list[tuple[str, str]]:
     return [*values, *shapes, ("buffer_id", "integer")]
 
 
-def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
+def _write_buffers(db: Database, job: PackJob, written: list[Written], first: int = 0) -> None:
+    """``written``: what the partitions have already, in the order of the keys; ``first``: the first buffer_id."""
     geometry = job.geometry
     encoders = [variable.encoder() for variable in job.variables]
-    rows_of, buffers_of, bytes_of = ([0] * len(job.keys) for _ in range(3))
-    hashes = [hashlib.sha256() for _ in job.keys]
-    folds_of: list[Counter[int]] = [Counter() for _ in job.keys]
     pieces: Counter[int] = Counter()  # of groups
     folds_of_pieces: Counter[tuple[int, int]] = Counter()
-    insert, types = _insert(job, columns)
+    insert, types = _insert(job, [column for column, _ in _packed_columns(job)])
     step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
     cursor = _open(db, job)
     for number in range(min(geometry.buffers, geometry.rows)):
@@ -119,14 +194,9 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
         pieces.update(its)
         payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
         shapes = [[rows, *variable.shape] for variable in job.variables]
-        db.execute(insert, types, job.keys[segment], *payloads, *shapes, number)
-        rows_of[segment] += rows
-        buffers_of[segment] += 1
-        for payload in payloads:
-            bytes_of[segment] += len(payload)
-            hashes[segment].update(payload)
+        db.execute(insert, types, job.keys[segment], *payloads, *shapes, first + number)
+        written[segment].add(rows, payloads, payloads[-1] if job.fold is not None else ())  # a byte is a row's fold
         if job.fold is not None:
-            folds_of[segment].update(payloads[-1])  # a byte is the fold of a row
             folds_of_pieces.update(zip(its, payloads[-1]))
     if len(cursor.fetch(1)):
         raise Restart(f"rows were added to '{job.source.text}' again and again")
@@ -135,16 +205,16 @@ def _write_buffers(db: Database, job: PackJob, columns: list[str]) -> None:
         raise Restart(f"rows of '{job.source.text}' went to other groups again and again")
     job.partitions = [
         Partition(
-            key,
-            rows_of[segment],
-            buffers_of[segment],
-            bytes_of[segment],
-            hashes[segment].hexdigest(),
-            tuple(folds_of[segment][fold] for fold in range(1, job.folds + 1)),
+            one.key,
+            one.rows,
+            one.buffers,
+            one.size,
+            one.digest.hexdigest(),
+            tuple(one.folds[fold] for fold in range(1, job.folds + 1)),
             job.groups.of_segment(segment) if job.groups else (),
             job.groups.folds_of_segment(segment, folds_of_pieces, job.folds) if job.groups and job.folds else (),
         )  # fmt: skip
-        for segment, key in enumerate(job.keys)
+        for segment, one in enumerate(written)
     ]
 
 
@@ -206,6 +276,12 @@ def _take(db: Database, job: PackJob, variable: SourceVariable, encoder: packing
     except packing.Unusable as wrong:
         raise unusable.error_of(db, job.source, variable, wrong) from None
     except packing.TooWide as wide:
+        if job.is_of_table:
+            raise BadData(
+                f"column '{variable.name}' of table {job.source.text} has values that do not fit into {variable.dtype},"
+                f" the type of the values in '{job.output}'.",
+                hint="Pack all rows again, old and new, with the function that packed the table.",
+            ) from None
         if not variable.preparation.widens:
             raise BadData(
                 f"column '{variable.name}' of table {job.source.text} has values outside of -32768 to 32767.",

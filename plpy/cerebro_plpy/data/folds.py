@@ -8,8 +8,9 @@ between folds.  So they can in a small group of group_by, which has limits of it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from cerebro_db.core.division import Division
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
 from cerebro_db.core.records import dataclass
@@ -78,6 +79,34 @@ def asked_for(
     return Folds(count, by, classes)
 
 
+def division_of(folds: Folds, key: Sequence[Column]) -> Division | None:
+    """The rule, if the fold of a row follows from the row alone."""
+    return None if folds.by or folds.stratify is not None else Division(tuple(column.name for column in key))
+
+
+def of_division(division: Division, count: int, present: Mapping[str, Column]) -> SourceVariable:
+    """The variable of the folds of rows that are divided by the rule of others."""
+    columns = [present[name] for name in division.columns]
+
+    def number(alias: Alias) -> Sql:
+        return _by_hash(splits.hash_of(columns, alias), count)
+
+    return _variable(columns, count, number)
+
+
+def _by_hash(hashed: Sql, count: int) -> Sql:
+    return sql("(1 + {hashed} * {count} / {steps})::integer", hashed=hashed, count=count, steps=STEPS)
+
+
+def _variable(
+    columns: list[Column], count: int, number: Callable[[Alias], Sql], gathered: tuple[str, ...] = ()
+) -> SourceVariable:
+    fold = Fold(count)
+    return SourceVariable(
+        variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=gathered, made=number
+    )
+
+
 def found(
     db: Database,
     rows: Relation,
@@ -94,7 +123,7 @@ def found(
         return splits.hash_of(hashed_columns, alias) if windows is None else alias(windowed.GROUP)
 
     def by_hash(alias: Alias) -> Sql:
-        return sql("(1 + {hashed} * {count} / {steps})::integer", hashed=hashed(alias), count=folds.count, steps=STEPS)
+        return _by_hash(hashed(alias), folds.count)
 
     number: Callable[[Alias], Sql] = by_hash
     if folds.stratify is not None:
@@ -108,10 +137,8 @@ def found(
     _require_rows(db, rows, number(by_name), folds)
     if group_by:
         _tell_groups(db, rows, number(by_name), group_by)
-    fold, names = Fold(folds.count), tuple(one.name for one in folds.by) if windows is not None else ()
-    return SourceVariable(
-        variables.FOLD, columns, fold, fold.dtype(True), (1,), may_be_null=True, gathered=names, made=number
-    )
+    names = tuple(one.name for one in folds.by) if windows is not None else ()
+    return _variable(columns, folds.count, number, names)
 
 
 def _of_units(db: Database, rows: Relation, count: int, hashed: Callable[[Alias], Sql]) -> Callable[[Alias], Sql]:

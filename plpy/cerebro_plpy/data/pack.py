@@ -123,7 +123,8 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     class_weight = wanted.given.class_weight
     output = pack_plain.free_output(db, wanted.given.output_table)
     source = _perhaps_copied(db, wanted)
-    training, others = sides(db, source, wanted.split, wanted.given.validation_table)
+    divided_rows = sides(db, source, wanted.split, wanted.given.validation_table)
+    training, others = divided_rows.training, divided_rows.validation
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending))
@@ -137,7 +138,12 @@ def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | No
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)
     rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
     find_shapes(db, training, ins + outs)
-    packing = Packing(wanted.given.recorded, None, profiles.of(db, decided.sample, ins + outs, decided.found))
+    packing = Packing(
+        wanted.given.recorded,
+        None,
+        profiles.of(db, decided.sample, ins + outs, decided.found),
+        folding.division_of(divided, key_of(db, source)) if divided is not None else divided_rows.division,
+    )
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.

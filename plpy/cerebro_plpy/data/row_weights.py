@@ -56,7 +56,7 @@ def found(
     if column is None and not balanced:
         return None
     if column is not None:
-        _require_usable(db, rows, column)
+        require_usable(db, rows, column)
     columns = [column] if column is not None else []
     if not balanced:
         return of(columns, Weight())
@@ -85,7 +85,7 @@ def equal() -> SourceVariable:
     return of([], Weight())
 
 
-def _require_usable(db: Database, rows: Relation, column: Column) -> None:
+def require_usable(db: Database, rows: Relation, column: Column) -> None:
     name = sql("{name}::double precision", name=identifier(column.name))
     (told,) = db.scan(
         sql(

@@ -7,8 +7,10 @@ same hash.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from cerebro_db.core.division import MOST_STRATA, Division
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
@@ -20,7 +22,6 @@ from . import features, group_key, preparation
 from .preparation import Alias
 
 STEPS = 1 << 30  # values of the hash
-MOST_STRATA = 1000
 FEW_COLUMNS = 4  # of more columns, such as all of a table without a key, making texts takes longer than all else
 
 
@@ -39,19 +40,22 @@ class Split:
         """Whether each row goes to a side by its own hash."""
         return not self.by and self.at is None and self.stratify is None
 
-    def condition(self, db: Database, source: Relation, hashed: Sql) -> Sql:
-        """The condition of the rows for validation; it is never NULL.  ``hashed``: the hash of a row."""
+    def division(self, db: Database, source: Relation, columns: Sequence[Column], hashed: Sql) -> Division:
+        """The rule by which the rows are divided, with the limits that follow from the rows.  They have no groups."""
         if self.at is not None:
-            return self._latest(db, source, self.at)
+            return Division(at=self.at.name, moment=self._moment(db, source, self.at))
+        names = tuple(column.name for column in columns)
         if self.stratify is not None:
-            return self._of_each_class(db, source, self.stratify, hashed)
-        if self.groups:
-            return self._of_each_group(db, source, hashed)
+            limits = self._limits_of_classes(db, source, self.stratify, hashed)
+            return Division(names, stratify=self.stratify.name, limits=limits)
         limit = self._limit_of_groups(db, source, hashed) if self.by else int(self.share * STEPS)
-        return sql("{hashed} < {limit}", hashed=hashed, limit=limit)
+        return Division(names, limit)
 
-    def _of_each_group(self, db: Database, source: Relation, hashed: Sql) -> Sql:
-        """Of each group the rows with low hashes.  A small group has a limit of its own."""
+    def of_each_group(self, db: Database, source: Relation, hashed: Sql) -> Sql:
+        """The condition of the rows for validation: of each group those with low hashes.
+
+        A small group has a limit of its own.
+        """
         key, usual = group_key.of(self.groups, by_name), int(self.share * STEPS)
         found = db.scan(
             sql(
@@ -82,8 +86,8 @@ class Split:
         )
         return int(min(max(int(self.share * STEPS), found["low"] + 1), found["high"]))
 
-    def _latest(self, db: Database, source: Relation, column: Column) -> Sql:
-        """The rows after the moment that divides them.  Rows of the same moment stay together."""
+    def _moment(self, db: Database, source: Relation, column: Column) -> str:
+        """The rows after it are for validation.  Rows of the same moment stay together."""
         name = identifier(column.name)
         (found,) = db.scan(
             sql(
@@ -95,12 +99,10 @@ class Split:
         )
         if found["moment"] is None:
             raise BadData(f"the column '{column.name}' of split_at is NULL in all rows.", hint="Choose another column.")
-        return sql(
-            "COALESCE({name} > {moment}::{type}, false)", name=name, moment=literal(found["moment"]), type=column.cast
-        )
+        return str(found["moment"])
 
-    def _of_each_class(self, db: Database, source: Relation, column: Column, hashed: Sql) -> Sql:
-        """Of each class the rows with the lowest hashes."""
+    def _limits_of_classes(self, db: Database, source: Relation, column: Column, hashed: Sql) -> dict[str, int]:
+        """Of each class the highest hash of the rows for validation, which have the lowest ones."""
         label = stratum(column, by_name)
         rows = db.scan(
             sql(
@@ -124,10 +126,36 @@ class Split:
                 f"stratify: each value of column '{column.name}' has too few rows to be divided.",
                 hint="Leave stratify out. It is for a target with few values.",
             )
-        cases = joined(
-            " ", (sql("WHEN {label} THEN {last}", label=literal(row["label"]), last=row["last"]) for row in rows)
+        return {row["label"]: row["last"] for row in rows}
+
+
+def condition_of(division: Division, present: Mapping[str, Column], hashed: Sql) -> Sql:
+    """The condition of the rows for validation; it is never NULL.  ``hashed``: the hash of the division's columns."""
+    if division.at is not None:
+        assert division.moment is not None
+        return sql(
+            "COALESCE({name} > {moment}::{type}, false)",
+            name=identifier(division.at),
+            moment=literal(division.moment),
+            type=present[division.at].cast,
         )
+    if division.stratify is not None:
+        assert division.limits is not None
+        cases = joined(
+            " ",
+            (sql("WHEN {label} THEN {last}", label=literal(one), last=last) for one, last in division.limits.items()),
+        )
+        label = stratum(present[division.stratify], by_name)
         return sql("{hashed} <= CASE {label} {cases} ELSE -1 END", hashed=hashed, label=label, cases=cases)
+    assert division.limit is not None
+    return sql("{hashed} < {limit}", hashed=hashed, limit=division.limit)
+
+
+def divided(source: Relation, condition: Sql) -> tuple[Relation, Relation]:
+    """The rows for training, and those for validation, which fulfil the condition."""
+    return replace(source, condition=sql("NOT ({condition})", condition=condition)), replace(
+        source, condition=condition
+    )
 
 
 def hash_of(columns: Sequence[Column], alias: Alias) -> Sql:

@@ -172,10 +172,12 @@ def gathered(
     group: Sql | None = None,
     subjects: Sequence[Column] = (),
     reaches_back: bool = False,
+    may_be_none: bool = False,
 ) -> tuple[Relation, list[SourceVariable], int]:
     """The windows to pack, their inputs, and how many there are; an error if they cannot be made.
 
     ``reaches_back``: only the row with a window's target has to fulfil the condition of the source.
+    ``may_be_none``: there need not be a window.
     """
     require_target(windows, outputs)
     require_usable(db, source, windows, inputs, 1 if reaches_back else windows.length + windows.horizon)
@@ -185,7 +187,7 @@ def gathered(
     )
     ins = inputs_of(inputs, windows)
     rows = buffers.count(db, found, ins + outputs)
-    if not rows:
+    if not rows and not may_be_none:
         raise none_found(source, windows)
     later = f", with the target {counted(windows.horizon, 'row')} later" if windows.horizon else ""
     db.notice(f"{counted(rows, 'window')} of {windows.length} rows{later}")

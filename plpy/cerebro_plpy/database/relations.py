@@ -177,7 +177,7 @@ def filled(
 
 
 def is_empty(db: Database, relation: Relation) -> bool:
-    return not db.scan(sql("SELECT 1 AS one FROM {relation} LIMIT 1", relation=relation.sql))
+    return not db.scan(sql("SELECT 1 AS one FROM {rows} AS s LIMIT 1", rows=relation.rows))
 
 
 def require_select(db: Database, tables: Sequence[Relation]) -> None:

@@ -322,7 +322,7 @@ def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str,
             "the models cannot be compared: the rows of the version were packed without rows for validation.",
             hint="query => 'SELECT …' names rows that neither model has learned from.",
         )
-    _, others = asked.sides(db, wanted.source, wanted.split, given.validation_table)
+    others = asked.sides(db, wanted.source, wanted.split, given.validation_table).validation
     assert others is not None
     return others
 

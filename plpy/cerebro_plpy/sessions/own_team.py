@@ -46,7 +46,7 @@ class OwnTeam(Team):
         # The caller would see what trainers report to a driver.
         return replace(super().trainer_settings(0 if self._one_process else segment), silent=True)
 
-    async def versions(self, table: str, key: int) -> Versions:
+    async def versions(self, packed: str, key: int, end: int) -> Versions:
         return None  # rows are cached for this call only
 
     def rest(self) -> None:

@@ -15,7 +15,7 @@ from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.protocol import Computation, Failure, Order, TrainerSettings, WorkerOpened
 from cerebro_db.core.records import dataclass, field
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
 from ..database import listening
@@ -243,7 +243,7 @@ class Team:
         if handle in worker.verified:
             return handle, 0.0
         started = time.monotonic()
-        versions = await self.versions(data.table, int(partition["key"]))
+        versions = await self.versions(data.table, int(partition["key"]), data.end)
         if versions is not None and worker.cached.get(handle) == versions:
             worker.verified.add(handle)
             return handle, time.monotonic() - started
@@ -255,7 +255,7 @@ class Team:
         calls = joined(", ", (sql("cerebro._data_in({}, {}, {column})", column=column) for column in columns))
         temporary = Name(STATE_SCHEMA, f"part_{token()}").sql
         table, key, around = self.platform.bring_rows(table, columns, int(partition["key"]), worker.dist_key, temporary)
-        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id", table=table, key=key)
+        rows = _buffers(table, key, data.end)
         query = Statement(
             sql("SELECT {calls} FROM {rows}", calls=calls, rows=rows),
             [text for name in data.variables for text in (handle, name)],
@@ -276,7 +276,7 @@ class Team:
         worker.verified.add(handle)
         return handle, time.monotonic() - started
 
-    async def versions(self, packed: str, key: int) -> Versions:
+    async def versions(self, packed: str, key: int, end: int) -> Versions:
         """The versions of a partition's rows as our user sees them now; equal versions have equal bytes."""
         heap = sql(
             "SELECT 1 FROM pg_catalog.pg_class t WHERE t.oid = pg_catalog.to_regclass({}) AND t.relkind IN ('r', 'p')"
@@ -287,8 +287,7 @@ class Team:
         )
         if not await Statement(heap, (packed,)):
             return None  # a view, or a kind of table that may lack the system columns, or our user may not read them
-        table = Name.parse(packed).sql
-        rows = sql("{table} WHERE __dist_key__ = {key} ORDER BY buffer_id", table=table, key=key)
+        rows = _buffers(Name.parse(packed).sql, key, end)
         return await Statement(sql("SELECT tableoid, ctid, xmin FROM {rows}", rows=rows))
 
     # -- all segments at once -----------------------------------------------------------------------
@@ -342,3 +341,10 @@ class Team:
         for worker in workers:
             with contextlib.suppress(psycopg2.Error):
                 worker.session.close()
+
+
+def _buffers(table: Sql, key: Sql | int, end: int) -> Sql:
+    """The buffers of a partition that a layout has, in their order, as a query names them after FROM."""
+    return sql(
+        "{table} WHERE __dist_key__ = {key} AND buffer_id < {end} ORDER BY buffer_id", table=table, key=key, end=end
+    )

@@ -1,0 +1,349 @@
+"""``cerebro.append``: packs rows that arrived later, and adds them to a packed table.
+
+The rows are prepared with the parameters of before, and divided by the rule of before.  They become buffers of their
+own, which come after those that are there.  So a run that began before goes on with the rows that it began with: its
+layout ends before the new buffers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cerebro_db.core import drift, packing
+from cerebro_db.core.division import Division
+from cerebro_db.core.drift import Profile
+from cerebro_db.core.errors import BadData, Unsupported, WrongState
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.names import Name
+from cerebro_db.core.packed_summary import MADLIB, Packing
+from cerebro_db.core.packed_summary import of as form_of
+from cerebro_db.core.preparation import OneHot, Weight
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import SqlType
+from cerebro_db.core.texts import counted
+
+from ..database import relations
+from ..database.access import Database
+from ..database.entry import entry
+from ..database.relations import Column, Relation
+from . import (
+    agreement,
+    buffers,
+    by_name,
+    folds,
+    labels,
+    pack_plain,
+    packed,
+    profiles,
+    row_weights,
+    splits,
+    summary,
+    variables,
+    windowed,
+)
+from .pack import VALIDATION
+from .packed import Packed
+from .preparation import SourceVariable, find_shapes
+from .profiles import Binned
+from .summary import PackJob, Training
+from .words import NATURAL
+
+DRIFTED = 0.25  # of the population stability index; docs/retrain.md
+PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
+
+
+@dataclass(frozen=True)
+class AppendArguments:
+    """The arguments of ``cerebro.append``, in the order of the SQL function."""
+
+    packed_table: str | None
+    source_table: str | None
+    validation: bool | None
+
+
+@dataclass
+class Target:
+    """A packed table that gets rows."""
+
+    packed: Packed
+    layout: Layout
+    training: Training
+    madlib: bool
+    seed: int | None
+    buffer_size: int
+
+    @property
+    def text(self) -> str:
+        return self.packed.relation.text
+
+    @property
+    def name(self) -> Name:
+        return self.packed.relation.name
+
+    @property
+    def summary(self) -> Name:
+        return self.name.suffixed("_summary")
+
+
+@entry
+def append(db: Database, *arguments: Any) -> None:
+    begun = time.monotonic()
+    given = AppendArguments(*arguments)
+    target = _target(db, given.packed_table, "packed_table")
+    source = relations.filled(db, given.source_table)
+    division = _division(db, target, source, given.validation)
+    others, folded = None, target.layout.folds > 0
+    if division is not None and not folded:
+        beside = target.name.suffixed(VALIDATION)
+        if relations.find(db, beside) is None:
+            raise WrongState(
+                f"the packed table '{beside}' with the rows for validation is not there.",
+                hint="validation => false adds all rows to those for training.",
+            )
+        others = _target(db, beside.quoted, "packed_table")
+        present = relations.columns(db, source)
+        source, kept = splits.divided(source, splits.condition_of(division, present, _hashed(division, present)))
+        _add(db, others, kept, None, reaches_back=division.at is not None)
+    _add(db, target, source, division if folded else None, reaches_back=False)
+    told = [
+        f"{counted(one.layout.rows, 'row')} in {one.packed.relation.name}"
+        for one in (target, others)
+        if one is not None
+    ]
+    db.notice(f"{' and '.join(told)} now, {time.monotonic() - begun:.1f} s")
+
+
+# -- what there is -----------------------------------------------------------------------------------------
+
+
+def _target(db: Database, text: str | None, argument: str) -> Target:
+    """A packed table that nobody else adds rows to until this transaction ends."""
+    name = packed.read(db, text, argument=argument).relation.name.suffixed("_summary")
+    db.one(sql("SELECT 1 AS one FROM {summary} FOR UPDATE", summary=name.sql))
+    found = packed.read(db, text, argument=argument)  # as the last one to add rows has left it
+    layout = Layout.from_json(found.layout, f"the layout of '{found.relation.text}'")
+    if layout.groups is not None:
+        raise Unsupported(
+            f"'{found.relation.text}' was packed with group_by, and the rows of a group lie together.", hint=PACK_ALL
+        )
+    row = db.one(sql("SELECT seed, buffer_size FROM {summary}", summary=name.sql))
+    assert row is not None
+    training = summary.read_training(db, found.relation.name.quoted, argument)
+    madlib = form_of(relations.columns(db, relations.existing(db, name.quoted))) is MADLIB
+    return Target(found, layout, training, madlib, row["seed"], row["buffer_size"])
+
+
+def _division(db: Database, target: Target, source: Relation, validation: bool | None) -> Division | None:
+    """The rule that says which of the rows are for validation, or in which fold each of them is."""
+    recorded = target.packed.summary.packing
+    division = None if recorded is None else recorded.division
+    if target.layout.folds and division is None:
+        raise Unsupported(
+            f"the folds of '{target.text}' follow from all of its rows together, because it was packed with split_by,"
+            " stratify or a sequence.",
+            hint=PACK_ALL,
+        )
+    if validation is False and not target.layout.folds:
+        return None
+    if division is None:
+        has_side = relations.find(db, target.name.suffixed(VALIDATION)) is not None
+        if has_side and recorded is not None and "validation_table" not in recorded.arguments:
+            raise WrongState(
+                f"'{target.text}' does not say how its rows were divided; an earlier version packed it.",
+                hint="validation => false adds all rows to those for training.",
+            )
+        return None
+    present = relations.columns(db, source)
+    missing = [name for name in division.names if name not in present]
+    if missing:
+        raise BadData(
+            f"{source.text} does not have the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}, by which"
+            f" the rows of '{target.text}' were divided.",
+            hint="Add them"
+            + ("." if target.layout.folds else ", or add all rows to those for training with validation => false."),
+        )
+    relations.require_readable(db, source, [present[name] for name in division.names])
+    return division
+
+
+def _hashed(division: Division, present: Mapping[str, Column]) -> Sql:
+    return splits.hash_of([present[name] for name in division.columns], splits.by_name) if division.columns else sql("")
+
+
+# -- adding rows -------------------------------------------------------------------------------------------
+
+
+def _add(db: Database, target: Target, source: Relation, division: Division | None, *, reaches_back: bool) -> None:
+    """``division``: the rule that says in which fold a row is; ``reaches_back``: see ``windowed.of``."""
+    if relations.is_empty(db, source):
+        return
+    job = _job(db, target, source, division, reaches_back=reaches_back)
+    if job.rows:
+        grown = _grown(db, target, source)
+        target.layout = buffers.add(db, job, target.layout)
+        _write_summary(db, target, grown, max(target.buffer_size, job.geometry.buffer_size))
+
+
+def _job(db: Database, target: Target, source: Relation, division: Division | None, *, reaches_back: bool) -> PackJob:
+    layout, present = target.training.layout, relations.columns(db, source)
+    names = [variable.columns[0] for variable in layout.outputs]
+    dependents = variables.pick(present, names, "target", source)
+    ins = _inputs(target, source, present, dependents)
+    needed = [*by_name.needed(layout, present), *dependents]
+    relations.require_readable(db, source, needed)
+    outs = [
+        agreement.output_as_trained(column, trained, target.madlib)
+        for column, trained in zip(dependents, layout.outputs)
+    ]
+    if target.madlib:
+        variables.as_madlib_packs(ins, outs)
+    _require_types(source, ins, layout.inputs)
+    windows = layout.windows
+    rows = buffers.count(db, source, ins + ([] if windows else outs))
+    find_shapes(db, source, ins + outs)
+    for variable, trained in zip(outs, layout.outputs):
+        if isinstance(variable.preparation, OneHot):
+            labels.match(db, source, variable, variable.preparation, target.text)
+            variable.shape = trained.shape
+    column = _weight_column(db, target.layout, source, present)
+    if windows is not None:
+        source, ins, rows = windowed.gathered(
+            db, source, windows, ins, outs, weight=column, reaches_back=reaches_back, may_be_none=True
+        )
+    agreement.require_same_shapes(target.training, ins, outs)
+    # The partitions with the fewest rows get the first buffers, which are the larger ones.
+    partitions = sorted(layout.partitions, key=lambda one: one.rows)[: max(1, rows)]
+    return PackJob(
+        source=source,
+        output=target.name,
+        source_text=source.text,
+        output_text=target.text,
+        inputs=ins,
+        outputs=outs,
+        independents=[],
+        divide_by=target.training.divide_by,
+        rows=rows,
+        geometry=pack_plain.geometry_of(ins + outs, max(1, rows), len(partitions), None),
+        keys=[one.key for one in partitions],
+        seed=target.seed,
+        windows=windows,
+        weight=_weight(target.layout, column, outs[0]),
+        fold=None if division is None else folds.of_division(division, layout.folds, present),
+        is_of_table=True,
+    )
+
+
+def _inputs(
+    target: Target, source: Relation, present: Mapping[str, Column], dependents: list[Column]
+) -> list[SourceVariable]:
+    layout = target.training.layout
+    if by_name.matches(layout):
+        return by_name.found(layout, dict(present), source.text)
+    names = [name for variable in layout.inputs for name in variable.columns]
+    groups = variables.grouped(variables.pick(dict(present), names, "inputs", source))
+    agreement.require_same_number(target.training, groups, dependents, NATURAL)
+    return [
+        agreement.input_as_trained(name, columns, trained) for (name, columns), trained in zip(groups, layout.inputs)
+    ]
+
+
+def _require_types(source: Relation, inputs: list[SourceVariable], trained: tuple[Variable, ...]) -> None:
+    """The packed values of an input have the type that they had before."""
+    for variable, before in zip(inputs, trained):
+        if variable.dtype != before.dtype and before.dtype in packing.INTEGERS:
+            raise BadData(
+                f"the columns {', '.join(column.name for column in variable.columns)} of {source.text} are no integers,"
+                " and those that were packed are.",
+                hint=f"Cast them in a view, or do this: {PACK_ALL}",
+            )
+        variable.dtype = before.dtype
+
+
+def _weight_column(db: Database, layout: Layout, source: Relation, present: Mapping[str, Column]) -> Column | None:
+    """The column with the weights of the rows, if there is one."""
+    if layout.weight is None or layout.weight.columns == (variables.WEIGHT,):
+        return None
+    names = list(layout.weight.columns)
+    if isinstance(layout.weight.preparation, Weight) and layout.weight.preparation.labels:
+        names.pop()  # the target
+    for column in variables.pick(dict(present), names, "weights", source):
+        relations.require_readable(db, source, [column])
+        row_weights.require_usable(db, source, column)
+        return column
+    return None
+
+
+def _weight(layout: Layout, column: Column | None, target: SourceVariable) -> SourceVariable | None:
+    if layout.weight is None:
+        return None
+    assert isinstance(layout.weight.preparation, Weight)
+    columns = [column] if column is not None else []
+    if layout.weight.preparation.labels:
+        columns.append(target.columns[0])
+    return row_weights.of(columns, layout.weight.preparation)
+
+
+# -- the summary -------------------------------------------------------------------------------------------
+
+
+def _grown(db: Database, target: Target, source: Relation) -> Packing | None:
+    """What the summary says of packing, with the new rows in the profiles of the columns, some of which drift."""
+    recorded = target.packed.summary.packing
+    if recorded is None:
+        return None
+    present = relations.columns(db, source)
+    binned = {one.column: Binned(present[one.column], one) for one in recorded.profiles if one.column in present}
+    counts = dict(zip(binned, profiles.counted(db, source, list(binned.values()))))
+    drifted = [one.column for one in recorded.profiles if _has_drifted(one, counts.get(one.column, []))]
+    if drifted:
+        db.notice(
+            f"the values of {', '.join(drifted)} in {source.text} are distributed differently from the packed ones",
+            "They are prepared with the parameters of those. cerebro.drift() says how they differ, and cerebro.pack()"
+            " of all rows finds new parameters.",
+        )
+    return replace(
+        recorded,
+        fingerprint=None,
+        profiles=tuple(_with_rows(one, counts.get(one.column), target.layout.rows) for one in recorded.profiles),
+    )
+
+
+def _has_drifted(profile: Profile, now: list[int]) -> bool:
+    if not any(now):
+        return False
+    return drift.between(profile.rows, now).psi - drift.by_chance(profile.rows, now) > DRIFTED
+
+
+def _with_rows(profile: Profile, now: list[int] | None, rows: int) -> Profile:
+    """The profile with these rows counted, too.  Of many rows packing has counted a sample, whose share they have."""
+    if now is None:
+        return profile
+    share = min(1.0, sum(profile.rows) / max(1, rows))
+    return replace(profile, rows=tuple(before + round(share * more) for before, more in zip(profile.rows, now)))
+
+
+def _write_summary(db: Database, target: Target, grown: Packing | None, buffer_size: int) -> None:
+    present = relations.columns(db, relations.existing(db, target.summary.quoted))
+    values: dict[str, tuple[str, Any]] = {
+        "layout": ("jsonb", summary.written(target.layout)),
+        "rows": ("bigint", target.layout.rows),
+        "buffer_size": ("integer", buffer_size),
+    }
+    if grown is not None:
+        values["packing"] = ("jsonb", json.dumps(grown.to_json()))
+    if "fingerprint" in present:
+        values["fingerprint"] = ("text", None)  # the rows are no longer those of one table
+    changes = [
+        sql("{name} = ${place}::{kind}", name=identifier(name), place=place, kind=SqlType(kind).sql)
+        for place, (name, (kind, _)) in enumerate(values.items(), 1)
+    ]
+    db.execute(
+        sql("UPDATE {summary} SET {changes}", summary=target.summary.sql, changes=joined(", ", changes)),
+        [kind for kind, _ in values.values()],
+        *(value for _, value in values.values()),
+    )
