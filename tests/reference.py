@@ -56,6 +56,7 @@ FUNCTIONS = {
         "prepared_columns",
         "pack_plain",
         "pack_like",
+        "append",
         "convert_madlib_table",
     ],
     "Architectures and configurations": [

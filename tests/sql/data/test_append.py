@@ -270,7 +270,6 @@ def test_a_run_goes_on_with_the_rows_that_it_began_with(place: Lab, packed: Any)
     assert place.value(trained, disturbed) == place.value(trained, undisturbed)
     grown = fit(place, table, "disturbed", 1, warm_start=True)
     assert place.value(trained, grown) % rows == 0  # a visit passes over few rows several times
-    assert losses(place, grown)[0][1] < losses(place, undisturbed)[0][1]
     assert place.value("SELECT count(*) FROM cerebro.predict('disturbed', 'SELECT * FROM more')") == 300
     place("DROP TABLE undisturbed, undisturbed_info, undisturbed_summary, disturbed, disturbed_info, disturbed_summary")
 
