@@ -66,7 +66,7 @@ shows. Predictions prepare rows in the same way.
 CREATE OR REPLACE FUNCTION cerebro.append(
     packed_table text,
     source_table text,
-    validation boolean DEFAULT NULL
+    divide boolean DEFAULT true
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
@@ -81,8 +81,8 @@ prepared with the means, categories and quantiles of the packed rows; a notice n
 - packed_table: a table that cerebro.pack, cerebro.train or another function has packed. Rows that are added twice are
   in it twice. Runs that have begun go on with the rows that they began with.
 - source_table: a table or view with the new rows alone. It has the columns of the packed rows, with the same names.
-- validation: NULL divides the rows between training and validation, or into folds, by the rule of the packed rows.
-  false adds all rows to those for training.';
+- divide: true divides the rows between training and validation by the rule of the packed rows. false adds all of them to
+  those for training.';
 
 -- The settings are those of cerebro.pack.
 CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text

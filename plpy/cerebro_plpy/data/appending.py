@@ -63,7 +63,7 @@ class AppendArguments:
 
     packed_table: str | None
     source_table: str | None
-    validation: bool | None
+    divide: bool | None
 
 
 @dataclass
@@ -96,14 +96,14 @@ def append(db: Database, *arguments: Any) -> None:
     given = AppendArguments(*arguments)
     target = _target(db, given.packed_table, "packed_table")
     source = relations.filled(db, given.source_table)
-    division = _division(db, target, source, given.validation)
+    division = _division(db, target, source, given.divide)
     others, folded = None, target.layout.folds > 0
     if division is not None and not folded:
         beside = target.name.suffixed(VALIDATION)
         if relations.find(db, beside) is None:
             raise WrongState(
                 f"the packed table '{beside}' with the rows for validation is not there.",
-                hint="validation => false adds all rows to those for training.",
+                hint="divide => false adds all rows to those for training.",
             )
         others = _target(db, beside.quoted, "packed_table")
         present = relations.columns(db, source)
@@ -138,7 +138,7 @@ def _target(db: Database, text: str | None, argument: str) -> Target:
     return Target(found, layout, training, madlib, row["seed"], row["buffer_size"])
 
 
-def _division(db: Database, target: Target, source: Relation, validation: bool | None) -> Division | None:
+def _division(db: Database, target: Target, source: Relation, divide: bool | None) -> Division | None:
     """The rule that says which of the rows are for validation, or in which fold each of them is."""
     recorded = target.packed.summary.packing
     division = None if recorded is None else recorded.division
@@ -148,14 +148,14 @@ def _division(db: Database, target: Target, source: Relation, validation: bool |
             " stratify or a sequence.",
             hint=PACK_ALL,
         )
-    if validation is False and not target.layout.folds:
+    if divide is False and not target.layout.folds:
         return None
     if division is None:
         has_side = relations.find(db, target.name.suffixed(VALIDATION)) is not None
         if has_side and recorded is not None and "validation_table" not in recorded.arguments:
             raise WrongState(
                 f"'{target.text}' does not say how its rows were divided; an earlier version packed it.",
-                hint="validation => false adds all rows to those for training.",
+                hint="divide => false adds all rows to those for training.",
             )
         return None
     present = relations.columns(db, source)
@@ -165,7 +165,7 @@ def _division(db: Database, target: Target, source: Relation, validation: bool |
             f"{source.text} does not have the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}, by which"
             f" the rows of '{target.text}' were divided.",
             hint="Add them"
-            + ("." if target.layout.folds else ", or add all rows to those for training with validation => false."),
+            + ("." if target.layout.folds else ", or add all rows to those for training with divide => false."),
         )
     relations.require_readable(db, source, [present[name] for name in division.names])
     return division

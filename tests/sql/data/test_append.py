@@ -192,7 +192,7 @@ def test_new_rows_make_windows_of_their_own(place: Lab, packed: Any) -> None:
 
 def test_all_rows_can_be_for_training(place: Lab, packed: Any) -> None:
     table = packed()
-    place("SELECT cerebro.append(%s, 'more', validation => false)", table)
+    place("SELECT cerebro.append(%s, 'more', divide => false)", table)
     assert set(range(1200, 1500)) < set(ids(place, table))
     assert not set(range(1200, 1500)) & set(ids(place, table + "_validation"))
     place(f"SELECT cerebro.append('{table}_validation', 'more')")  # named by itself, it gets all rows, too
@@ -342,7 +342,7 @@ def test_an_older_table_does_not_say_how_it_was_divided(place: Lab, packed: Any)
     table = packed()
     place(f"UPDATE {table}_summary SET packing = packing::jsonb - 'division'")
     assert "does not say how its rows were divided" in refused(place, f"SELECT cerebro.append('{table}', 'more')")
-    place("SELECT cerebro.append(%s, 'more', validation => false)", table)
+    place("SELECT cerebro.append(%s, 'more', divide => false)", table)
     assert set(range(1200, 1500)) < set(ids(place, table))
 
 

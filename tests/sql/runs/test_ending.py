@@ -150,7 +150,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "_packed_rows": {"source_table": "'flowers'"},
     "pack_plain": PLAIN,
     "pack_like": PLAIN,
-    "append": {**FLOWERS, "validation": "false"},
+    "append": {**FLOWERS, "divide": "false"},
     "_madlib_training_preprocessor_dl": FLOWERS,
     "validation_preprocessor_dl": FLOWERS,
     "_madlib_validation_preprocessor_dl": FLOWERS,
