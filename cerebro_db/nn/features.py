@@ -1,18 +1,21 @@
 """Features: what the frozen beginning of a model gives for each row, computed once and kept in files.
 
 Features are named by what they were made from: the rows, the frozen layers and the values of their weights.  So all
-models with the same frozen beginning share them, and a model with other weights has others.
+models with the same frozen beginning share them, and a model with other weights has others.  Rows that begin with
+rows whose features were kept, which is so after rows were added to a table, need the features of the others alone.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import math
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,6 +31,24 @@ BYTES_PER_SECOND = 1e9  # at which features are read again; slower than that, co
 ROOM = 64 << 20  # bytes that are left in a folder
 
 
+@dataclass
+class KeptFeatures:
+    """The features of some rows.  They outlive the rows: more rows may begin with these."""
+
+    name: str
+    inputs: tuple[str, ...]  # digests of the rows' inputs
+    arrays: list[np.ndarray]
+    used: int = 0  # when they were used last
+
+    @property
+    def rows(self) -> int:
+        return len(self.arrays[0])
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
 class Features:
     """The features that a trainer keeps, up to a limit.  Those that were not used for longest are dropped."""
 
@@ -39,8 +60,8 @@ class Features:
         """``reuse``: auto or all; ``most``: bytes."""
         self._measures, self._most = reuse == AUTO_REUSE, most
         self._faster: dict[str, bool] = {}  # than to compute them, by the programs' key
-        self._kept: WeakKeyDictionary[Dataset, dict[str, Dataset]] = WeakKeyDictionary()
-        self._used: dict[str, int] = {}  # the names of kept features -> when they were used last
+        self._kept: list[KeptFeatures] = []
+        self._of_rows: WeakKeyDictionary[Dataset, dict[str, tuple[KeptFeatures, Dataset]]] = WeakKeyDictionary()
         self._times = itertools.count()
 
     def pay(self, program: Program, rows: Dataset) -> bool:
@@ -61,31 +82,59 @@ class Features:
     def kept(self, program: Program, rows: Dataset, listen: Callable[[], None]) -> Dataset | None:
         """The rows with features in the place of the model's inputs; None if there is no room for them."""
         name = program.features_name()
-        found = self._kept.setdefault(rows, {}).get(name)
-        if found is None:
+        of_rows = self._of_rows.setdefault(rows, {})
+        if name not in of_rows:
             if not self._has_room(program, rows):
                 return None
-            self._drop(rows.rows * row_bytes(program))
+            known = self._beginning(name, rows, listen)
+            if known is not None:
+                self._drop(known)
+            self._make_room(rows.rows * row_bytes(program))
             try:
-                found = with_features(program, rows, listen)
+                arrays = features_of(program, rows, listen, [] if known is None else known.arrays)
             except OSError:  # others have taken the room meanwhile
                 return None
-            self._kept[rows][name] = found
-        self._used[name] = next(self._times)
-        return found
+            found = KeptFeatures(name, self._digests(rows, [rows.rows], listen)[rows.rows], arrays)
+            self._kept.append(found)
+            of_rows[name] = found, with_features(program, rows, arrays)
+        kept, dataset = of_rows[name]
+        kept.used = next(self._times)
+        return dataset
 
     def _has_room(self, program: Program, rows: Dataset) -> bool:
         needed = rows.rows * row_bytes(program)
         return needed <= self._most and (rows.folder is None or _has_room(rows.folder, needed))
 
-    def _drop(self, needed: int) -> None:
+    def _beginning(self, name: str, rows: Dataset, listen: Callable[[], None]) -> KeptFeatures | None:
+        """The features of the most rows with which these rows begin."""
+        some = [one for one in self._kept if one.name == name and one.rows <= rows.rows]
+        digests = self._digests(rows, [one.rows for one in some], listen)
+        return max((one for one in some if one.inputs == digests[one.rows]), key=lambda one: one.rows, default=None)
+
+    @staticmethod
+    def _digests(rows: Dataset, ends: Collection[int], listen: Callable[[], None]) -> dict[int, tuple[str, ...]]:
+        """So many of the first rows -> the digests of their inputs."""
+        # With what is said of the values, such as their unit.
+        digests, start = [hashlib.blake2b(repr(one).encode()) for one in rows.layout["inputs"]], 0
+        found = {}
+        for end in sorted(set(ends)):
+            for first in range(start, end, BATCH):
+                for digest, column in zip(digests, rows.inputs):
+                    digest.update(np.ascontiguousarray(column[first : min(end, first + BATCH)]).view(np.uint8).data)
+                listen()
+            found[end], start = tuple(digest.hexdigest() for digest in digests), end
+        return found
+
+    def _make_room(self, needed: int) -> None:
         """Drop features until so many bytes more may be kept."""
-        while True:
-            kept = [(self._used[name], name, names) for names in self._kept.values() for name in names]
-            if not kept or sum(names[name].features for _, name, names in kept) + needed <= self._most:
-                return
-            _, name, names = min(kept, key=lambda one: one[:2])
-            del names[name]
+        while self._kept and sum(one.bytes for one in self._kept) + needed > self._most:
+            self._drop(min(self._kept, key=lambda one: one.used))
+
+    def _drop(self, dropped: KeptFeatures) -> None:
+        self._kept.remove(dropped)
+        for of_rows in self._of_rows.values():
+            if of_rows.get(dropped.name, (None,))[0] is dropped:
+                del of_rows[dropped.name]
 
 
 def row_bytes(program: Program) -> int:
@@ -93,19 +142,30 @@ def row_bytes(program: Program) -> int:
     return sum(4 * math.prod(shape) for shape in program.cut.features)
 
 
-def with_features(program: Program, rows: Dataset, listen: Callable[[], None]) -> Dataset:
-    """The rows with features in the place of the model's inputs."""
-    assert program.cut is not None and program.columns is not None
+def features_of(
+    program: Program, rows: Dataset, listen: Callable[[], None], known: Sequence[np.ndarray] = ()
+) -> list[np.ndarray]:
+    """``known``: the features of the first rows."""
+    assert program.cut is not None
     made = [_array(rows.folder, (rows.rows, *shape)) for shape in program.cut.features]
-    for start in range(0, rows.rows, BATCH):
+    first = len(known[0]) if known else 0
+    for array, values in zip(made, known):
+        array[:first] = values
+    for start in range(first, rows.rows, BATCH):
         end = min(rows.rows, start + BATCH)
         for array, values in zip(made, program.features_of(Slab(rows, None, start, end))):
             array[start:end] = values
         listen()
-    features, found = iter(made), copy.copy(rows)
+    return made
+
+
+def with_features(program: Program, rows: Dataset, arrays: Sequence[np.ndarray]) -> Dataset:
+    """The rows with features in the place of the model's inputs."""
+    assert program.columns is not None
+    features, found = iter(arrays), copy.copy(rows)
     found.inputs = [next(features) if place is None else rows.inputs[place] for place in program.sources]
     found.layout, found.columns = program.columns, found.inputs + found.outputs
-    found.on_device, found._ranges, found.features = None, {}, sum(array.nbytes for array in made)
+    found.on_device, found._ranges, found.features = None, {}, sum(array.nbytes for array in arrays)
     found.from_disk = found.bytes > SLAB_FROM_DISK and rows.folder is not None and not rows.folder.startswith(MEMORY)
     return found
 

@@ -24,7 +24,7 @@ from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Features, row_bytes, with_features
+from cerebro_db.nn.features import Features, features_of, row_bytes, with_features
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
@@ -169,7 +169,8 @@ class Programs:
         front_to_back = np.argsort(places)
         order = np.empty(len(places), np.int32)
         order[front_to_back] = np.arange(len(places))
-        found = with_features(ready.program, slab.dataset.taken(places[front_to_back]), listen)
+        rows = slab.dataset.taken(places[front_to_back])
+        found = with_features(ready.program, rows, features_of(ready.program, rows, listen))
         return Slab(found, order, 0, slab.rows)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:

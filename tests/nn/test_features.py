@@ -15,6 +15,9 @@ from safetensors.numpy import load_file
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
+from cerebro_db.nn.engines import tensorflow
+from cerebro_db.nn.features import Features, features_of
+from cerebro_db.nn.rows.data import Dataset, Slab
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
@@ -296,6 +299,50 @@ def test_a_confined_trainer_keeps_them_in_a_file_without_a_name(tmp_path: Path) 
     mapped = Path(f"/proc/{trainer.process.pid}/maps").read_text()
     assert [line for line in mapped.splitlines() if str(folder) in line and line.endswith("(deleted)")]
     trainer.close()
+
+
+class Counting:
+    """A program that counts the rows whose features it computes."""
+
+    def __init__(self, program: Any) -> None:
+        self._program, self.rows = program, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def features_of(self, batch: Slab) -> list[np.ndarray]:
+        self.rows += batch.rows
+        return self._program.features_of(batch)  # type: ignore[no-any-return]
+
+
+def test_rows_that_were_added_need_the_features_of_no_others(tmp_path: Path) -> None:
+    engine = tensorflow.open(None, False, None)
+    program = Counting(engine.program(c.configuration(network(5), CATEGORICAL), c.DIGITS, 0, True))
+    features = Features("all", 1 << 20)
+
+    def dataset(name: str, places: np.ndarray) -> Dataset:
+        written = {"image": IMAGES[places], "digit": c.one_hot(LABELS[places], 10)}
+        files = {one: str(tmp_path / f"{name}.{one}") for one in written}
+        for one, values in written.items():
+            values.tofile(files[one])
+        return Dataset(c.DIGITS, len(places), files)
+
+    def computed(rows: Dataset) -> int:
+        before = program.rows
+        found = features.kept(program, rows, lambda: None)
+        np.testing.assert_array_equal(found.inputs[0], features_of(program, rows, lambda: None)[0])
+        return program.rows - before - rows.rows
+
+    first, order = 300, np.arange(500)
+    begun = dataset("begun", order[:first])
+    assert (computed(begun), computed(begun)) == (first, 0)
+    del begun
+    grown = dataset("grown", order)
+    assert (computed(grown), computed(grown)) == (200, 0)
+    assert computed(dataset("less", order[:first])) == first  # no rows begin with more than they are
+    order[3] = 4
+    assert computed(dataset("other", order)) == 500
+    assert sum(one.bytes for one in features._kept) <= 1 << 20
 
 
 def test_a_segment_without_rows(tmp_path: Path) -> None:
