@@ -84,7 +84,7 @@ class Split:
 
     def _latest(self, db: Database, source: Relation, column: Column) -> Sql:
         """The rows after the moment that divides them.  Rows of the same moment stay together."""
-        name = identifier(column.name)
+        name = column.array(identifier(column.name))
         (found,) = db.scan(
             sql(
                 "SELECT percentile_disc({share}) WITHIN GROUP (ORDER BY {name})::text AS moment FROM {rows} AS s",
