@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import psycopg2
 
+from cerebro_db.core import pgvector
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
-from cerebro_db.core.sql import quoted
+from cerebro_db.core.sql import quoted, shown, sql
 from cerebro_db.scorer import RowPreparation
 
 from .database import Transaction
@@ -79,6 +80,7 @@ def of_table(
     if stored.group is not None:
         condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
         source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
+    source = _with_arrays(transaction, source, preparation.columns)
     # Texts by their output function: a cast of a user-defined type to json may be anybody's function.
     columns = ", ".join(
         f"CASE WHEN s.{quoted(one)} IS NOT NULL THEN pg_catalog.format('%s', s.{quoted(one)}) END AS {quoted(one)}"
@@ -140,15 +142,36 @@ def _require_no_code(transaction: Transaction, table: Name, columns: Sequence[st
 
 def types_of(transaction: Transaction, source: str, columns: Sequence[str]) -> list[str]:
     """The types of the columns of a query, without lengths: character would be character(1)."""
-    listed = ", ".join(f"s.{quoted(one)}" for one in columns)
-    transaction.rows(f"SELECT {listed} FROM ({source}) s LIMIT 0")
-    oids = [column.type_code for column in transaction.cursor.description]
     found = transaction.rows(
         "SELECT CASE o WHEN 'bpchar'::regtype THEN 'bpchar' ELSE pg_catalog.format_type(o, NULL) END"
         " FROM pg_catalog.unnest(%s::oid[]) WITH ORDINALITY AS u (o, place) ORDER BY place",
-        (oids,),
+        (_type_oids(transaction, source, columns),),
     )
     return [type for (type,) in found]
+
+
+def _type_oids(transaction: Transaction, source: str, columns: Sequence[str]) -> list[int]:
+    listed = ", ".join(f"s.{quoted(one)}" for one in columns)
+    transaction.rows(f"SELECT {listed} FROM ({source}) s LIMIT 0")
+    return [column.type_code for column in transaction.cursor.description]
+
+
+def _with_arrays(transaction: Transaction, source: str, columns: Sequence[str]) -> str:
+    """A query for these columns, with columns of pgvector's types as arrays; the query itself if it has none."""
+    written = sql("pg_catalog.format('%s.%I', v.typnamespace::pg_catalog.regnamespace, v.typname)")
+    oids = ", ".join(map(str, _type_oids(transaction, source, columns)))
+    found = transaction.rows(
+        f"SELECT {shown(pgvector.vector_type(sql('t'), written))} FROM pg_catalog.unnest(ARRAY[{oids}]::oid[])"
+        " WITH ORDINALITY AS u (o, place) LEFT JOIN pg_catalog.pg_type t ON t.oid = u.o ORDER BY place"
+    )
+    vectors = [vector for (vector,) in found]
+    if not any(vectors):
+        return source
+    listed = ", ".join(
+        f"s.{quoted(column)}" + (f"::{vector}::real[] AS {quoted(column)}" if vector else "")
+        for column, vector in zip(columns, vectors)
+    )
+    return f"SELECT {listed} FROM ({source}) s"
 
 
 def _is_text(document: Mapping[str, Any], column: str) -> bool:

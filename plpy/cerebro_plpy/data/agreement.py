@@ -61,11 +61,13 @@ def output_as_trained(
     return applied(column.name, [column], preparation)
 
 
-def require_same_shapes(training: Training, inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
-    for variable, trained in zip(inputs + outputs, training.layout.inputs + training.layout.outputs):
+def require_same_shapes(
+    found: Sequence[SourceVariable], trained_on: Sequence[layout.Variable | SourceVariable], table: str
+) -> None:
+    for variable, trained in zip(found, trained_on):
         if variable.shape != trained.shape:
             raise BadData(
                 f"column '{variable.name}' has shape {list(variable.shape)}; "
-                f"'{trained.name}' of table {training.text} has {list(trained.shape)}.",
+                f"'{trained.name}' of table {table} has {list(trained.shape)}.",
                 hint="Training and validation data need the same shapes.",
             )

@@ -215,7 +215,7 @@ def _job(db: Database, target: Target, source: Relation, division: Division | No
         source, ins, rows = windowed.gathered(
             db, source, windows, ins, outs, weight=column, reaches_back=reaches_back, may_be_none=True
         )
-    agreement.require_same_shapes(target.training, ins, outs)
+    agreement.require_same_shapes([*ins, *outs], [*layout.inputs, *layout.outputs], target.text)
     # The partitions with the fewest rows get the first buffers, which are the larger ones.
     partitions = sorted(layout.partitions, key=lambda one: one.rows)[: max(1, rows)]
     return PackJob(

@@ -84,6 +84,7 @@ def _units(value: Sql) -> Sql:
 
 def text(column: Column, value: Sql) -> Sql:
     """A column as text, compared byte by byte.  Numbers of all types have the same text for the same number."""
+    value = column.array(value)
     if column.type in ("real", "double precision"):
         finite = sql(
             "CASE WHEN {value} IN {not_finite} THEN NULL ELSE {value}::double precision END",

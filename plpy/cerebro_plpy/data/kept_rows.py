@@ -128,7 +128,7 @@ def _exact(columns: Iterable[Column]) -> list[Sql]:
     for column in columns:
         name = sql("s.{name}", name=identifier(column.name))
         if column.element in NUMBERS:
-            arrays.append(name)
+            arrays.append(column.array(name))
         elif column.type in OF_FIXED_SIZE:
             numbers[column.type].append(sql("{name}::{type}", name=name, type=column.cast))
         elif column.type == WITH_ZONE:  # its text depends on the session's time zone

@@ -261,6 +261,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         )
         if groups is not None:
             order = shuffled(hash_of_rows(db, source), sql("{seed}::bigint", seed=trained.seed or 0))
+    agreement.require_same_shapes([*ins, *outs], [*trained.inputs, *trained.outputs], trained.output_text)
     count = min(len(trained.keys), rows)
     job = replace(
         trained,

@@ -128,7 +128,7 @@ def pack_validation(
             variable.shape = trained.shape
     if windows is not None:
         source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
-    agreement.require_same_shapes(training, ins, outs)
+    agreement.require_same_shapes(ins + outs, training.layout.inputs + training.layout.outputs, training.text)
 
     count = min(training.segments, rows)
     job = PackJob(

@@ -121,7 +121,8 @@ def value(variable: SourceVariable, alias: Alias) -> Sql:
 def _numbers(variable: SourceVariable, alias: Alias) -> Sql:
     element = sql("real") if variable.wire_dtype == "float32" else sql("integer")
     if variable.is_array:
-        return sql("{alias}::{element}[]", alias=alias(variable.columns[0]), element=element)
+        (column,) = variable.columns
+        return sql("{array}::{element}[]", array=column.array(alias(column)), element=element)
     return sql(
         "ARRAY[{columns}]",
         columns=joined(", ", (_number(alias(column), column, element) for column in variable.columns)),
@@ -201,7 +202,8 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
     if variable.preparation.features and not variable.gathered:
         return shuffled(hash_of_row(variable.columns, alias), seed)
     if variable.is_array:  # a NULL has no hash
-        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(alias(variable.columns[0]), seed), seed=seed)
+        (column,) = variable.columns
+        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(column.array(alias(column)), seed), seed=seed)
     if isinstance(variable.preparation, Weight):
         return _hash_of_array(_weight(variable, alias), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
@@ -222,7 +224,7 @@ def hash_of_row(columns: Sequence[Column], alias: Alias) -> Sql:
     texts: list[Sql] = []
     for column in columns:
         if column.element in NUMBERS:
-            arrays.append(alias(column))
+            arrays.append(column.array(alias(column)))
         elif column.element is None and family_of(column.type, column.category, None) in WITH_NUMBERS:
             numbers.append(features.number(column, alias(column)))
         else:
@@ -267,7 +269,8 @@ def find_shapes(db: Database, source: Relation, variables: list[SourceVariable])
             variable.shape = (len(variable.columns),)
     if not arrays:
         return
-    sent = [sql("cerebro._array_bytes({name})", name=identifier(variable.columns[0].name)) for variable in arrays]
+    columns = [variable.columns[0] for variable in arrays]
+    sent = [sql("cerebro._array_bytes({array})", array=one.array(identifier(one.name))) for one in columns]
     picked = joined(
         ", ",
         (

@@ -88,7 +88,7 @@ class Split:
 
     def _moment(self, db: Database, source: Relation, column: Column) -> str:
         """The rows after it are for validation.  Rows of the same moment stay together."""
-        name = identifier(column.name)
+        name = column.array(identifier(column.name))
         (found,) = db.scan(
             sql(
                 "SELECT percentile_disc({share}) WITHIN GROUP (ORDER BY {name})::text AS moment FROM {rows} AS s",
@@ -133,11 +133,12 @@ def condition_of(division: Division, present: Mapping[str, Column], hashed: Sql)
     """The condition of the rows for validation; it is never NULL.  ``hashed``: the hash of the division's columns."""
     if division.at is not None:
         assert division.moment is not None
+        column = present[division.at]
         return sql(
-            "COALESCE({name} > {moment}::{type}, false)",
-            name=identifier(division.at),
+            "COALESCE({value} > {moment}::{type}, false)",
+            value=column.array(identifier(column.name)),
             moment=literal(division.moment),
-            type=present[division.at].cast,
+            type=column.cast,
         )
     if division.stratify is not None:
         assert division.limits is not None

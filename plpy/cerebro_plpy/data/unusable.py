@@ -60,7 +60,7 @@ def _columns_of(variable: SourceVariable) -> str:
 
 
 def _condition(variable: SourceVariable, column: Column, what: str) -> Sql:
-    name = identifier(column.name)
+    name = column.array(identifier(column.name))
     if what == "shape":
         dimensions = sql("array_ndims({name}) IS DISTINCT FROM {wanted}", name=name, wanted=len(variable.shape))
         lengths = [

@@ -69,7 +69,7 @@ def of(
     """
     all_kept = [*targets, *([weight] if weight else [])]
     arrays = [value(one, lambda column: identifier(column.name)) for one in inputs]
-    kept = [sql("{name}::{type}", name=identifier(column.name), type=column.cast) for column in all_kept]
+    kept = [sql("{value}::{type}", value=one.array(identifier(one.name)), type=one.cast) for one in all_kept]
     whole = [one for one in (key, group) if one is not None]
     # Groups are told apart byte by byte, whatever the collation or type of a text says of equality.
     texts = {one.name for one in subjects if one.category == "S"}

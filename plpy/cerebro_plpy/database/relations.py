@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core import pgvector
 from cerebro_db.core.errors import (
     BadData,
     DuplicateTable,
@@ -75,7 +76,10 @@ class Relation:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; of a domain, the type below it.  ``element`` is the array's element type, if it is one."""
+    """A column; of a domain, the type below it.  ``element`` is the array's element type, if it is one.
+
+    A column of pgvector's types counts as a ``real[]``, and ``array`` gives its value as one.
+    """
 
     name: str
     type: str  # for casts: without a length ("bpchar" rather than "character"); users' types with their schema
@@ -83,6 +87,11 @@ class Column:
     category: str  # pg_type.typcategory: N, S, B, A, D …
     element: str | None
     readable: bool = True  # whether the user may read it
+    vector: str | None = None  # of pgvector's types: the extension's type ``vector``
+
+    def array(self, value: Sql) -> Sql:
+        """The value as the server's own type: whatever reads an array as an array uses this."""
+        return value if self.vector is None else pgvector.as_array(value, SqlType(self.vector))
 
     @property
     def cast(self) -> Sql:
@@ -331,7 +340,7 @@ def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> 
         )
         SELECT b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
                {written} AS type, b.readable,
-               CASE WHEN t.typcategory = 'A' THEN {written_element} END AS element
+               CASE WHEN t.typcategory = 'A' THEN {written_element} END AS element, {vector} AS vector
         FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
         WHERE t.typtype <> 'd'
         ORDER BY b.attnum
@@ -339,11 +348,15 @@ def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> 
             listed=listed,
             written=types.written(sql("t")),
             written_element=types.written(sql("e")),
+            vector=pgvector.vector_type(sql("t"), types.written(sql("v"))),
         ),
         sent,
         *values,
     )
-    return {row["name"]: Column(**row) for row in found}
+    return {row["name"]: Column(**{**row, **(AS_ARRAY if row["vector"] else {})}) for row in found}
+
+
+AS_ARRAY = {"type": "real[]", "category": "A", "element": "real"}
 
 
 def keys(db: Database, relation: Relation) -> set[str]:
