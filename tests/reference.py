@@ -220,8 +220,8 @@ def parameters_page() -> str:
         ),
         "",
         paragraph(
-            "In a configuration of `cerebro.fit` and in a space, these parameters and the arguments of the optimizer are"
-            " keys beside `architecture`, the parameters of the architecture and"
+            "In a configuration of `cerebro.fit` and in a space, these parameters and the arguments of the optimizer"
+            " are keys beside `architecture`, the parameters of the architecture and"
             " [`frozen`](../train.md#layers-that-do-not-train); `passes` stands for `epochs`."
         ),
         "",
