@@ -221,6 +221,12 @@ def parameters_page() -> str:
         ),
         "",
         paragraph(
+            "In a configuration of `cerebro.fit` and in a space, these parameters and the arguments of the optimizer"
+            " are keys beside `architecture`, the parameters of the architecture and"
+            " [`frozen`](../train.md#layers-that-do-not-train); `passes` stands for `epochs`."
+        ),
+        "",
+        paragraph(
             "A name is found in any case and with or without underscores. Arguments stand in round brackets, as"
             " `name=value`. The arguments in bold are required. They may also be given without a name, in this order,"
             " and so may the learning rate of an optimizer. The `learning_rate` is a number or a schedule. What is not"

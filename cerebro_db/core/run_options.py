@@ -14,12 +14,13 @@ from .errors import CerebroError
 from .metrics import MAX, MIN
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
 from .protocol import HANG_AFTER
-from .records import dataclass
+from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
-from .search import methods
+from .search import methods, read_space
 from .search.budget import Budget
+from .search.decision import LONGEST_NAME
 from .search.objective import Objective, default
-from .search.space import MOST_POINTS
+from .search.space import ARCHITECTURE, MOST_POINTS
 from .search.tpe import COMPLETE, PRUNED, RUNNING, Trial
 
 MADLIB = "madlib"  # the option that MADlib's functions write into the runs that they begin
@@ -30,6 +31,15 @@ FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start")
 
 
 @dataclass(frozen=True)
+class AddedWeights:
+    """The weights of an architecture that its user has added by a name."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class RecordedSpace:
     """What a search proposes from.  The space itself is read with the architectures of the run."""
 
@@ -37,9 +47,22 @@ class RecordedSpace:
     configurations: int | None  # at most; None: until the budget is used
     at_once: int  # models
     past: tuple[Trial, ...] = ()  # of earlier runs
+    weights: Mapping[str, AddedWeights] = field(default_factory=dict)  # by the labels of the architectures
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "space": dict(self.space), "past": [trial.to_json() for trial in self.past]}
+        return {
+            **vars(self),
+            "space": dict(self.space),
+            "past": [trial.to_json() for trial in self.past],
+            "weights": {label: dict(vars(one)) for label, one in self.weights.items()},
+        }
+
+    def weights_of(self, chosen: Mapping[str, Any] | None) -> AddedWeights | None:
+        """What the model of a point starts from; None: random weights."""
+        if not chosen or not self.weights:
+            return None
+        label = chosen.get(ARCHITECTURE) or next(iter(read_space.labels(self.space) or ()), None)
+        return self.weights.get(label) if isinstance(label, str) else None
 
 
 @dataclass(frozen=True)
@@ -191,7 +214,17 @@ def _space(fields: Fields) -> RecordedSpace:
         past.append(Trial(point, state, score, one.whole("epochs", 0, MOST_HOPS)))
         one.done()
     most = None if fields.value("configurations") is None else fields.whole("configurations", 1, MOST_POINTS)
-    return RecordedSpace(fields.object("space").document, most, fields.whole("at_once", 1, 2**31), tuple(past))
+    weights = {}
+    if fields.value("weights", None) is not None:
+        given = fields.object("weights")
+        for label in given.document:
+            one = given.object(label)
+            weights[label] = AddedWeights(
+                one.text("name", LONGEST_NAME), one.whole("bytes", 1, 2**31), one.text("sha256", 64)
+            )
+            one.done()
+    space, at_once = fields.object("space").document, fields.whole("at_once", 1, 2**31)
+    return RecordedSpace(space, most, at_once, tuple(past), weights)
 
 
 def _madlib(fields: Fields) -> dict[str, Any]:

@@ -32,7 +32,7 @@ refused.
 - architecture: what model.to_json() returns in Keras 2 or Keras 3. It can have parameters: "units": "$width" stands for
   a value, and in the list of layers of a Sequential model {"repeat": "$depth", "layers": [...]} stands for layers that
   are repeated. A configuration gives them values: {"architecture": "name", "width": 64, "depth": 2}.
-- initial_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. A fit starts from
+- initial_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. Models start from
   them. NULL: training starts from random weights.';
 
 CREATE OR REPLACE FUNCTION cerebro._drop_architecture(gone text, whose name) RETURNS void

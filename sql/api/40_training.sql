@@ -53,10 +53,11 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   in the table with the ending _validation.
 - configurations: JSON, such as [{"learning_rate": 0.01}, {"architecture": "resnet", "units": 64}]; or a query whose
   columns are the keys; or the name of a table whose columns are the keys. The keys are architecture (a kind such as mlp,
-  the name of an architecture of cerebro.add_architecture, or JSON of Keras), the parameters of the architecture, loss,
-  metrics, optimizer, the arguments of the optimizer, batch_size, passes (over the rows of a segment in one visit) and
-  other fit parameters of Keras. What is left out follows from the rows, as in cerebro.train. A model selection table of
-  MADlib''s form is taken, too.
+  the name of an architecture of cerebro.add_architecture, or JSON of Keras), the parameters of the architecture,
+  frozen (how many layers at the beginning keep their weights, or the name of the last one), loss, metrics, optimizer, the
+  arguments of the optimizer, batch_size, passes (over the rows of a segment in one visit) and other fit parameters of
+  Keras. What is left out follows from the rows, as in cerebro.train. A model selection table of MADlib''s form is taken,
+  too.
 - target: the columns to predict, separated by commas.
 - inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, folds, segments: as in cerebro.pack.
 - group_by: as in cerebro.pack. The run trains one model of each configuration for each group, and one on all rows.

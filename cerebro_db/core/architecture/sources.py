@@ -1,17 +1,19 @@
 """What a configuration can name as its architecture: a kind that is built for the packed columns, or Keras JSON.
 
-Both have parameters.  Those of a kind have defaults; those of Keras JSON are its "$units", which need values.
+Both have parameters.  Those of a kind have defaults; those of Keras JSON are its "$units", which need values.  Both
+have ``frozen``, too (freezing.py); without it, layers train as the JSON says.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Union
 
 from ..errors import InvalidArgument
 from ..layout import Layout
-from . import building, placeholders, reading
+from ..parameters.flat import FROZEN
+from . import building, freezing, placeholders, reading
 
 Json = dict[str, Any]
 
@@ -65,14 +67,21 @@ def of_log(text: str, layout: Layout, where: str) -> Kind | Json:
     return given
 
 
-def template(source: Source) -> Source:
-    """What has to be made anew for each configuration; None for Keras JSON that is trained as it is."""
-    return source if isinstance(source, Kind) or (source and placeholders.has_parameters(source)) else None
+def template(source: Source, given: Collection[str] = ()) -> Source:
+    """What has to be made anew for each configuration; None for Keras JSON that is trained as it is.
+
+    ``given``: the parameters that have values.
+    """
+    if isinstance(source, Kind) or (source and (FROZEN in given or placeholders.has_parameters(source))):
+        return source
+    return None
 
 
 def parameters(source: Source) -> set[str]:
     """The parameters that an architecture can be given."""
-    return source.parameters if isinstance(source, Kind) else needed(source)
+    if source is None:
+        return set()
+    return (source.parameters if isinstance(source, Kind) else needed(source)) | {FROZEN}
 
 
 def needed(source: Source) -> set[str]:
@@ -84,7 +93,11 @@ def needed(source: Source) -> set[str]:
 
 def made(source: Source, values: Mapping[str, Any]) -> Json:
     """The architecture with these values of its parameters."""
-    if isinstance(source, Kind):
-        return source.made(values)
+    own = {name: value for name, value in values.items() if name != FROZEN or name in needed(source)}
+    found = source.made(own) if isinstance(source, Kind) else _filled(source, own)
+    return found if len(own) == len(values) else freezing.with_frozen(reading.architecture(found), values[FROZEN])
+
+
+def _filled(source: Json | None, values: Mapping[str, Any]) -> Json:
     assert source is not None
     return placeholders.filled(source, values) if template(source) is not None else source

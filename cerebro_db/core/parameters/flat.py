@@ -21,6 +21,7 @@ from .params import COMPILE_KEYS, FIT_KEYS
 from .vocabulary import OPTIMIZERS
 
 ARCHITECTURE, PASSES = "architecture", "passes"
+FROZEN = "frozen"  # a parameter of every architecture
 ARCH_PARAMS, COMPILE, FIT = "arch_params", "compile", "fit"
 OF_FIT = {PASSES if name == "epochs" else name: name for name in FIT_KEYS}  # here -> in Keras
 OF_OPTIMIZERS = ({one for entry in OPTIMIZERS.entries.values() for one in entry.arguments} | {"lr", "decay"}) - {"name"}
@@ -145,7 +146,7 @@ def unknown(key: str, parameters: Collection[str], where: str, hint: str | None 
 
 def require_parameters(parameters: Collection[str], where: str) -> None:
     """Refuse parameters of an architecture that a configuration could not tell from others."""
-    taken = sorted(RESERVED & set(parameters))
+    taken = sorted({*RESERVED, FROZEN} & set(parameters))
     if taken:
         raise InvalidArgument(
             f"{where}: the architecture's parameter '{taken[0]}' has the name of a parameter of training.",

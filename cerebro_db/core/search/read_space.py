@@ -71,8 +71,9 @@ def read(given: Any, architectures: Mapping[Any, Source]) -> Space:
         if not isinstance(value, dict) or is_dimension(value):
             raise wrong(part, "this must be an object with one entry for each parameter", EXAMPLE)
         trees[part] = {key: reader.tree(inner, _Place(None, f"{part}.{key}"), ()) for key, inner in value.items()}
-    templates = {label: sources.template(one) for label, one in architectures.items()}
-    users = _users(templates, space.get("arch_params", {}))
+    given = space.get("arch_params", {})
+    templates = {label: sources.template(one, given) for label, one in architectures.items()}
+    users = _users(templates, given)
     found = reader.found
     if len(architectures) > 1:
         choice = Choice(ARCHITECTURE, ARCHITECTURE, (), tuple(architectures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import RecordedSpace, RunOptions
+from cerebro_db.core.run_options import AddedWeights, RecordedSpace, RunOptions
 from cerebro_db.core.search import flat_space, methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.methods import Proposals
@@ -72,11 +73,6 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         read = read_space.read(document, fitted(named, layout))
         known = custom_functions.known(db)
         read.check(known)
-        weighted = [label for label, one in named.items() if one.weights is not None]
-        if weighted:
-            db.warning(
-                f"architecture {weighted[0]} has weights. A search does not use them: models start from random weights"
-            )
         architectures = {
             number: trained(label, one, chosen.precision) for number, (label, one) in enumerate(named.items(), 1)
         }
@@ -102,10 +98,15 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         # Raises what is wrong with the method in this space.
         proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
         methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
+        weights = {
+            str(label): AddedWeights(one.label, len(one.weights), hashlib.sha256(one.weights).hexdigest())
+            for label, one in named.items()
+            if one.weights
+        }
+        space = RecordedSpace(document, searched.configurations, at_once, tuple(trials), weights)
         if chosen.replay is not None:
-            require_same_architectures(db, chosen.replay, architectures)
+            require_same_architectures(db, chosen.replay, architectures, space)
             require_same_work(db, chosen, source, [], {})
-        space = RecordedSpace(document, searched.configurations, at_once, tuple(trials))
         chosen = replace(chosen, method=spec, space=space)
         cross_validation.require_possible_groups(source, chosen, searched.configurations or read.size() or 1)
         configurations = Configurations("the space", [], architectures)
@@ -149,9 +150,17 @@ def of_text(name: str | None, text: str, precision: str | None) -> Architecture:
     return Architecture(name, text, translated, None)
 
 
-def require_same_architectures(db: Database, run_id: int, architectures: dict[int, Architecture]) -> None:
-    """Refuse to replay a search with other architectures under the same numbers."""
-    given = RunLog.of_caller(db, run_id).plan.given_architectures()
+def require_same_architectures(
+    db: Database, run_id: int, architectures: dict[int, Architecture], space: RecordedSpace
+) -> None:
+    """Refuse to replay a search with other architectures under the same numbers, or with other weights."""
+    log = RunLog.of_caller(db, run_id)
+    given, earlier = log.plan.given_architectures(), log.known.options()
+    if earlier is not None and earlier.space is not None and earlier.space.weights != space.weights:
+        raise WrongState(
+            f"run {run_id} cannot be replayed: its models started from other weights.",
+            hint="Leave replay out, or add the architectures with the weights of that run.",
+        )
     for model_id, architecture in architectures.items():
         if given.get(model_id) != architecture.given:
             raise WrongState(

@@ -21,7 +21,7 @@ def irises(lab: Lab) -> Lab:
 
 
 def test_the_page_about_search(irises: Lab) -> None:
-    first, add, compare = blocks("docs/search.md", "sql")
+    first, add, compare, freeze = blocks("docs/search.md", "sql")
     search, board = statements(first)
     run = irises.value(search)
     shown = irises(board.replace("12", str(run)))
@@ -47,6 +47,14 @@ def test_the_page_about_search(irises: Lab) -> None:
     assert {status for (status,) in irises("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
     irises(drop)
     assert irises(listed) == []
+    *adding, search, drop = statements(freeze)
+    for statement in adding:
+        irises(statement)
+    run = irises.value(search)
+    frozen = irises("SELECT parameters -> 'frozen', chosen -> 'frozen' FROM leaderboard WHERE run = %s", run)
+    assert len(frozen) == 6 and all(one == other and one in (0, 2, -1) for one, other in frozen)
+    assert irises("SELECT DISTINCT initial FROM model WHERE run = %s", run) == [("weights",)]
+    irises(drop)
 
 
 def test_the_page_about_steering(server: str, irises: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,25 +9,29 @@ from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, UndefinedObject, Unsupported
+from cerebro_db.core.documents import shown
+from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, UndefinedObject, Unsupported, WrongState
 from cerebro_db.core.events import Event, Initial, Verdict
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.optimizers import slots
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.policy import Decision, NewModel
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import literal, sql
 
+from ...data.weights import PIECE
 from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
+from ..record.log.base import ME
 from ..record.run import AskedModel, Model, ModelBuild, Run, StoredWeights, averaging_visits
 
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
@@ -197,6 +201,13 @@ def _unlike(parent: Model | None, definition: dict[str, Any]) -> str | None:
     return None
 
 
+def weights_of(run: Run, asked: AskedModel) -> AddedWeights | None:
+    """The weights that the models of a configuration of a search start from; None: random weights."""
+    if run.options.space is None or asked.refused is not None:
+        return None
+    return run.options.space.weights_of(asked.chosen)
+
+
 def _as_json(text: str) -> str:
     """An architecture's text as the log can hold it: one that is no JSON becomes a JSON string."""
     try:
@@ -227,7 +238,9 @@ class _Starts:
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
-        if new.parent is not None and new.parent_hop:
+        if new.parent is None and weights_of(run, asked) is not None:
+            initial = Initial.WEIGHTS
+        elif new.parent is not None and new.parent_hop:
             initial, start = Initial.WEIGHTS, self._weights_after(new.parent, new.parent_hop)
         asked = replace(
             asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=new.fold,
@@ -357,6 +370,9 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     new, model = one.new, one.model
     if model.asked.initial == Initial.RANDOM or model.asked.start is not None:
         return
+    if new.parent is None and (given := weights_of(run, model.asked)) is not None:
+        _store_weights(run, recorder, platform, model, given)
+        return
     if new.parent is None or new.parent_hop is None:
         raise Unsupported(f"model {new.model} has no parent to start from")
     parent = run.models[new.parent]
@@ -374,3 +390,28 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     copied = recorder.run_statement(Statement(copy, answers=True))
     if not copied:
         raise CorruptState(f"model {new.model} cannot start from model {new.parent}: its state is gone")
+
+
+def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model, given: AddedWeights) -> None:
+    """Give the model the weights of the architecture that its configuration names."""
+    large = not state_tables.is_small(given.bytes)
+    into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
+    copy = sql(
+        "{into} SELECT {lead}{here}, 0, n::bigint * {piece}, substr(a.weights, n * {piece} + 1, {piece})"
+        " FROM cerebro.added_architecture a, generate_series(0, {last}) n"
+        " WHERE a.owner = {me} AND a.name = {name} AND NOT a.dropped AND encode(sha256(a.weights), 'hex') = {sha256}"
+        " RETURNING 1",
+        into=into,
+        lead=lead,
+        here=run.dist_keys[0],
+        piece=PIECE,
+        last=(given.bytes - 1) // PIECE,
+        me=ME,
+        name=literal(given.name),
+        sha256=literal(given.sha256),
+    )
+    if not recorder.run_statement(Statement(copy, answers=True)):
+        raise WrongState(
+            f"the architecture {shown(given.name)} no longer has the weights that models of this search start from.",
+            hint=f"Add it again with these weights, then SELECT cerebro.resume({run.id});",
+        )
