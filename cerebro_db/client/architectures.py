@@ -177,15 +177,9 @@ def _with_file(model: Any, path: Path, by: str) -> Given:
     document = _document(file or model)
     architecture = _architecture(model) if document is None else keras_models.checked(document)
     variables = list(model.weights) if document is None else _without_values(architecture)
-    size = path.stat().st_size
-    try:
-        with open(path, "rb") as source:
-            tensors = state.read_header(source, size).tensors
-    except (CerebroError, OSError) as error:
-        raise ClientError(f"{path} cannot be read as safetensors: {error}") from error
     of_model = f"{architecture['config'].get('name')}/"  # Keras puts it before the names in some models
     names = [name.removeprefix(of_model) for name in keras_models.names(variables)]
-    tensors = [tensor._replace(name=tensor.name.removeprefix(of_model)) for tensor in tensors]
+    tensors = [tensor._replace(name=tensor.name.removeprefix(of_model)) for tensor in _header(path)]
     chosen = _by_names(path, names, variables, tensors) if by == "names" else _by_order(path, variables, tensors)
     misfits = [
         f"{name} {_shape(one)}: {tensor.name} has {tensor.dtype} {tensor.shape}"
@@ -195,6 +189,21 @@ def _with_file(model: Any, path: Path, by: str) -> Given:
     if misfits:
         raise _misfit(path, misfits, "A Dense layer of PyTorch has the transposed matrix: set_weights() in Keras then.")
     return Given(json.dumps(architecture), _tensors(path, chosen))
+
+
+def _header(path: Path) -> list[Tensor]:
+    try:
+        with open(path, "rb") as source:
+            return state.read_header(source, path.stat().st_size).tensors
+    except (CerebroError, OSError) as error:
+        raise ClientError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def tensors_of(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """The name and the values of each tensor of a file of safetensors."""
+    tensors = [tensor for tensor in _header(path) if tensor.dtype in TYPES]
+    for tensor, array in zip(tensors, _tensors(path, tensors)):
+        yield tensor.name, array.reshape(tensor.shape)
 
 
 def _by_names(path: Path, names: Sequence[str], variables: Sequence[Any], tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -94,6 +94,10 @@ def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | No
             raise NoSuchModel("The architecture has no input shape, and there is no layout that has one.")
         shapes = [(None, *shape) for shape in input_shapes]
         model.build(shapes[0] if len(shapes) == 1 else shapes)
+    for layer in list(model._flatten_layers()):
+        # MultiHeadAttention makes layers when it is built, and does not tell them that it is frozen.
+        for inner in () if layer.trainable else layer._flatten_layers(include_self=False):
+            inner.trainable = False
     return model
 
 

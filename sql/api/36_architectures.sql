@@ -37,8 +37,8 @@ refused.
   a value, and in the list of layers of a Sequential model {"repeat": "$depth", "layers": [...]} stands for layers that
   are repeated. A configuration gives them values: {"architecture": "name", "width": 64, "depth": 2}.
 - initial_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. A fit starts from
-  them. NULL: training starts from random weights. A statement with weights as text can have about 250 MB of them. The
-  method add_architecture of the Python client sends weights of any size.';
+  them. NULL: training starts from random weights. A statement with weights as text can have about 250 MB of them.
+  The method add_architecture of the Python client sends weights of any size.';
 
 CREATE OR REPLACE FUNCTION cerebro._drop_architecture(gone text, whose name) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -18,9 +18,10 @@ from small_run import schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import architectures, cli
+from cerebro_db.client import architectures, cli, keras_models
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import state
+from tests.documents import blocks
 
 SCHEMA = "architecture_tests"
 EPOCHS = 6
@@ -319,3 +320,25 @@ def test_a_dump_has_the_weights(cerebro: Cerebro) -> None:
     found = cerebro.rows("SELECT 'cerebro.added_weights'::regclass::oid = ANY (extconfig) FROM pg_extension"
                          " WHERE extname = 'cerebro_db'")  # fmt: skip
     assert found == [(True,)]
+
+
+def test_frozen_attention_stays_frozen() -> None:
+    """Keras forgets it when it reads the model."""
+    import keras
+
+    inputs = keras.Input((6, 8))
+    body = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 4)(inputs, inputs))
+    body.trainable = False
+    model = keras.Sequential([keras.Input((6, 8)), body, keras.layers.Flatten(), keras.layers.Dense(2)])
+    assert len(model.trainable_weights) == 2
+    assert len(keras_models.built(model.to_json(), None).trainable_weights) == 2
+
+
+def test_bytes_become_images(cerebro: Cerebro) -> None:
+    (statement,) = blocks("docs/train.md", "postgresql")
+    images = load_digits().images[:20].astype("uint8")
+    cerebro.rows("CREATE TABLE digit_bytes (id integer, digit integer, pixels bytea)")
+    for place, image in enumerate(images):
+        cerebro.rows("INSERT INTO digit_bytes VALUES (%s, 1, %s)", (place, image.tobytes()))
+    cerebro.rows(statement)
+    assert [image for (image,) in cerebro.rows("SELECT image FROM digit_images ORDER BY id")] == images.tolist()

@@ -176,6 +176,10 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
         if shape is None:
             raise ConfigurationFailed("the architecture does not say the shape of its input")
         model.build(tuple(shape))
+    for layer in list(model._flatten_layers()):
+        # MultiHeadAttention makes layers when it is built, and does not tell them that it is frozen.
+        for inner in () if layer.trainable else layer._flatten_layers(include_self=False):
+            inner.trainable = False
     return model
 
 
