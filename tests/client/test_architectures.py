@@ -21,7 +21,7 @@ from cerebro_db import client
 from cerebro_db.client import architectures, cli, keras_models
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import state
-from tests.documents import blocks
+from tests.sql.pages import blocks
 
 SCHEMA = "architecture_tests"
 EPOCHS = 6
