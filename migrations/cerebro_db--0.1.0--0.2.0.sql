@@ -66,6 +66,8 @@ ALTER TABLE cerebro.evaluation
 
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 
+@schema/72_added_weights.sql@
+
 @schema/75_registry.sql@
 
 @schema/78_bi.sql@

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import archives, interrupts, keras_models, notebooks, report, trackers
+from . import architectures, archives, interrupts, keras_models, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, MissingPackage
 from .looking import Looking
@@ -251,4 +251,31 @@ class Cerebro(Looking, Steering, Serving, Registering):
         if file.lower().endswith(archives.ENDING):
             archive = archives.bring_in(self, Path(file), name)
             return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
-        return _model_files().import_architecture(self, file, name)
+        return self.add_architecture(name, Path(file))
+
+    # --- architectures -----------------------------------------------------------------------------
+
+    def add_architecture(
+        self,
+        name: str,
+        model: Any,
+        weights: str | Path | None = None,
+        *,
+        by: Literal["names", "order"] = "names",
+        description: str | None = None,
+    ) -> str:
+        """Adds an architecture that configurations can name, with weights of any size that training starts from, and
+        says what was added. If anything is refused, nothing is added.
+
+        ``model``: a Keras model, whose frozen layers stay frozen; a ``.keras`` file; a ``.safetensors`` file with an
+        architecture in its metadata; or the JSON of an architecture, as a text, a dictionary or a ``.json`` file, which
+        has no weights.
+        ``weights``: a ``.safetensors`` file whose tensors are taken instead of the model's weights. All weights of the
+        model must be in it. ``by``: ``names``, the tensors have the names of the weights (``path``); ``order``, they
+        are in the order of ``model.get_weights()``.
+        """
+        return architectures.add(self, name, model, weights, by, description)
+
+    def drop_architecture(self, name: str) -> None:
+        """Removes an architecture that you have added. Runs that were made with it keep what they need of it."""
+        self.rows("SELECT cerebro.drop_architecture(%s)", (name,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -72,7 +73,7 @@ def export(
 
 def bring_in(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="x.cerebro, x.keras or x.safetensors.", show_default=False)
+        str, typer.Argument(metavar="FILE", help="x.cerebro, x.keras, x.safetensors or x.json.", show_default=False)
     ],
     name: Annotated[
         str,
@@ -82,11 +83,23 @@ def bring_in(
     ],
     *,
     dsn: Dsn = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="x.safetensors with the weights of the architecture x.json.", show_default=False
+        ),
+    ] = None,
+    by_order: Annotated[
+        bool, typer.Option("--by-order", help="Take these in the order of the file, not by their names.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Bring a model from a file into the database."""
     with at(dsn) as cerebro:
-        made = cerebro.import_model(file, name)
+        if weights is None:
+            made = cerebro.import_model(file, name)
+        else:
+            made = cerebro.add_architecture(name, Path(file), weights, by="order" if by_order else "names")
         if json:
             write_json({"file": file, "name": name, "made": made})
             return

@@ -56,13 +56,13 @@ def build(stored: ModelParts) -> Any:
 def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
     """The bytes that the weights of an architecture take in memory. No weight is allocated to find out."""
     accepted = checked(architecture)  # before Keras is even imported
-    with _without_values():
+    with without_values():
         model = built(accepted, input_shapes)
     return sum(_elements(variable) * ITEM_BYTES.get(str(variable.dtype), 8) for variable in model.weights)
 
 
 @contextlib.contextmanager
-def _without_values() -> Iterator[None]:
+def without_values() -> Iterator[None]:
     """Variables that are made within have a shape and no value, and never get one.
 
     Keras keeps a list of variables that wait for their values, and gives them all at the next occasion, when any other
@@ -94,6 +94,10 @@ def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | No
             raise NoSuchModel("The architecture has no input shape, and there is no layout that has one.")
         shapes = [(None, *shape) for shape in input_shapes]
         model.build(shapes[0] if len(shapes) == 1 else shapes)
+    for layer in list(model._flatten_layers()):
+        # MultiHeadAttention makes layers when it is built, and does not tell them that it is frozen.
+        for inner in () if layer.trainable else layer._flatten_layers(include_self=False):
+            inner.trainable = False
     return model
 
 
@@ -117,6 +121,18 @@ def assign(model: Any, pieces: Iterable[bytes]) -> None:
         values = np.empty(tuple(variable.shape), "<f4")
         stream.read_into(values.reshape(-1).view(np.uint8).data)
         variable.assign(values.astype(variable.dtype, copy=False))
+
+
+def names(variables: list[Any]) -> list[str]:
+    """A name for each; those of equal paths get a number."""
+    found: list[str] = []
+    for variable in variables:
+        name, number = variable.path, 1
+        while name in found:
+            number += 1
+            name = f"{variable.path}#{number}"
+        found.append(name)
+    return found
 
 
 def _elements(variable: Any) -> int:

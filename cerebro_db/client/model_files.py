@@ -345,7 +345,7 @@ def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
     import numpy as np
 
     variables = list(given.model.weights)
-    names = _names(variables)
+    names = keras_models.names(variables)
     by_variable = {id(variable): name for variable, name in zip(variables, names)}
     layers = {layer.name: [by_variable[id(one)] for one in layer.weights] for layer in given.model.layers}
     metadata = {
@@ -371,18 +371,6 @@ def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
             return keras_compute(read_safetensors(path), given.document)(inputs)
 
     return compute
-
-
-def _names(variables: list[Any]) -> list[str]:
-    """A name for each; those of equal paths get a number."""
-    found: list[str] = []
-    for variable in variables:
-        name, number = variable.path, 1
-        while name in found:
-            number += 1
-            name = f"{variable.path}#{number}"
-        found.append(name)
-    return found
 
 
 def read_safetensors(path: Path) -> Any:
@@ -508,37 +496,3 @@ WITH_PREPARATION = (".safetensors", archives.ENDING)
 # -- bring in --------------------------------------------------------------------------------------------------
 
 READERS: dict[str, Callable[[Path], Any]] = {".keras": read_keras, ".safetensors": read_safetensors}
-MOST_GIVEN = (
-    400 << 20
-)  # bytes of weights in one argument; a statement has at most 1 GB, and a byte takes two characters
-
-
-def import_architecture(database: DatabaseClient, file: str, name: str) -> str:
-    """Makes an architecture of a file, with the weights of the file to start from, and says what was made."""
-    path = Path(file)
-    if not path.is_file():
-        raise ClientError(f"There is no file {path}.")
-    if path.suffix.lower() not in READERS:
-        raise ClientError(
-            f"{path.name!r} has no ending that names a format.",
-            f"The formats: {archives.ENDING}, {', '.join(READERS)}.",
-        )
-    model = READERS[path.suffix.lower()](path)
-    weights = b"".join(_float32(variable) for variable in model.weights)
-    if len(weights) > MOST_GIVEN:
-        raise ClientError(
-            f"{path} has {len(weights):,} bytes of weights; an architecture can start from {MOST_GIVEN:,} at most.",
-            "An archive (.cerebro) can have more.",
-        )
-    architecture = json.dumps(keras_models.checked(model.to_json()))
-    database.rows(
-        "SELECT cerebro.add_architecture(%s, %s::json, %s, %s)",
-        (name, architecture, weights, f"from {path.name}"[:200]),
-    )
-    return f"{name} is an architecture with {len(weights) // 4:,} weights to start from"
-
-
-def _float32(variable: Any) -> bytes:
-    import numpy as np
-
-    return np.asarray(variable.numpy()).astype("<f4").tobytes()

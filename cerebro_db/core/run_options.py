@@ -36,7 +36,7 @@ class AddedWeights:
 
     name: str
     bytes: int
-    sha256: str
+    sha256: str  # of the hashes of the pieces
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,7 @@ def _space(fields: Fields) -> RecordedSpace:
         given = fields.object("weights")
         for label in given.document:
             one = given.object(label)
-            weights[label] = AddedWeights(
-                one.text("name", LONGEST_NAME), one.whole("bytes", 1, 2**31), one.text("sha256", 64)
-            )
+            weights[label] = AddedWeights(one.text("name", LONGEST_NAME), one.whole("bytes", 1), one.text("sha256", 64))
             one.done()
     space, at_once = fields.object("space").document, fields.whole("at_once", 1, 2**31)
     return RecordedSpace(space, most, at_once, tuple(past), weights)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cerebro_db.core.errors import CorruptState
 
+PIECE = 4 << 20  # bytes of weights in one statement
 LENGTH = struct.Struct("<Q")
 LARGEST_HEADER = 64 << 20  # bytes
 LARGEST_RANK = 64  # NumPy's limit; it also bounds the product of malicious dimensions
@@ -36,6 +37,11 @@ WEIGHTS = "weights"  # the metadata's key for the number of weights
 MADLIB_WEIGHTS = "madlib_weights"  # all weights as float32: only if some are no float32, or averages replace them
 
 Source = Any  # bytes, a memoryview, an mmap or a binary file
+
+
+def cut(weights: bytes) -> Iterator[bytes]:
+    """The pieces in which weights are sent and stored."""
+    return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
 
 
 class Tensor(NamedTuple):

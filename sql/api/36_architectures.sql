@@ -1,8 +1,12 @@
 -- Architectures by name, for the configurations of the three verbs.
 
 CREATE OR REPLACE VIEW cerebro.architectures WITH (security_barrier = true) AS
-SELECT name, pg_get_userbyid(owner) AS owner, parameters AS parameter_names, octet_length(weights)::bigint / 4 AS weights, description, added_at
-  FROM cerebro.added_architecture
+SELECT name, pg_get_userbyid(owner) AS owner, parameters AS parameter_names,
+       COALESCE(octet_length(weights), (SELECT sum(octet_length(w.payload))::bigint
+                                          FROM cerebro.added_weights w
+                                         WHERE w.owner = a.owner AND w.name = a.name)) / 4 AS weights,
+       description, added_at
+  FROM cerebro.added_architecture a
  WHERE owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped;
 COMMENT ON VIEW cerebro.architectures IS 'The architectures that you have added with cerebro.add_architecture().';
 COMMENT ON COLUMN cerebro.architectures.name IS 'Name of the architecture, as configurations and spaces refer to it.';
@@ -33,11 +37,16 @@ refused.
   a value, and in the list of layers of a Sequential model {"repeat": "$depth", "layers": [...]} stands for layers that
   are repeated. A configuration gives them values: {"architecture": "name", "width": 64, "depth": 2}.
 - initial_weights: the arrays of model.get_weights(), flattened and concatenated, as float32. Models start from
-  them. NULL: training starts from random weights.';
+  them. NULL: training starts from random weights. A statement with weights as text can have about 250 MB of them.
+  The method add_architecture of the Python client sends weights of any size.';
 
 CREATE OR REPLACE FUNCTION cerebro._drop_architecture(gone text, whose name) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     -- Here the caller is not known any more, but only the owner can have written the row that says dropped.
+    DELETE FROM cerebro.added_weights
+     WHERE name = gone AND owner = quote_ident(whose)::regrole
+       AND EXISTS (SELECT FROM cerebro.added_architecture d
+                    WHERE d.name = gone AND d.owner = quote_ident(whose)::regrole AND d.dropped);
     DELETE FROM cerebro.added_architecture
      WHERE name = gone AND owner = quote_ident(whose)::regrole
        AND EXISTS (SELECT FROM cerebro.added_architecture d

@@ -11,7 +11,7 @@ REVOKE ALL ON TYPE cerebro._chunk, cerebro._prediction FROM PUBLIC;
 GRANT SELECT, INSERT
    ON cerebro.run, cerebro.architecture, cerebro.configuration, cerebro.model, cerebro.event, cerebro.attempt,
       cerebro.hop, cerebro.evaluation, cerebro.objective, cerebro.decision, cerebro.heartbeat, cerebro.request,
-      cerebro.added_architecture
+      cerebro.added_architecture, cerebro.added_weights
    TO cerebro_user;
 GRANT USAGE ON SEQUENCE cerebro.run_id, cerebro.event_id, cerebro.decision_id, cerebro.request_id TO cerebro_user;
 GRANT USAGE ON TYPE cerebro._chunk, cerebro._prediction TO cerebro_user;

@@ -6,7 +6,7 @@ CREATE TABLE cerebro.added_architecture (
     dropped      boolean     NOT NULL DEFAULT false,  -- a row that says so lets _drop_architecture() delete both
     architecture json        CHECK (octet_length(architecture::text) <= 1e8),
     parameters   text[]      NOT NULL DEFAULT '{}' CHECK (cardinality(parameters) <= 1000),
-    weights      bytea,
+    weights      bytea,  -- only of version 0.1.0; later ones use the table added_weights
     description  text        CHECK (octet_length(description) <= 1e5),
     added_at     timestamptz NOT NULL DEFAULT clock_timestamp()
                              CHECK (added_at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),

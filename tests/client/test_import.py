@@ -265,8 +265,10 @@ def saved(path: Path) -> tuple[Any, np.ndarray]:
 def test_a_file_of_keras_becomes_an_architecture(cerebro: Cerebro, keras_file: Path) -> None:
     model, weights = saved(keras_file)
     assert "weights to start from" in cerebro.import_model(str(keras_file), "series")
-    ((architecture, given),) = cerebro.rows("SELECT architecture::text, weights FROM cerebro.added_architecture"
-                                            " WHERE name = 'series' AND NOT dropped")  # fmt: skip
+    ((architecture, given),) = cerebro.rows("SELECT architecture::text, string_agg(payload, ''::bytea ORDER BY start)"
+                                            " FROM cerebro.added_architecture"
+                                            " JOIN cerebro.added_weights USING (owner, name)"
+                                            " WHERE name = 'series' AND NOT dropped GROUP BY 1")  # fmt: skip
     assert bytes(given) == weights.tobytes() and "Bidirectional" in architecture
     cerebro.rows("SELECT cerebro.drop_architecture('series')")
 

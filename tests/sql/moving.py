@@ -22,7 +22,7 @@ from tests.sql.memory import compiled
 
 OPTIONS = {"deterministic": True, "seed": 4}
 EPOCHS = 8
-VIEWS = ("run_plan", "learning_curve", "leaderboard", "hop_timeline", "run_time")
+VIEWS = ("run_plan", "learning_curve", "leaderboard", "hop_timeline", "run_time", "architectures")
 TABLES = [
     "run",
     "architecture",
@@ -98,7 +98,7 @@ def trained(cluster: clusters.Cluster, alice: str = "") -> Iterator[Source]:
         lab = Lab(as_user(dsn, alice, secret), "work", cluster.home)
         lab.iris(segments=2)
         arch = lab.architecture(flower_model())
-        lab("SELECT add_architecture('flower', %s)", json.dumps(flower_model()))
+        lab("SELECT add_architecture('flower', %s, %s)", json.dumps(flower_model()), bytes(range(8)))
         lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=2") for rate in (0.001, 0.01)])
         calm = lab.fit("train", "calm", "mst", EPOCHS, validation_table="val", options=OPTIONS)
         with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:

@@ -176,7 +176,7 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
         if shape is None:
             raise ConfigurationFailed("the architecture does not say the shape of its input")
         model.build(tuple(shape))
-    for layer in model._flatten_layers(include_self=False):
+    for layer in list(model._flatten_layers(include_self=False)):
         if not layer.trainable:  # Keras does not tell the layers in it, such as those that attention makes
             for inner in layer._flatten_layers(include_self=False):
                 inner.trainable = False

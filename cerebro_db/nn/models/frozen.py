@@ -24,7 +24,7 @@ CALM = """
     GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
     ZeroPadding1D ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D UpSampling3D
     Flatten Reshape Permute RepeatVector Add Subtract Multiply Average Maximum Minimum Concatenate
-    BatchNormalization LayerNormalization GroupNormalization
+    BatchNormalization LayerNormalization GroupNormalization UnitNormalization
     LSTM LSTMCell GRU GRUCell SimpleRNN SimpleRNNCell Bidirectional TimeDistributed MultiHeadAttention
     Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D
 """

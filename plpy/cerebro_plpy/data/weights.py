@@ -9,16 +9,12 @@ from typing import Any
 from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, sql
+from cerebro_db.core.state import PIECE
 
 from ..database.access import Database
 
 LARGEST_VALUE = 500 << 20  # bytes; pg_dump cannot write a much larger value
-PIECE = 4 << 20  # bytes of weights in one statement
 ROWS_AT_ONCE = 256  # of a state
-
-
-def cut(weights: bytes) -> Iterator[bytes]:
-    return (weights[start : start + PIECE] for start in range(0, len(weights), PIECE))
 
 
 def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, named: ModelColumns) -> Iterator[bytes]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, Callable
 
 from cerebro_db.core import documents
 from cerebro_db.core.architecture import building, keras2, reading
@@ -13,12 +15,19 @@ from cerebro_db.core.architecture.sources import Kind, Source
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.sql import sql
+from cerebro_db.core.state import cut
 
 from ..database.access import Database
 from ..database.entry import entry
 
 LONGEST = 200  # bytes of a name
+VALUE = sql(
+    "FROM cerebro.added_architecture"
+    " WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped"
+)
+PIECES = sql("FROM cerebro.added_weights WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole)")
 HINT = (
     f"An architecture is a kind ({', '.join(building.PARAMETERS)}), the name of one that cerebro.add_architecture() has"
     " added (SELECT name FROM cerebro.architectures), or JSON of Keras."
@@ -27,7 +36,7 @@ HINT = (
 
 @entry(longest=MOST_BYTES)
 def add_architecture(
-    db: Database, name: str | None, architecture: str | None, weights: bytes | None, description: str | None
+    db: Database, name: str | None, architecture: str | None, initial: bytes | None, description: str | None
 ) -> None:
     if name is None or not name.strip() or len(name.encode()) > LONGEST or name != name.strip() or name[0] in "{[":
         raise InvalidArgument(
@@ -38,7 +47,7 @@ def add_architecture(
     if name in building.PARAMETERS:
         raise InvalidArgument(f"'{name}' is a kind of architecture.", hint="Choose another name.")
     try:
-        parameters = _parameters(db, architecture, weights)
+        parameters = _parameters(db, architecture, initial)
     except CerebroError as error:
         error.hint = error.hint or "model.to_json() of Keras gives the architecture."
         raise
@@ -49,14 +58,22 @@ def add_architecture(
             hint=f"Choose another name, or SELECT cerebro.drop_architecture('{name}'); first.",
         )
     db.execute(
-        sql("INSERT INTO cerebro.added_architecture (name, architecture, parameters, weights, description)"
-            " VALUES ($1, $2::json, $3, $4, $5)"),
-        ("text", "text", "text[]", "bytea", "text"),
-        name, architecture, parameters, weights, description,
+        sql("INSERT INTO cerebro.added_architecture (name, architecture, parameters, description)"
+            " VALUES ($1, $2::json, $3, $4)"),
+        ("text", "text", "text[]", "text"),
+        name, architecture, parameters, description,
     )  # fmt: skip
+    start = 0
+    for piece in cut(initial or b""):
+        db.execute(
+            sql("INSERT INTO cerebro.added_weights (name, start, payload) VALUES ($1, $2, $3)"),
+            ("text", "bigint", "bytea"),
+            name, start, piece,
+        )  # fmt: skip
+        start += len(piece)
 
 
-def _parameters(db: Database, architecture: str | None, weights: bytes | None) -> list[str]:
+def _parameters(db: Database, architecture: str | None, initial: bytes | None) -> list[str]:
     """The parameters of an architecture; an error if it cannot be trained."""
     if architecture is None:
         raise InvalidArgument("architecture must not be NULL.", hint="model.to_json() of Keras gives it.")
@@ -65,14 +82,14 @@ def _parameters(db: Database, architecture: str | None, weights: bytes | None) -
         reading.architecture(architecture)  # refuses now, not in a run, what is no architecture and code that would run
         for warning in keras2.warnings(reading.decoded(architecture)):
             db.warning(warning)
-    elif weights is not None:
+    elif initial is not None:
         raise InvalidArgument(
             f"an architecture with parameters ({', '.join(parameters)}) cannot have initial_weights.",
             hint="The sizes of the weights depend on the values of the parameters.",
         )
-    if weights is not None and len(weights) % 4:
+    if initial is not None and len(initial) % 4:
         raise BadData(
-            f"initial_weights has {len(weights)} bytes, which is not a multiple of 4.",
+            f"initial_weights has {len(initial)} bytes, which is not a multiple of 4.",
             hint="Weights are float32: np.concatenate([w.flatten() for w in model.get_weights()]).tobytes().",
         )
     return parameters or []
@@ -80,11 +97,42 @@ def _parameters(db: Database, architecture: str | None, weights: bytes | None) -
 
 def _row(db: Database, name: str) -> dict[str, Any] | None:
     return db.one(
-        sql("SELECT architecture::text AS given, weights FROM cerebro.added_architecture"
-            " WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped"),
+        sql("SELECT architecture::text AS given, octet_length(weights) AS in_value,"
+            " (SELECT sum(octet_length(payload))::bigint {pieces}) AS in_pieces {value}", pieces=PIECES, value=VALUE),
         ("text",),
         name,
     )  # fmt: skip
+
+
+def _weights(db: Database, name: str, row: dict[str, Any]) -> Callable[[], Iterator[bytes]] | None:
+    if row["in_value"] is not None:  # added in version 0.1.0
+        return lambda: cut(db.value(sql("SELECT weights {value}", value=VALUE), ("text",), name))
+    return partial(_pieces, db, name, row["in_pieces"]) if row["in_pieces"] else None
+
+
+def _pieces(db: Database, name: str, size: int) -> Iterator[bytes]:
+    cursor = db.cursor(sql("SELECT start, payload {pieces} ORDER BY start", pieces=PIECES), ("text",), name)
+    end = 0
+    while batch := cursor.fetch(1):
+        if batch[0]["start"] != end:
+            break
+        yield batch[0]["payload"]
+        end += len(batch[0]["payload"])
+    cursor.close()
+    if end != size:
+        raise WrongState(
+            f"the weights of the architecture '{name}' have {size:,} bytes, and the first {end:,} of them can be read.",
+            hint=f"SELECT cerebro.drop_architecture('{name}'); and add it again.",
+        )
+
+
+def recorded(name: str, pieces: Iterable[bytes]) -> AddedWeights:
+    """What a run remembers of weights.  The hash is that of the pieces' hashes, which the server can compute, too."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces:
+        size += len(piece)
+        digest.update(hashlib.sha256(piece).digest())
+    return AddedWeights(name, size, digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -93,7 +141,7 @@ class Named:
 
     label: str
     source: Source
-    weights: bytes | None = None
+    weights: Callable[[], Iterator[bytes]] | None = None  # the pieces of those that training starts from
 
 
 def named(db: Database, value: Any, where: str) -> Named:
@@ -114,7 +162,7 @@ def named(db: Database, value: Any, where: str) -> Named:
     row = _row(db, value)
     if row is None:
         raise UndefinedObject(f"{where}: there is no architecture {documents.shown(value)}.", hint=HINT)
-    return Named(value, reading.decoded(row["given"]), row["weights"])
+    return Named(value, reading.decoded(row["given"]), _weights(db, value, row))
 
 
 def _require_sound(given: dict[str, Any], where: str) -> None:

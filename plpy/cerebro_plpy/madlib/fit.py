@@ -6,9 +6,10 @@ It is a run with one configuration.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from cerebro_db.core import model_columns
+from cerebro_db.core import model_columns, state
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.model_columns import MADLIB_SINGLE
@@ -93,7 +94,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     }
     say_tensorboard(db, [given.fit_params])
     if given.warm_start:
-        architecture = replace(architecture, weights=b"".join(_weights(db, output)))
+        architecture = replace(architecture, weights=partial(state.cut, b"".join(_weights(db, output))))
     keys = [partition["key"] for partition in source.layout["partitions"]]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from cerebro_db.core.layout import Layout
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import AddedWeights, RecordedSpace, RunOptions
+from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_db.core.search import flat_space, methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.methods import Proposals
@@ -25,6 +24,7 @@ from cerebro_db.core.search.tpe import Trial
 
 from ..database.access import Database
 from ..definitions import custom_functions
+from ..definitions import added
 from ..definitions.added import Named
 from .drive.suggestions import Suggestions
 from .record.log import RunLog
@@ -98,11 +98,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         # Raises what is wrong with the method in this space.
         proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
         methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
-        weights = {
-            str(label): AddedWeights(one.label, len(one.weights), hashlib.sha256(one.weights).hexdigest())
-            for label, one in named.items()
-            if one.weights
-        }
+        weights = {str(label): added.recorded(one.label, one.weights()) for label, one in named.items() if one.weights}
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials), weights)
         if chosen.replay is not None:
             require_same_architectures(db, chosen.replay, architectures, space)

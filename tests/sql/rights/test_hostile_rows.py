@@ -118,12 +118,12 @@ class Log:
     def __init__(self, root: Any, user: str, readers: list[str]) -> None:
         self.root, self.user, self.readers = root, user, readers
         self.columns: dict[str, dict[str, str]] = {}
-        # The tables of runs; added_architecture has rows that nobody else's view shows.
+        # The tables of runs; added_architecture and added_weights have rows that nobody else's view shows.
         for table, column, kind in root(
             "SELECT c.relname, a.attname, format_type(a.atttypid, NULL) FROM pg_class c JOIN pg_attribute a"
             " ON a.attrelid = c.oid WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind IN ('r', 'p')"
             " AND has_table_privilege('cerebro_user', c.oid, 'INSERT') AND a.attnum > 0 AND NOT a.attisdropped"
-            " AND c.relname <> 'added_architecture'"
+            " AND c.relname NOT IN ('added_architecture', 'added_weights')"
         ):
             self.columns.setdefault(table, {})[column] = kind
         views = root(

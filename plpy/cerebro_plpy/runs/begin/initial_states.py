@@ -59,7 +59,7 @@ def of_request(db: Database, request: RunRequest, groups: Sequence[int]) -> Star
     if request.options.warm_start:
         return {**_from_model_tables(db, request), **(_from_table_of_groups(db, request, groups) if groups else {})}
     return {
-        (row["key"], number): Start(Initial.WEIGHTS, pieces=partial(weights.cut, given))
+        (row["key"], number): Start(Initial.WEIGHTS, pieces=given)
         for row in request.configurations.rows
         if (given := request.configurations.architectures[row["model_id"]].weights) is not None
         for number in (None, *groups)

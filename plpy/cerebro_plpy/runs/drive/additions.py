@@ -22,9 +22,9 @@ from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.policy import Decision, NewModel
-from cerebro_db.core.sql import literal, sql
+from cerebro_db.core.sql import Sql, literal, sql
+from cerebro_db.core.state import PIECE
 
-from ...data.weights import PIECE
 from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
@@ -397,17 +397,13 @@ def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model
     large = not state_tables.is_small(given.bytes)
     into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
     copy = sql(
-        "{into} SELECT {lead}{here}, 0, n::bigint * {piece}, substr(a.weights, n * {piece} + 1, {piece})"
-        " FROM cerebro.added_architecture a, generate_series(0, {last}) n"
-        " WHERE a.owner = {me} AND a.name = {name} AND NOT a.dropped AND encode(sha256(a.weights), 'hex') = {sha256}"
-        " RETURNING 1",
+        "{into} SELECT {lead}{here}, 0, p.start, p.payload FROM {pieces} p"
+        " WHERE (SELECT encode(sha256(string_agg(sha256(d.payload), '' ORDER BY d.start)), 'hex') FROM {pieces} d)"
+        " = {sha256} RETURNING 1",
         into=into,
         lead=lead,
         here=run.dist_keys[0],
-        piece=PIECE,
-        last=(given.bytes - 1) // PIECE,
-        me=ME,
-        name=literal(given.name),
+        pieces=_added_pieces(given.name),
         sha256=literal(given.sha256),
     )
     if not recorder.run_statement(Statement(copy, answers=True)):
@@ -415,3 +411,16 @@ def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model
             f"the architecture {shown(given.name)} no longer has the weights that models of this search start from.",
             hint=f"Add it again with these weights, then SELECT cerebro.resume({run.id});",
         )
+
+
+def _added_pieces(name: str) -> Sql:
+    """The pieces of the weights of an added architecture, as a query names them after FROM."""
+    return sql(
+        "(SELECT w.start, w.payload FROM cerebro.added_weights w WHERE w.owner = {me} AND w.name = {name}"
+        " UNION ALL SELECT n::bigint * {piece}, substr(a.weights, n * {piece} + 1, {piece})"  # of version 0.1.0
+        " FROM cerebro.added_architecture a, generate_series(0, (octet_length(a.weights) - 1) / {piece}) n"
+        " WHERE a.owner = {me} AND a.name = {name} AND NOT a.dropped AND a.weights IS NOT NULL)",
+        me=ME,
+        name=literal(name),
+        piece=PIECE,
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Callable
 
 from cerebro_db.core.architecture import reading
@@ -19,6 +20,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import sql
+from cerebro_db.core.state import cut
 
 from ... import platform
 from ...data import document_columns, packed, visibility
@@ -50,7 +52,7 @@ class Architecture:
     name: str | None
     given: str
     translated: dict[str, Any]
-    weights: bytes | None
+    weights: Callable[[], Iterator[bytes]] | None  # the pieces of the weights to start from
 
 
 @dataclass(frozen=True)
@@ -434,8 +436,9 @@ def read_architecture(db: Database, table: Relation, model_id: int | None) -> Ar
             f"no model arch found in table {table.text} with id {model_id}",
             hint="madlib.load_keras_model() adds one.",
         )
+    given = None if row["weights"] is None else partial(cut, row["weights"])
     try:
-        return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), row["weights"])
+        return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), given)
     except CerebroError as error:
         error.message = f"model_id {model_id} of '{table.text}': {error.message}"
         raise
