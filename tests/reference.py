@@ -57,6 +57,7 @@ FUNCTIONS = {
         "pack_plain",
         "pack_like",
         "convert_madlib_table",
+        "propagate",
     ],
     "Architectures and configurations": [
         "architecture",
