@@ -58,6 +58,7 @@ FUNCTIONS = {
         "pack_like",
         "append",
         "convert_madlib_table",
+        "propagate",
     ],
     "Architectures and configurations": [
         "architecture",

@@ -19,6 +19,7 @@ FUNCTIONS = {
     "data.pack": ("pack",),
     "data.pack_plain": ("pack_like", "pack_plain"),
     "data.prepared_columns": ("prepared_columns",),
+    "data.propagate": ("propagate",),
     "database.cancellation": ("admit", "hold", "is_dispatching"),
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),

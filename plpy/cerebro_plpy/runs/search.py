@@ -23,8 +23,7 @@ from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
 from cerebro_db.core.search.tpe import Trial
 
 from ..database.access import Database
-from ..definitions import custom_functions
-from ..definitions import added
+from ..definitions import added, custom_functions
 from ..definitions.added import Named
 from .drive.suggestions import Suggestions
 from .record.log import RunLog

@@ -27,6 +27,7 @@ AFTER = (
     "judge",
     "forecast",
     "groups",
+    "graphs",
     "registry",
     "bi",
     "export",
@@ -100,7 +101,7 @@ def test_runs_finish(lab: Lab, shown: dict[str, list[tuple[Any, ...]]], runs: di
     statuses = dict(lab("SELECT run, status FROM runs WHERE model_table LIKE %s", f"{lab.schema}.%"))
     started = [rows[0][0] for part in ("cerebro.train(", "cerebro.fit(") for rows in of(shown, part)]
     started.remove(runs["resume"])  # which the page forgets at its end
-    assert len(started) == 22 and {statuses[run] for run in started} == {"finished"}
+    assert len(started) == 23 and {statuses[run] for run in started} == {"finished"}
 
 
 def test_a_run_is_followed(shown: dict[str, list[tuple[Any, ...]]], server: str, runs: dict[str, int]) -> None:
@@ -154,6 +155,11 @@ def test_a_model_is_exported(
         )
     ]
     assert said[1].ravel() == pytest.approx(expected, rel=1e-5)
+
+
+def test_new_nodes_are_appended(shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    first, second = of(shown, "cerebro.propagate(")
+    assert first == [(1000,)] and 3 <= second[0][0] < 1001
 
 
 def test_an_alias_moves(shown: dict[str, list[tuple[Any, ...]]]) -> None:

@@ -97,6 +97,8 @@ VALUES = {
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
     "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",
+    "edges_table": "'friends'", "columns": "NULL", "hops": "2", "normalization": "'row'", "edge_source": "'source'",
+    "edge_target": "'target'", "edge_weight": "NULL", "undirected": "true", "self_loops": "true", "append": "false",
     "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",
     "alias": "'production'", "version": "1", "role": "'cerebro_user'", "right": "'use'",
     "command": "'SELECT 1'", "commands": "'SELECT 1'", "labels": "'{a}'", "answers": "true",  # on Greenplum only
@@ -147,6 +149,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "train_test_split": FLOWERS,
     "training_preprocessor_dl": FLOWERS,
     "pack": {"source_table": "'flowers'"},
+    "propagate": {"source_table": "'garden'", "columns": "'sl'", "target": "NULL"},
     "_packed_rows": {"source_table": "'flowers'"},
     "pack_plain": PLAIN,
     "pack_like": PLAIN,
@@ -392,6 +395,7 @@ def equip(root: Town, user: User) -> None:
         lab.iris(segments=2)
         model = lab.architecture(flower_model())
         lab.selection("mst", [(model, COMPILED, f"batch_size={size}, epochs=1") for size in (16, 32)])
+        lab("CREATE TABLE friends AS SELECT min(id) AS source, max(id) AS target FROM garden")
         lab.architecture(flower_model(), weights=bytes(4 * (4 * 8 + 8 + 8 * 3 + 3)))
         lab("CREATE FUNCTION last_run() RETURNS bigint LANGUAGE sql AS 'SELECT max(run) FROM cerebro.runs'")
         lab.fit("train", "models", "mst", 1)
