@@ -32,7 +32,7 @@ HINT = f"It is a Keras model, the text of model.to_json(), or a file: {', '.join
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenModel:
     """An architecture, and its weights one after the other."""
 
     architecture: str
@@ -78,12 +78,12 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
 # -- what the caller gives -------------------------------------------------------------------------------------
 
 
-def _read(model: Any) -> Given:
+def _read(model: Any) -> GivenModel:
     path = _path(model)
     if path is None or path.suffix.lower() == ".json":
         document = _document(model if path is None else path)
         # The server checks it; it may have parameters.
-        return Given(json.dumps(document), None) if document is not None else _of_model(model)
+        return GivenModel(json.dumps(document), None) if document is not None else _of_model(model)
     from . import model_files  # needs Keras
 
     return _of_model(model_files.READERS[path.suffix.lower()](path))
@@ -118,7 +118,7 @@ def _document(given: Any) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-def _of_model(model: Any) -> Given:
+def _of_model(model: Any) -> GivenModel:
     """A Keras model as it is: its layers, which of them are frozen, and its weights. Its compile parameters stay."""
     architecture, variables = _architecture(model), list(model.weights)
     again = _without_values(architecture)
@@ -127,7 +127,7 @@ def _of_model(model: Any) -> Given:
             "Keras makes another model of the model's JSON: its weights have other shapes or another order.",
             "Layers and models must have the weights that their configuration describes.",
         )
-    return Given(json.dumps(architecture), (_array(one) for one in variables))
+    return GivenModel(json.dumps(architecture), (_array(one) for one in variables))
 
 
 def _architecture(model: Any) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _shape(variable: Any) -> tuple[int, ...]:
 # -- weights from a file ---------------------------------------------------------------------------------------
 
 
-def _with_file(model: Any, path: Path, by: str) -> Given:
+def _with_file(model: Any, path: Path, by: str) -> GivenModel:
     """The weights of the file in the order of the model's. They go from the file to the database without a model."""
     if path.suffix.lower() != ".safetensors" or not path.is_file():
         raise ClientError(f"weights: {path} is no file of safetensors.", "Other files of weights: load them in Keras.")
@@ -188,7 +188,7 @@ def _with_file(model: Any, path: Path, by: str) -> Given:
     ]
     if misfits:
         raise _misfit(path, misfits, "A Dense layer of PyTorch has the transposed matrix: set_weights() in Keras then.")
-    return Given(json.dumps(architecture), _tensors(path, chosen))
+    return GivenModel(json.dumps(architecture), _tensors(path, chosen))
 
 
 def _header(path: Path) -> list[Tensor]:

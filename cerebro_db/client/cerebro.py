@@ -258,8 +258,8 @@ class Cerebro(Looking, Steering, Serving, Registering):
     def add_architecture(
         self,
         name: str,
-        model: Any,
-        weights: str | Path | None = None,
+        architecture: Any,
+        initial_weights: str | Path | None = None,
         *,
         by: Literal["names", "order"] = "names",
         description: str | None = None,
@@ -267,14 +267,14 @@ class Cerebro(Looking, Steering, Serving, Registering):
         """Adds an architecture that configurations can name, with weights of any size that training starts from, and
         says what was added. If anything is refused, nothing is added.
 
-        ``model``: a Keras model, whose frozen layers stay frozen; a ``.keras`` file; a ``.safetensors`` file with an
-        architecture in its metadata; or the JSON of an architecture, as a text, a dictionary or a ``.json`` file, which
-        has no weights.
-        ``weights``: a ``.safetensors`` file whose tensors are taken instead of the model's weights. All weights of the
-        model must be in it. ``by``: ``names``, the tensors have the names of the weights (``path``); ``order``, they
-        are in the order of ``model.get_weights()``.
+        ``architecture``: a Keras model, whose frozen layers stay frozen; a ``.keras`` file; a ``.safetensors`` file with
+        an architecture in its metadata; or the JSON of an architecture, as a text, a dictionary or a ``.json`` file,
+        which has no weights.
+        ``initial_weights``: a ``.safetensors`` file whose tensors are taken instead of the model's weights. All weights
+        of the model must be in it. ``by``: ``names``, the tensors have the names of the weights (``path``); ``order``,
+        they are in the order of ``model.get_weights()``.
         """
-        return architectures.add(self, name, model, weights, by, description)
+        return architectures.add(self, name, architecture, initial_weights, by, description)
 
     def drop_architecture(self, name: str) -> None:
         """Removes an architecture that you have added. Runs that were made with it keep what they need of it."""

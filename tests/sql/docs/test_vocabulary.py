@@ -42,7 +42,7 @@ OF_SQL_ONLY = {"architectures", "custom_functions", "limits", "run_plan", "regis
 NUMBERS = {"integer", "bigint"}
 OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
-OF_PYTHON = {"self", "run_or_table", "timeout", "arguments"}
+OF_PYTHON = {"self", "run_or_table", "timeout", "arguments", "by"}
 
 
 @pytest.fixture(scope="module")
