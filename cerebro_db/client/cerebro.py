@@ -267,9 +267,9 @@ class Cerebro(Looking, Steering, Serving, Registering):
         """Adds an architecture that configurations can name, with weights of any size that training starts from, and
         says what was added. If anything is refused, nothing is added.
 
-        ``architecture``: a Keras model, whose frozen layers stay frozen; a ``.keras`` file; a ``.safetensors`` file with
-        an architecture in its metadata; or the JSON of an architecture, as a text, a dictionary or a ``.json`` file,
-        which has no weights.
+        ``architecture``: a Keras model, whose frozen layers stay frozen; a ``.keras`` file; a ``.safetensors`` file
+        with an architecture in its metadata; or the JSON of an architecture, as a text, a dictionary or a ``.json``
+        file, which has no weights.
         ``initial_weights``: a ``.safetensors`` file whose tensors are taken instead of the model's weights. All weights
         of the model must be in it. ``by``: ``names``, the tensors have the names of the weights (``path``); ``order``,
         they are in the order of ``model.get_weights()``.
