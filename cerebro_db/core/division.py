@@ -37,6 +37,10 @@ class Division:
         """All columns that a row needs to be divided."""
         return list(dict.fromkeys(name for name in (*self.columns, self.at, self.stratify) if name is not None))
 
+    @property
+    def is_of_folds(self) -> bool:
+        return self.limit is None and self.moment is None and self.limits is None
+
     def to_json(self) -> dict[str, Any]:
         found = {
             "columns": list(self.columns) or None,
@@ -54,8 +58,8 @@ class Division:
         if fields.has("limits"):
             listed = fields.object("limits", f"{fields.where}: limits")
             limits = {label: listed.whole(label, 0, LARGEST_HASH) for label in listed.document}
-            if len(limits) > MOST_STRATA:
-                raise fields.wrong(f"must have at most {MOST_STRATA} classes", "limits")
+            if not 1 <= len(limits) <= MOST_STRATA:
+                raise fields.wrong(f"must have 1 to {MOST_STRATA} classes", "limits")
         found = cls(
             fields.identifiers("columns", 1, MOST_COLUMNS) if fields.has("columns") else (),
             fields.whole("limit", 0, LARGEST_HASH) if fields.has("limit") else None,

@@ -330,6 +330,13 @@ class Layout:
             raise fields.wrong('must have "by" with the columns of the groups', "sequence")
 
 
+def has_grown(before: Json, now: Json) -> bool:
+    """Whether rows were added to the table since it had the first of two layouts.  Its buffers are still there."""
+    changing = ("rows", "partitions", "end")
+    kept = [{name: value for name, value in one.items() if name not in changing} for one in (before, now)]
+    return kept[0] == kept[1] and before.get("end", FIRST_ADDED) < now.get("end", FIRST_ADDED)
+
+
 @dataclass(frozen=True)
 class DataSet:
     """A packed table, as SQL, with its layout as JSON."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import drift, packing
 from cerebro_db.core.division import Division
+from cerebro_db.core.documents import Fields
 from cerebro_db.core.drift import Profile
-from cerebro_db.core.errors import BadData, Unsupported, WrongState
+from cerebro_db.core.errors import BadData, InUse, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.packed_summary import MADLIB, Packing
@@ -54,6 +55,7 @@ from .summary import PackJob, Training
 from .words import NATURAL
 
 DRIFTED = 0.25  # of the population stability index; docs/retrain.md
+NEEDED = ["seed", "buffer_size", "rows"]  # of a summary, besides the layout and what all functions read
 PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 
 
@@ -76,6 +78,7 @@ class Target:
     madlib: bool
     seed: int | None
     buffer_size: int
+    added: int = 0  # rows
 
     @property
     def text(self) -> str:
@@ -97,7 +100,7 @@ def append(db: Database, *arguments: Any) -> None:
     target = _target(db, given.packed_table, "packed_table")
     source = relations.filled(db, given.source_table)
     division = _division(db, target, source, given.divide)
-    others, folded = None, target.layout.folds > 0
+    others, folded, whole = None, target.layout.folds > 0, source
     if division is not None and not folded:
         beside = target.name.suffixed(VALIDATION)
         if relations.find(db, beside) is None:
@@ -110,6 +113,8 @@ def append(db: Database, *arguments: Any) -> None:
         source, kept = splits.divided(source, splits.condition_of(division, present, _hashed(division, present)))
         _add(db, others, kept, None, reaches_back=division.at is not None)
     _add(db, target, source, division if folded else None, reaches_back=False)
+    if others is not None and target.layout.windows is None:
+        _require_all(db, whole, (target, others))
     told = [
         f"{counted(one.layout.rows, 'row')} in {one.packed.relation.name}"
         for one in (target, others)
@@ -123,7 +128,10 @@ def append(db: Database, *arguments: Any) -> None:
 
 def _target(db: Database, text: str | None, argument: str) -> Target:
     """A packed table that nobody else adds rows to until this transaction ends."""
-    name = packed.read(db, text, argument=argument).relation.name.suffixed("_summary")
+    table = packed.read(db, text, argument=argument).relation
+    name = table.name.suffixed("_summary")
+    for one in (table, relations.existing(db, name.quoted)):
+        relations.require_own(db, one, "add rows")
     db.one(sql("SELECT 1 AS one FROM {summary} FOR UPDATE", summary=name.sql))
     found = packed.read(db, text, argument=argument)  # as the last one to add rows has left it
     layout = Layout.from_json(found.layout, f"the layout of '{found.relation.text}'")
@@ -131,11 +139,17 @@ def _target(db: Database, text: str | None, argument: str) -> Target:
         raise Unsupported(
             f"'{found.relation.text}' was packed with group_by, and the rows of a group lie together.", hint=PACK_ALL
         )
-    row = db.one(sql("SELECT seed, buffer_size FROM {summary}", summary=name.sql))
-    assert row is not None
+    if not layout.partitions:
+        raise BadData(f"the layout of '{found.relation.text}' has no partitions.", hint=PACK_ALL)
+    kept = relations.existing(db, name.quoted)
+    relations.require_columns(db, kept, NEEDED)
+    listed = joined(", ", map(identifier, NEEDED))
+    row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=name.sql)) or {}
+    fields = Fields(row, f"the summary of '{found.relation.text}'", PACK_ALL)
+    seed = fields.whole("seed", -(2**63), 2**63 - 1) if fields.value("seed") is not None else None
     training = summary.read_training(db, found.relation.name.quoted, argument)
     madlib = form_of(relations.columns(db, relations.existing(db, name.quoted))) is MADLIB
-    return Target(found, layout, training, madlib, row["seed"], row["buffer_size"])
+    return Target(found, layout, training, madlib, seed, fields.whole("buffer_size", 1))
 
 
 def _division(db: Database, target: Target, source: Relation, divide: bool | None) -> Division | None:
@@ -150,6 +164,8 @@ def _division(db: Database, target: Target, source: Relation, divide: bool | Non
         )
     if divide is False and not target.layout.folds:
         return None
+    if division is not None and division.is_of_folds != (target.layout.folds > 0):
+        raise BadData(f"the summary of '{target.text}' contradicts itself about folds.", hint=PACK_ALL)
     if division is None:
         has_side = relations.find(db, target.name.suffixed(VALIDATION)) is not None
         if has_side and recorded is not None and "validation_table" not in recorded.arguments:
@@ -171,6 +187,16 @@ def _division(db: Database, target: Target, source: Relation, divide: bool | Non
     return division
 
 
+def _require_all(db: Database, source: Relation, sides: Iterable[Target]) -> None:
+    """An error if the rows have changed between the passes of the two sides: then a row may be on none, or on both."""
+    (found,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
+    if found["rows"] != sum(one.added for one in sides):
+        raise InUse(
+            f"the rows of {source.text} changed while they were added.",
+            hint="Call it in a REPEATABLE READ transaction. A view must have the same rows each time.",
+        )
+
+
 def _hashed(division: Division, present: Mapping[str, Column]) -> Sql:
     return splits.hash_of([present[name] for name in division.columns], splits.by_name) if division.columns else sql("")
 
@@ -186,6 +212,7 @@ def _add(db: Database, target: Target, source: Relation, division: Division | No
     if job.rows:
         grown = _grown(db, target, source)
         target.layout = buffers.add(db, job, target.layout)
+        target.added = job.rows
         _write_summary(db, target, grown, max(target.buffer_size, job.geometry.buffer_size))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_db.core import packing
 from cerebro_db.core.errors import BadData, InUse
-from cerebro_db.core.layout import Layout, Partition
+from cerebro_db.core.layout import LARGEST_ID, Layout, Partition
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
@@ -102,6 +102,8 @@ def add(db: Database, job: PackJob, layout: Layout) -> Layout:
 
     ``job.keys``: the partitions that get rows.
     """
+    if layout.end + job.geometry.buffers > LARGEST_ID:
+        raise BadData(f"'{job.output}' has no room for more buffers.", hint="Pack all rows again.")
     before = [_as_written(db, job, one) for one in layout.partitions if one.key in job.keys]
 
     def make() -> None:

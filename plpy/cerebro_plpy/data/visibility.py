@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import Unsupported, WrongState
+from cerebro_db.core.layout import has_grown
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
@@ -32,7 +33,7 @@ def require_committed(db: Database, recorder: Session, packed_tables: Iterable[P
             )
             # Read as the caller's own was: a number may be written in another way.
             layout = parsed(db, found[0][0], data.relation.text).to_json() if found else None
-        if layout != data.layout:
+        if layout is None or layout != data.layout and not has_grown(data.layout, layout):
             raise WrongState(
                 f"'{data.relation.text}' was made or changed in this transaction, which is not"
                 " committed, so worker sessions cannot see it.",

@@ -215,6 +215,25 @@ def require_readable(db: Database, relation: Relation, needed: Iterable[Column])
         )
 
 
+def require_own(db: Database, relation: Relation, only: str) -> None:
+    """An error unless the table belongs to this user: its triggers run with the rights of whoever writes into it.
+
+    A superuser has the rights of every owner, so for a superuser it must be the superuser's own.
+    """
+    owner = db.one(
+        sql(
+            "SELECT pg_catalog.pg_get_userbyid(c.relowner)::text AS name,"
+            " c.relowner = u.oid OR NOT u.rolsuper AND pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_mine"
+            " FROM pg_catalog.pg_class c, pg_catalog.pg_roles u WHERE c.oid = $1::oid AND u.rolname = current_user"
+        ),
+        ("bigint",),
+        relation.oid,
+    )
+    if owner is None or not owner["is_mine"]:
+        name = "another user" if owner is None else owner["name"]
+        raise NotPermitted(f"'{relation.text}' belongs to {name}.", hint=f"Only its owner can {only}.")
+
+
 def counted_names(what: str, names: Sequence[str]) -> str:
     return f"the {what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 

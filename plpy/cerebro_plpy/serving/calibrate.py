@@ -102,19 +102,8 @@ def _info(db: Database, model: TrainedModel) -> Relation:
             f"'{model.table.text}' is a table of MADlib's form, which keeps no calibration.",
             hint="cerebro.train(), cerebro.search() and cerebro.fit() make tables that do.",
         )
-    owner = db.one(
-        sql(
-            "SELECT c.relkind IN ('r', 'p') AS is_table, pg_catalog.pg_get_userbyid(c.relowner)::text AS name,"
-            " c.relowner = u.oid OR NOT u.rolsuper AND pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_mine"
-            " FROM pg_catalog.pg_class c, pg_catalog.pg_roles u WHERE c.oid = $1::oid AND u.rolname = current_user"
-        ),
-        ("bigint",),
-        info.oid,
-    )
-    if owner is None or not owner["is_mine"]:
-        name = "another user" if owner is None else owner["name"]
-        raise NotPermitted(f"'{info.text}' belongs to {name}.", hint="Only its owner can calibrate the models.")
-    if not owner["is_table"]:
+    relations.require_own(db, info, "calibrate the models")
+    if info.kind not in ("r", "p"):
         raise Unsupported(f"'{info.text}' is not a table.", hint="Calibrate the models of the original table.")
     return info
 

@@ -397,3 +397,67 @@ def test_only_who_may_write_the_table_adds_rows(place: Lab, packed: Any) -> None
     finally:
         place("RESET ROLE")
         place(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_nobody_adds_rows_to_tables_of_others_whose_triggers_would_run(place: Lab, packed: Any) -> None:
+    table = packed()
+    role = f"owner_{place.schema}"
+    place(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA {place.schema} TO {role}; GRANT SELECT ON more TO {role}")
+    place("CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS"
+          " $$ BEGIN RAISE EXCEPTION 'run by %', current_user; END $$")  # fmt: skip
+    try:
+        for ending, event in (("", "INSERT"), ("_summary", "UPDATE"), ("_validation", "INSERT")):
+            place(f"CREATE TRIGGER note BEFORE {event} ON {table}{ending} FOR EACH ROW EXECUTE FUNCTION note()")
+            place(f"ALTER TABLE {table}{ending} OWNER TO {role}")
+            why = refused(place, "SELECT cerebro.append(%s, 'more')", table)
+            assert f"belongs to {role}" in why and "run by" not in why
+            place(f"ALTER TABLE {table}{ending} OWNER TO CURRENT_USER; DROP TRIGGER note ON {table}{ending}")
+    finally:
+        place(f"DROP FUNCTION note; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_view_with_other_rows_in_each_pass_is_noticed(place: Lab, packed: Any) -> None:
+    """A row must not be on no side, or on both."""
+    table = packed()
+    before = ids(place, table), ids(place, table + "_validation")
+    place("CREATE SEQUENCE passes; CREATE VIEW changing AS SELECT nextval('passes')::integer + 5000 AS id, age, city,"
+          " ward, seen, heavy, kind, price FROM more")  # fmt: skip
+    assert "changed while they were added" in refused(place, "SELECT cerebro.append(%s, 'changing')", table)
+    assert (ids(place, table), ids(place, table + "_validation")) == before
+    place("DROP VIEW changing; DROP SEQUENCE passes")
+
+
+@pytest.mark.parametrize(
+    "division, why",
+    [
+        ({"columns": ["id"]}, "contradicts itself about folds"),
+        ({"columns": ["id"], "stratify": "kind", "limits": {}}, "must have 1 to 1000 classes"),
+        ({"columns": ["id"], "limit": 5, "stratify": "kind", "limits": {"a": 1}}, "contradicts itself"),
+        ({"at": "seen", "moment": "'; DROP TABLE people; --"}, "invalid input syntax for type timestamp"),
+        ({"columns": ['id"; DROP TABLE people; --'], "limit": 5}, "does not have the column"),
+    ],
+)
+def test_a_division_written_by_hand_is_checked(place: Lab, packed: Any, division: Any, why: str) -> None:
+    table = packed()
+    place(f"UPDATE {table}_summary SET packing = jsonb_set(packing, '{{division}}', %s::jsonb)", json.dumps(division))
+    assert why in refused(place, "SELECT cerebro.append(%s, 'more')", table)
+
+
+def test_a_summary_written_by_hand_is_checked(place: Lab, packed: Any) -> None:
+    table = packed(validation=0.0)
+    layout = place.value(f"SELECT layout FROM {table}_summary")
+    for changes, why in (({"partitions": []}, "has no partitions"), ({"end": 2**31 - 1}, "has no room for more")):
+        place(f"UPDATE {table}_summary SET layout = %s", json.dumps({**layout, **changes}))
+        assert why in refused(place, "SELECT cerebro.append(%s, 'more')", table)
+    place(f"UPDATE {table}_summary SET layout = %s", json.dumps(layout))
+    for change, why in (
+        ("ALTER buffer_size TYPE text USING 'many'", "must be a whole number"),
+        ("ALTER seed TYPE text USING 'some'", "must be a whole number"),
+        ("DROP buffer_size", "has no column 'buffer_size'"),
+        ("DROP rows", "has no column 'rows'"),
+    ):
+        place(f"BEGIN; ALTER TABLE {table}_summary {change}")
+        try:
+            assert why in refused(place, "SELECT cerebro.append(%s, 'more')", table)
+        finally:
+            place("ROLLBACK")
