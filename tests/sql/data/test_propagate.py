@@ -95,7 +95,8 @@ CHANGES = {
                          " INSERT INTO {g}_edges VALUES (100, 3, 1), (4, 100, 2)",
     "a node without edges": "INSERT INTO {g} SELECT 100, 'new', 9, 8, many FROM {g} WHERE id = 1",
     "an edge": "INSERT INTO {g}_edges VALUES (0, 7, 1.5)",
-    "an edge less": "DELETE FROM {g}_edges WHERE ctid = (SELECT min(ctid) FROM {g}_edges WHERE source <> target)",
+    "an edge less": "DELETE FROM {g}_edges WHERE (source, target) ="
+    " (SELECT source, target FROM {g}_edges WHERE source <> target ORDER BY 1, 2 LIMIT 1)",
     "a weight": "UPDATE {g}_edges SET weight = weight * 2 WHERE source = 5 AND target = 5",
     "a value": "UPDATE {g} SET x = x + 1 WHERE id = 11",
     "another column": "UPDATE {g} SET kind = NULL WHERE id = 12",
