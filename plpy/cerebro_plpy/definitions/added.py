@@ -16,13 +16,14 @@ from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, Undef
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import AddedWeights
-from cerebro_db.core.sql import sql
-from cerebro_db.core.state import cut
+from cerebro_db.core.sql import Sql, literal, sql
+from cerebro_db.core.state import PIECE, cut
 
 from ..database.access import Database
 from ..database.entry import entry
 
 LONGEST = 200  # bytes of a name
+ME = sql("pg_catalog.quote_ident(current_user)::pg_catalog.regrole")
 VALUE = sql(
     "FROM cerebro.added_architecture"
     " WHERE name = $1 AND owner = (SELECT quote_ident(current_user)::regrole) AND NOT dropped"
@@ -124,6 +125,19 @@ def _pieces(db: Database, name: str, size: int) -> Iterator[bytes]:
             f"the weights of the architecture '{name}' have {size:,} bytes, and the first {end:,} of them can be read.",
             hint=f"SELECT cerebro.drop_architecture('{name}'); and add it again.",
         )
+
+
+def stored(name: str) -> Sql:
+    """The pieces of the weights of an added architecture, as a query names them after FROM."""
+    return sql(
+        "(SELECT w.start, w.payload FROM cerebro.added_weights w WHERE w.owner = {me} AND w.name = {name}"
+        " UNION ALL SELECT n::bigint * {piece}, substr(a.weights, n * {piece} + 1, {piece})"  # of version 0.1.0
+        " FROM cerebro.added_architecture a, generate_series(0, (octet_length(a.weights) - 1) / {piece}) n"
+        " WHERE a.owner = {me} AND a.name = {name} AND NOT a.dropped AND a.weights IS NOT NULL)",
+        me=ME,
+        name=literal(name),
+        piece=PIECE,
+    )
 
 
 def recorded(name: str, pieces: Iterable[bytes]) -> AddedWeights:

@@ -166,6 +166,16 @@ def test_an_architecture_that_was_dropped_meanwhile(place: Lab) -> None:
     place("SELECT drop_architecture('gone')")
 
 
+def test_weights_that_are_not_committed_are_refused_before_anything_is_on_record(place: Lab) -> None:
+    before = place.value("SELECT max(run) FROM run")
+    place("SELECT pg_sleep(1.5)")  # until then the server counts rows of earlier transactions as this one's
+    place("BEGIN; SELECT add_architecture('fresh', %s, (SELECT weights FROM low_models))", json.dumps(NETWORK))
+    with pytest.raises(psycopg2.Error, match='"fresh" were added or changed in this transaction'):
+        search(place, "fresh_models", {**SPACE, "architecture": "fresh"})
+    place("ROLLBACK")
+    assert place.value("SELECT max(run) FROM run") == before
+
+
 @pytest.mark.parametrize(
     ("frozen", "said"),
     [(6, "nothing would train"), (7, "the architecture has 6 layers with weights"), (1.5, "must be an integer"),

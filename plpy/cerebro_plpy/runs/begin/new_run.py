@@ -6,16 +6,20 @@ import json
 from typing import Any
 
 from cerebro_db import __version__
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.documents import shown
+from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import flat
+from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ... import platform
 from ...data import visibility
 from ...database import listening
 from ...database.access import Database
+from ...definitions import added
 from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
@@ -32,6 +36,8 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     """Write down what is to be done; returns the run's number."""
     if not recorder.own:
         visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
+        for given in request.options.space.weights.values() if request.options.space is not None else ():
+            _require_committed(recorder, given)
     for argument, text in (("name", request.asked.name), ("description", request.asked.description)):
         require_short(argument, text)
     layout, seed = request.asked.source.layout, request.options.seed
@@ -151,3 +157,16 @@ def size(request: RunRequest) -> str:
     most = space.configurations
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
     return f"a search that tries {tries}, each on {segments} for at most {epochs}{folded},"
+
+
+def _require_committed(recorder: Session, given: AddedWeights) -> None:
+    """Models of a search get their weights later, from what the recorder sees.  Their hash is compared then."""
+    (found,) = recorder.run(
+        sql("SELECT sum(octet_length(p.payload))::bigint FROM {pieces} p", pieces=added.stored(given.name))
+    )
+    if found[0] != given.bytes:
+        raise WrongState(
+            f"the weights of the architecture {shown(given.name)} were added or changed in this transaction, which is"
+            " not committed, so worker sessions cannot see them.",
+            hint="COMMIT first, then call it again.",
+        )

@@ -22,16 +22,15 @@ from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.policy import Decision, NewModel
-from cerebro_db.core.sql import Sql, literal, sql
-from cerebro_db.core.state import PIECE
+from cerebro_db.core.sql import literal, sql
 
+from ...definitions import added
 from ...platform.base import Platform
 from ...sessions.session import BEGIN, COMMIT, ROLLBACK, Session, Statement
 from ..preflight import engine_choice
 from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
-from ..record.log.base import ME
 from ..record.run import AskedModel, Model, ModelBuild, Run, StoredWeights, averaging_visits
 
 NOTHING: dict[str, Any] = {"architecture": {}, "compile": {}, "fit": {}}  # the definition of a refused configuration
@@ -403,7 +402,7 @@ def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model
         into=into,
         lead=lead,
         here=run.dist_keys[0],
-        pieces=_added_pieces(given.name),
+        pieces=added.stored(given.name),
         sha256=literal(given.sha256),
     )
     if not recorder.run_statement(Statement(copy, answers=True)):
@@ -411,16 +410,3 @@ def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model
             f"the architecture {shown(given.name)} no longer has the weights that models of this search start from.",
             hint=f"Add it again with these weights, then SELECT cerebro.resume({run.id});",
         )
-
-
-def _added_pieces(name: str) -> Sql:
-    """The pieces of the weights of an added architecture, as a query names them after FROM."""
-    return sql(
-        "(SELECT w.start, w.payload FROM cerebro.added_weights w WHERE w.owner = {me} AND w.name = {name}"
-        " UNION ALL SELECT n::bigint * {piece}, substr(a.weights, n * {piece} + 1, {piece})"  # of version 0.1.0
-        " FROM cerebro.added_architecture a, generate_series(0, (octet_length(a.weights) - 1) / {piece}) n"
-        " WHERE a.owner = {me} AND a.name = {name} AND NOT a.dropped AND a.weights IS NOT NULL)",
-        me=ME,
-        name=literal(name),
-        piece=PIECE,
-    )
