@@ -17,7 +17,7 @@ from cerebro_db.core import drift, packing
 from cerebro_db.core.division import Division
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.drift import Profile
-from cerebro_db.core.errors import BadData, InUse, Unsupported, WrongState
+from cerebro_db.core.errors import BadData, InUse, InvalidArgument, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.packed_summary import MADLIB, Packing
@@ -162,13 +162,20 @@ def _division(db: Database, target: Target, source: Relation, divide: bool | Non
             " stratify or a sequence.",
             hint=PACK_ALL,
         )
-    if divide is False and not target.layout.folds:
+    if divide is False:
+        if target.layout.folds:
+            raise InvalidArgument(
+                f"divide cannot be false: '{target.text}' has folds, and each row is in one of them.",
+                hint="Leave divide out.",
+            )
         return None
     if division is not None and division.is_of_folds != (target.layout.folds > 0):
         raise BadData(f"the summary of '{target.text}' contradicts itself about folds.", hint=PACK_ALL)
     if division is None:
         has_side = relations.find(db, target.name.suffixed(VALIDATION)) is not None
-        if has_side and recorded is not None and "validation_table" not in recorded.arguments:
+        arguments = {} if recorded is None else recorded.arguments
+        divided = recorded is not None and "validation_table" not in arguments and arguments.get("validation") != 0
+        if divided and has_side:
             raise WrongState(
                 f"'{target.text}' does not say how its rows were divided; an earlier version packed it.",
                 hint="divide => false adds all rows to those for training.",

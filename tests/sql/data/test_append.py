@@ -332,6 +332,11 @@ def test_divisions_that_need_all_rows_are_refused(place: Lab, packed: Any) -> No
         assert why in refused(place, f"SELECT cerebro.append('{table}', 'more')")
 
 
+def test_a_table_with_folds_divides_all_rows(place: Lab, packed: Any) -> None:
+    table = packed(folds=3)
+    assert "divide cannot be false" in refused(place, f"SELECT cerebro.append('{table}', 'more', divide => false)")
+
+
 def test_a_table_that_was_changed_by_hand_is_noticed(place: Lab, packed: Any) -> None:
     table = packed(validation=0.0)
     place(f"DELETE FROM {table} WHERE buffer_id = 0")
