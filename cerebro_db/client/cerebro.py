@@ -251,7 +251,7 @@ class Cerebro(Looking, Steering, Serving, Registering):
         if file.lower().endswith(archives.ENDING):
             archive = archives.bring_in(self, Path(file), name)
             return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
-        return self.add_architecture(name, Path(file))
+        return self.add_architecture(name, Path(file), description=f"from {Path(file).name}"[:200])
 
     # --- architectures -----------------------------------------------------------------------------
 

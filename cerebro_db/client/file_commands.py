@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -95,11 +95,14 @@ def bring_in(
     json: Json = False,
 ) -> None:
     """Bring a model from a file into the database."""
+    if by_order and weights is None:
+        raise typer.BadParameter("--by-order needs --weights.")
     with at(dsn) as cerebro:
         if weights is None:
             made = cerebro.import_model(file, name)
         else:
-            made = cerebro.add_architecture(name, Path(file), weights, by="order" if by_order else "names")
+            order: Literal["names", "order"] = "order" if by_order else "names"
+            made = cerebro.add_architecture(name, Path(file), weights, by=order, description=f"from {Path(file).name}")
         if json:
             write_json({"file": file, "name": name, "made": made})
             return

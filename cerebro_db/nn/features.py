@@ -86,17 +86,23 @@ class Features:
         if name not in of_rows:
             if not self._has_room(program, rows):
                 return None
-            known = self._beginning(name, rows, listen)
-            if known is not None:
-                self._drop(known)
-            self._make_room(rows.rows * row_bytes(program))
-            try:
-                arrays = features_of(program, rows, listen, [] if known is None else known.arrays)
-            except OSError:  # others have taken the room meanwhile
-                return None
-            found = KeptFeatures(name, self._digests(rows, [rows.rows], listen)[rows.rows], arrays)
-            self._kept.append(found)
-            of_rows[name] = found, with_features(program, rows, arrays)
+            some = [one for one in self._kept if one.name == name and one.rows <= rows.rows]
+            digests = self._digests(rows, {rows.rows, *(one.rows for one in some)}, listen)
+            alike = [one for one in some if one.inputs == digests[one.rows]]
+            found = max(alike, key=lambda one: one.rows, default=None)
+            if found is None or found.rows < rows.rows:
+                known = []
+                if found is not None:
+                    known = found.arrays
+                    self._drop(found)
+                self._make_room(rows.rows * row_bytes(program))
+                try:
+                    arrays = features_of(program, rows, listen, known)
+                except OSError:  # others have taken the room meanwhile
+                    return None
+                found = KeptFeatures(name, digests[rows.rows], arrays)
+                self._kept.append(found)
+            of_rows[name] = found, with_features(program, rows, found.arrays)
         kept, dataset = of_rows[name]
         kept.used = next(self._times)
         return dataset
@@ -104,12 +110,6 @@ class Features:
     def _has_room(self, program: Program, rows: Dataset) -> bool:
         needed = rows.rows * row_bytes(program)
         return needed <= self._most and (rows.folder is None or _has_room(rows.folder, needed))
-
-    def _beginning(self, name: str, rows: Dataset, listen: Callable[[], None]) -> KeptFeatures | None:
-        """The features of the most rows with which these rows begin."""
-        some = [one for one in self._kept if one.name == name and one.rows <= rows.rows]
-        digests = self._digests(rows, [one.rows for one in some], listen)
-        return max((one for one in some if one.inputs == digests[one.rows]), key=lambda one: one.rows, default=None)
 
     @staticmethod
     def _digests(rows: Dataset, ends: Collection[int], listen: Callable[[], None]) -> dict[int, tuple[str, ...]]:

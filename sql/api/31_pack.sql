@@ -75,11 +75,11 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.append(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.append(text, text, boolean) IS
-'Adds rows that arrived later to a packed table, and to PACKED_TABLE_validation. Only the new rows are read. They are
-prepared with the means, categories and quantiles of the packed rows; a notice names columns whose values have drifted.
+'Adds rows that arrived later to a packed table, and to PACKED_TABLE_validation. Only the new rows are prepared, with the
+means, categories and quantiles of the packed rows; a notice names columns whose values have drifted.
 
-- packed_table: a table that cerebro.pack, cerebro.train or another function has packed. Rows that are added twice are
-  in it twice. Runs that have begun go on with the rows that they began with.
+- packed_table: a table of yours that cerebro.pack, cerebro.train or another function has packed. Rows that are added
+  twice are in it twice. Runs that have begun go on with the rows that they began with.
 - source_table: a table or view with the new rows alone. It has the columns of the packed rows, with the same names.
 - divide: true divides the rows between training and validation by the rule of the packed rows. false adds all of them to
   those for training.';

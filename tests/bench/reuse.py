@@ -43,8 +43,9 @@ def arriving(name: str, *, again: bool = False, **options: Any) -> Contender:
         assert isinstance(work, FrozenWork)
         lab, table = database.lab, work.name.lower()
         rows, _ = work.data()
-        first = work.rows - work.cycles * work.arriving
-        ends = [first + number * work.arriving for number in range(work.cycles + 1)]
+        each = min(work.arriving, work.rows // (2 * work.cycles))  # of fewer rows, too, half are there at first
+        first = work.rows - work.cycles * each
+        ends = [first + number * each for number in range(work.cycles + 1)]
         database.table("arrived_all", Rows(rows.x[:first], rows.y[:first]))
         for number, (start, end) in enumerate(zip(ends, ends[1:])):
             database.table(f"arrived_{number}", Rows(rows.x[start:end], rows.y[start:end]))

@@ -343,6 +343,27 @@ def test_rows_that_were_added_need_the_features_of_no_others(tmp_path: Path) -> 
     order[3] = 4
     assert computed(dataset("other", order)) == 500
     assert sum(one.bytes for one in features._kept) <= 1 << 20
+    assert computed(dataset("same", order)) == 0  # rows of another name with the same values
+
+
+def test_a_cancel_while_they_are_computed_leaves_none(tmp_path: Path) -> None:
+    program = tensorflow.open(None, False, None).program(c.configuration(network(5), CATEGORICAL), c.DIGITS, 0, True)
+    written = {"image": IMAGES[:600], "digit": c.one_hot(LABELS[:600], 10)}
+    files = {name: str(tmp_path / name) for name in written}
+    for name, values in written.items():
+        values.tofile(files[name])
+    rows, features, heard = Dataset(c.DIGITS, 600, files), Features("all", 1 << 20), iter(range(5))
+
+    def listen() -> None:
+        if next(heard) == 4:  # the rows are hashed in three parts
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        features.kept(program, rows, listen)
+    assert features._kept == []
+    found = features.kept(program, rows, lambda: None)
+    assert found is not None
+    np.testing.assert_array_equal(found.inputs[0], features_of(program, rows, lambda: None)[0])
 
 
 def test_a_segment_without_rows(tmp_path: Path) -> None:

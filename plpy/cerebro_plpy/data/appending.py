@@ -22,7 +22,7 @@ from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.packed_summary import MADLIB, Packing
 from cerebro_db.core.packed_summary import of as form_of
-from cerebro_db.core.preparation import OneHot, Weight
+from cerebro_db.core.preparation import Weight
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
@@ -55,7 +55,7 @@ from .summary import PackJob, Training
 from .words import NATURAL
 
 DRIFTED = 0.25  # of the population stability index; docs/retrain.md
-NEEDED = ["seed", "buffer_size", "rows"]  # of a summary, besides the layout and what all functions read
+NEEDED = ["seed", "buffer_size", "rows"]  # columns of a summary, besides those that all functions read
 PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 
 
@@ -115,11 +115,7 @@ def append(db: Database, *arguments: Any) -> None:
     _add(db, target, source, division if folded else None, reaches_back=False)
     if others is not None and target.layout.windows is None:
         _require_all(db, whole, (target, others))
-    told = [
-        f"{counted(one.layout.rows, 'row')} in {one.packed.relation.name}"
-        for one in (target, others)
-        if one is not None
-    ]
+    told = [f"{counted(one.layout.rows, 'row')} in {one.name}" for one in (target, others) if one is not None]
     db.notice(f"{' and '.join(told)} now, {time.monotonic() - begun:.1f} s")
 
 
@@ -129,26 +125,24 @@ def append(db: Database, *arguments: Any) -> None:
 def _target(db: Database, text: str | None, argument: str) -> Target:
     """A packed table that nobody else adds rows to until this transaction ends."""
     table = packed.read(db, text, argument=argument).relation
-    name = table.name.suffixed("_summary")
-    for one in (table, relations.existing(db, name.quoted)):
+    described = relations.existing(db, table.name.suffixed("_summary").quoted)
+    for one in (table, described):
         relations.require_own(db, one, "add rows")
-    db.one(sql("SELECT 1 AS one FROM {summary} FOR UPDATE", summary=name.sql))
+    relations.require_columns(db, described, NEEDED)
+    listed = joined(", ", map(identifier, NEEDED))
+    row = db.one(sql("SELECT {listed} FROM {summary} FOR UPDATE", listed=listed, summary=described.sql)) or {}
     found = packed.read(db, text, argument=argument)  # as the last one to add rows has left it
-    layout = Layout.from_json(found.layout, f"the layout of '{found.relation.text}'")
+    layout = Layout.from_json(found.layout, f"the layout of '{table.text}'")
     if layout.groups is not None:
         raise Unsupported(
-            f"'{found.relation.text}' was packed with group_by, and the rows of a group lie together.", hint=PACK_ALL
+            f"'{table.text}' was packed with group_by, and the rows of a group lie together.", hint=PACK_ALL
         )
     if not layout.partitions:
-        raise BadData(f"the layout of '{found.relation.text}' has no partitions.", hint=PACK_ALL)
-    kept = relations.existing(db, name.quoted)
-    relations.require_columns(db, kept, NEEDED)
-    listed = joined(", ", map(identifier, NEEDED))
-    row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=name.sql)) or {}
-    fields = Fields(row, f"the summary of '{found.relation.text}'", PACK_ALL)
+        raise BadData(f"the layout of '{table.text}' has no partitions.", hint=PACK_ALL)
+    fields = Fields(row, f"the summary of '{table.text}'", PACK_ALL)
     seed = fields.whole("seed", -(2**63), 2**63 - 1) if fields.value("seed") is not None else None
-    training = summary.read_training(db, found.relation.name.quoted, argument)
-    madlib = form_of(relations.columns(db, relations.existing(db, name.quoted))) is MADLIB
+    training = summary.read_training(db, table.name.quoted, argument)
+    madlib = form_of(relations.columns(db, described)) is MADLIB
     return Target(found, layout, training, madlib, seed, fields.whole("buffer_size", 1))
 
 
@@ -240,10 +234,7 @@ def _job(db: Database, target: Target, source: Relation, division: Division | No
     windows = layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    for variable, trained in zip(outs, layout.outputs):
-        if isinstance(variable.preparation, OneHot):
-            labels.match(db, source, variable, variable.preparation, target.text)
-            variable.shape = trained.shape
+    labels.match_all(db, source, outs, layout.outputs, target.text)
     column = _weight_column(db, target.layout, source, present)
     if windows is not None:
         source, ins, rows = windowed.gathered(
@@ -305,11 +296,12 @@ def _weight_column(db: Database, layout: Layout, source: Relation, present: Mapp
     names = list(layout.weight.columns)
     if isinstance(layout.weight.preparation, Weight) and layout.weight.preparation.labels:
         names.pop()  # the target
-    for column in variables.pick(dict(present), names, "weights", source):
-        relations.require_readable(db, source, [column])
-        row_weights.require_usable(db, source, column)
-        return column
-    return None
+    if not names:
+        return None
+    (column,) = variables.pick(dict(present), names, "weights", source)
+    relations.require_readable(db, source, [column])
+    row_weights.require_usable(db, source, column)
+    return column
 
 
 def _weight(layout: Layout, column: Column | None, target: SourceVariable) -> SourceVariable | None:

@@ -156,6 +156,8 @@ def _until_done(db: Database, job: PackJob, make: Callable[[], None]) -> None:
         except Restart as again:
             reason = str(again)
             job.rows = count(db, job.source, job.variables)
+            if not job.rows:
+                raise BadData(f"{job.source.text} no longer has rows.", hint="At least one row is needed.") from None
             if job.place_groups is not None:
                 job.place_groups()
             elif isinstance(job.geometry, packing.Geometry):

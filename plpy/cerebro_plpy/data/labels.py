@@ -8,6 +8,7 @@ from dataclasses import replace
 from cerebro_db.core import packing
 from cerebro_db.core.columns import IN_A_ZONE, need_a_zone
 from cerebro_db.core.errors import BadData, InvalidArgument
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import identifier, sql
 
@@ -119,6 +120,20 @@ def match(db: Database, source: Relation, variable: SourceVariable, one_hot: One
             detail=f"Only in {source.text}: {_shown(unknown, number)}",
             hint="Pack a training table that has all classes, or leave these rows out.",
         )
+
+
+def match_all(
+    db: Database,
+    source: Relation,
+    variables: Sequence[SourceVariable],
+    trained: Sequence[Variable | SourceVariable],
+    training: str,
+) -> None:
+    """``match`` for each variable with classes, which gets the shape of the trained one."""
+    for variable, like in zip(variables, trained):
+        if isinstance(variable.preparation, OneHot):
+            match(db, source, variable, variable.preparation, training)
+            variable.shape = like.shape
 
 
 def _shown(labels: Sequence[str | None], number: bool) -> str:

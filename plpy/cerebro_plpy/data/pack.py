@@ -250,10 +250,7 @@ def _pack_validation(db: Database, trained: PackJob, source: Relation, output: N
         source = subgroups.of_validation(db, source, groups, order, present)
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    for variable, like in zip(outs, trained.outputs):
-        if isinstance(variable.preparation, OneHot):
-            labels.match(db, source, variable, variable.preparation, trained.output_text)
-            variable.shape = like.shape
+    labels.match_all(db, source, outs, trained.outputs, trained.output_text)
     if windows is not None:
         subjects = [present[name] for name in windows.by] if groups is not None else []
         source, ins, rows = windowed.gathered(

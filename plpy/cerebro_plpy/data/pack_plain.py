@@ -122,10 +122,7 @@ def pack_validation(
     windows = training.layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
-    for variable, trained in zip(outs, training.layout.outputs):
-        if isinstance(variable.preparation, OneHot):
-            labels.match(db, source, variable, variable.preparation, training.text)
-            variable.shape = trained.shape
+    labels.match_all(db, source, outs, training.layout.outputs, training.text)
     if windows is not None:
         source, ins, rows = windowed.gathered(db, source, windows, ins, outs)
     agreement.require_same_shapes(ins + outs, training.layout.inputs + training.layout.outputs, training.text)

@@ -111,7 +111,7 @@ def propagate(db: Database, *arguments: Any) -> int:
     rows = _count(db, sql("SELECT count(*) AS rows FROM {nodes}", nodes=nodes))
     work.drop()
     if given.columns is None:
-        db.notice(f"cerebro.propagate: the columns {written_list(one.name for one in wanted.columns)} are propagated.")
+        db.notice(f"the columns {written_list(one.name for one in wanted.columns)} are propagated")
     return rows
 
 
@@ -304,6 +304,7 @@ def _append(db: Database, given: PropagateArguments) -> int:
     output = relations.existing(db, given.output_table, argument="output_table")
     db.patiently(sql("LOCK TABLE {output} IN SHARE ROW EXCLUSIVE MODE", output=output.sql))  # no two of them at a time
     wanted = _checked(db, given)
+    _require_own(db, output)
     _require_same(db, wanted, output)
     work = Workspace(db)
     nodes = graph.nodes(work, wanted.source, wanted.key)
@@ -350,11 +351,16 @@ def _append(db: Database, given: PropagateArguments) -> int:
         )
     )
     work.drop()
-    db.notice(
-        f"cerebro.propagate: {counted(added, 'row')} of '{output.text}' new, {written - added:,} computed again,"
-        f" {gone:,} removed."
-    )
+    db.notice(f"{counted(added, 'row')} of '{output.text}' new, {written - added:,} computed again, {gone:,} removed")
     return written
+
+
+def _require_own(db: Database, output: Relation) -> None:
+    """The triggers of a table run with the rights of whoever writes into it."""
+    for ending in ("", SUMMARY, NEIGHBOURS):
+        table = relations.find(db, output.name.suffixed(ending))
+        if table is not None:
+            relations.require_own(db, table, "bring it up to date")
 
 
 def _require_same(db: Database, wanted: WantedPropagation, output: Relation) -> None:
@@ -400,7 +406,7 @@ def _affected(work: Workspace, wanted: WantedPropagation, output: Relation, node
             "SELECT b.n {both} WHERE o.{key} IS NULL OR {differ}",
             both=both,
             key=_key(wanted),
-            differ=joined(" OR ", (_differs(name) for name in propagated)),
+            differ=joined(" OR ", (_differs(one.name, as_text=one.vector is not None) for one in wanted.columns)),
         ),
         "n",
     )
@@ -436,9 +442,9 @@ def _affected(work: Workspace, wanted: WantedPropagation, output: Relation, node
 
 
 def _differs(name: str, *, as_text: bool = False) -> Sql:
-    """Whether a column differs; not every type can be compared, so those that are only copied are compared as text."""
-    template = sql("(s.{n})::text IS DISTINCT FROM (o.{n})::text", n=identifier(name)) if as_text else None
-    return template or sql("s.{n} IS DISTINCT FROM o.{n}", n=identifier(name))
+    """Whether a column differs; ``as_text``: by its text, because not every type can be compared."""
+    kind = sql("::text") if as_text else sql("")
+    return sql("(s.{n}){kind} IS DISTINCT FROM (o.{n}){kind}", n=identifier(name), kind=kind)
 
 
 def _delete(db: Database, table: Name, key: Sql, nodes: Sql, affected: Sql) -> int:

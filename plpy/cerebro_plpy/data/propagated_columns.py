@@ -40,7 +40,9 @@ class Slice:
                 values=joined(", ", (sql("{name}::double precision", name=name) for name in names)),
             )
         end = self.start + self.width - 1
-        return sql("({name})[{start}:{end}]::double precision[]", name=names[0], start=self.start, end=end)
+        # What was propagated is an array, whatever the column itself is.
+        array = self.columns[0].array(names[0]) if hop == 0 else names[0]
+        return sql("({array})[{start}:{end}]::double precision[]", array=array, start=self.start, end=end)
 
 
 def name_at(column: Column, hop: int) -> str:
@@ -147,18 +149,19 @@ def _require_numbers(db: Database, source: Relation, key: Column, columns: Seque
 
 def _width(db: Database, source: Relation, key: Column, column: Column) -> int:
     """The number of elements, which all rows have."""
+    array = column.array(sql("s.{name}", name=identifier(column.name)))
     wrong = sql(
-        "(COALESCE(pg_catalog.array_ndims(s.{name}) <> 1 OR pg_catalog.array_lower(s.{name}, 1) <> 1, true)"
-        " OR pg_catalog.array_position(s.{name}, NULL) IS NOT NULL"
-        " OR s.{name}::double precision[] && ARRAY['NaN', 'Infinity', '-Infinity']::double precision[])",
-        name=identifier(column.name),
+        "(COALESCE(pg_catalog.array_ndims({array}) <> 1 OR pg_catalog.array_lower({array}, 1) <> 1, true)"
+        " OR pg_catalog.array_position({array}, NULL) IS NOT NULL"
+        " OR {array}::double precision[] && ARRAY['NaN', 'Infinity', '-Infinity']::double precision[])",
+        array=array,
     )
     (found,) = db.scan(
         sql(
-            "SELECT count(*) FILTER (WHERE {wrong}) AS wrong, min(pg_catalog.cardinality(s.{name})) AS least,"
-            " max(pg_catalog.cardinality(s.{name})) AS most FROM {rows} AS s",
+            "SELECT count(*) FILTER (WHERE {wrong}) AS wrong, min(pg_catalog.cardinality({array})) AS least,"
+            " max(pg_catalog.cardinality({array})) AS most FROM {rows} AS s",
             wrong=wrong,
-            name=identifier(column.name),
+            array=array,
             rows=source.rows,
         )
     )

@@ -274,6 +274,39 @@ def test_a_run_goes_on_with_the_rows_that_it_began_with(place: Lab, packed: Any)
     place("DROP TABLE undisturbed, undisturbed_info, undisturbed_summary, disturbed, disturbed_info, disturbed_summary")
 
 
+def test_rows_are_added_while_a_run_trains(place: Lab, packed: Any) -> None:
+    table, same = packed(), packed()
+    undisturbed = fit(place, same, "undisturbed", 12)
+    disturbed = fit(place, table, "disturbed", 12, wait=False)
+    place("SELECT cerebro.append(%s, 'more')", table)
+    assert place.value("SELECT cerebro.wait(%s, 120)", disturbed) == "finished"
+    assert losses(place, disturbed) == losses(place, undisturbed)
+    place("DROP TABLE undisturbed, undisturbed_info, undisturbed_summary, disturbed, disturbed_info, disturbed_summary")
+
+
+def test_a_cancel_changes_nothing(place: Lab, packed: Any) -> None:
+    table = packed()
+    before = ids(place, table), ids(place, table + "_validation")
+    place("CREATE VIEW slow AS SELECT more.* FROM more, LATERAL (SELECT pg_sleep(0.02 + 0 * more.id)) s")
+    place("SET statement_timeout = '1s'")
+    try:
+        assert "statement timeout" in refused(place, f"SELECT cerebro.append('{table}', 'slow')")
+    finally:
+        place("RESET statement_timeout; DROP VIEW slow")
+    assert (ids(place, table), ids(place, table + "_validation")) == before
+    place("SELECT cerebro.append(%s, 'more')", table)
+    assert len(ids(place, table)) + len(ids(place, table + "_validation")) == 1500
+
+
+def test_numbers_that_are_not_finite_are_refused(place: Lab, packed: Any) -> None:
+    table = packed(target="kind", inputs="price, age")
+    place(
+        "CREATE VIEW endless AS SELECT id, kind, age, CASE WHEN id = 1300 THEN 'NaN' ELSE price END AS price FROM more"
+    )
+    assert "are NaN or infinite" in refused(place, f"SELECT cerebro.append('{table}', 'endless')")
+    place("DROP VIEW endless")
+
+
 def test_packed_rows_of_a_table_are_not_those_of_another(place: Lab) -> None:
     """``cerebro.train`` uses a packed table again only if it has the rows of the source."""
     call = (

@@ -67,6 +67,21 @@ def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
         merged([file])
 
 
+@pytest.mark.tensorflow
+@pytest.mark.throw_away
+def test_frozen_beginnings_and_rows_that_arrive(tmp_path: Path) -> None:
+    contenders = {"ours-all": {"ours, all", "ours, all, second call"}, "append-all": {"ours, added rows, all"},
+                  "by-hand": {"(c) Keras, features stored by hand"}}  # fmt: skip
+    for work, named in (("reuse_digits", ["ours-all", "by-hand"]), ("reuse_arriving", ["append-all"])):
+        tiny = ["--rows", "200", "--configurations", "2", "--epochs", "1", "--results", str(tmp_path / work)]
+        done = bench("--works", work, "--contenders", ",".join(named), "--repeats", "1", *tiny)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = measured(tmp_path / work)
+        assert set(found) == set.union(*(contenders[one] for one in named))
+        for name, line in found.items():
+            assert len(line["results"]) == 2 and all(0 < one["loss"] < 5 for one in line["results"]), name
+
+
 @pytest.mark.throw_away
 def test_rows_with_mixed_columns_are_predicted_by_all_contenders(tmp_path: Path) -> None:
     done = bench("--works", "predict_mixed", "--repeats", "1", "--results", str(tmp_path), "--rows", "1500")

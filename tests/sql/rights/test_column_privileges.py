@@ -44,6 +44,7 @@ CASES = {
     "pack_plain": Case("pack_plain({t}, {o}, 'y', 'x')", "points", ("x", "y")),
     "pack_like": Case("pack_like({t}, {o}, 'y', 'x', 'own_packed')",
                                        "points", ("x", "y")),
+    "append": Case("append('own_packed', {t})", "points", ("x", "y")),
     "pack": Case("pack({t}, {o}, 'y', inputs => 'a, b', validation => 0.3)", "points", ("a", "b", "y")),
     "pack, stratified": Case("pack({t}, {o}, 'y', inputs => 'a', validation => 0.3, stratify => true)",
                              "points", ("a", "y")),
