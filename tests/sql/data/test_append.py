@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import threading
 from typing import Any
 
@@ -460,10 +461,10 @@ def test_a_view_with_other_rows_in_each_pass_is_noticed(place: Lab, packed: Any)
     before = ids(place, table), ids(place, table + "_validation")
     place("CREATE SEQUENCE passes; CREATE VIEW changing AS SELECT nextval('passes')::integer + 5000 AS id, age, city,"
           " ward, seen, heavy, kind, price FROM more")  # fmt: skip
-    # On Greenplum each segment draws numbers of its own, so the rows differ within one pass already.
-    greenplum = "Greenplum" in place.value("SELECT version()")
-    why = "rows vanished from 'changing' again and again" if greenplum else "changed while they were added"
-    assert why in refused(place, "SELECT cerebro.append(%s, 'changing')", table)
+    why = "changed while they were added"
+    if "Greenplum" in place.value("SELECT version()"):  # segments draw numbers of their own: also within one pass
+        why += "|again and again"
+    assert re.search(why, refused(place, "SELECT cerebro.append(%s, 'changing')", table))
     assert (ids(place, table), ids(place, table + "_validation")) == before
     place("DROP VIEW changing; DROP SEQUENCE passes")
 
