@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg2
@@ -18,7 +19,7 @@ from cerebro_db.core.state import Tensor
 
 from . import archives, keras_models
 from .database import DatabaseClient
-from .errors import ClientError
+from .errors import ClientError, MissingPackage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,9 +85,18 @@ def _read(model: Any) -> GivenModel:
         document = _document(model if path is None else path)
         # The server checks it; it may have parameters.
         return GivenModel(json.dumps(document), None) if document is not None else _of_model(model)
-    from . import model_files  # needs Keras
+    return _of_model(model_files().READERS[path.suffix.lower()](path))
 
-    return _of_model(model_files.READERS[path.suffix.lower()](path))
+
+def model_files() -> ModuleType:
+    """The module that reads and writes files of models. The client alone has no NumPy, which it needs."""
+    try:
+        from . import model_files as module
+    except ImportError as error:
+        raise MissingPackage(
+            f"Files of models need NumPy and Keras: {error}.", "pip install keras tensorflow-cpu; they bring NumPy."
+        ) from error
+    return module
 
 
 def _path(model: Any) -> Path | None:

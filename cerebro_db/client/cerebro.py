@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
 from . import architectures, archives, interrupts, keras_models, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
-from .errors import CannotConnect, MissingPackage
+from .errors import CannotConnect
 from .looking import Looking
 from .orm import RunProgress
 from .registering import Registering
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
     from .model_files import Exported
 
 TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
-
-
-def _model_files() -> ModuleType:
-    try:
-        from . import model_files
-    except ImportError as error:
-        raise MissingPackage(
-            f"Files of models need NumPy and Keras: {error}.", "pip install keras tensorflow-cpu; they bring NumPy."
-        ) from error
-    return model_files
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -240,7 +229,7 @@ class Cerebro(Looking, Steering, Serving, Registering):
         ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
         ``tolerance``: the largest difference that is allowed, instead of that of the format.
         """
-        writers, file = _model_files(), os.fspath(file)
+        writers, file = architectures.model_files(), os.fspath(file)
         more = {"group": group, "with_scorer": scorer, "replace": replace, "tolerance": tolerance}
         return writers.export(self, model_table, file, configuration, sample, **more)
 

@@ -462,7 +462,9 @@ def test_without_numpy(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.Mon
     """The client alone has none. An archive comes in without it."""
     monkeypatch.setitem(sys.modules, "cerebro_db.client.model_files", None)
     monkeypatch.delattr("cerebro_db.client.model_files", raising=False)
-    for call in (lambda: cerebro.export("moods", "x.keras"), lambda: cerebro.import_model("x.keras", "x")):
+    file = tmp_path / "x.keras"
+    file.touch()
+    for call in (lambda: cerebro.export("moods", "x.keras"), lambda: cerebro.import_model(file, "x")):
         with pytest.raises(client.MissingPackage, match="need NumPy and Keras.*\n.*pip install"):
             call()
     with pytest.raises(client.ClientError, match="There is no file x.cerebro"):
