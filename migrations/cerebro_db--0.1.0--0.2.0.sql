@@ -51,7 +51,10 @@ ALTER TABLE cerebro.model
         AND octet_length(group_value) <= 5000),
     ADD CONSTRAINT validation_rows_are_possible CHECK (validation_rows BETWEEN 0 AND 1e12::bigint);
 
-ALTER TABLE cerebro.hop ALTER COLUMN state_sha256 DROP NOT NULL;
+ALTER TABLE cerebro.hop
+    ALTER COLUMN state_sha256 DROP NOT NULL,
+    ADD COLUMN frozen jsonb,
+    ADD CONSTRAINT frozen_is_a_part CHECK (jsonb_typeof(frozen) = 'object' AND octet_length(frozen::text) <= 300);
 COMMENT ON TABLE cerebro.attempt IS
 'Every attempt at a visit, committed before the visit starts. If an order has several visits of a model, only the first.';
 

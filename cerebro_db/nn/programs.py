@@ -245,7 +245,9 @@ class Programs:
         ready.forget_state()
         if state.origin is Origin.FULL:
             assert state.sha256 is not None
-            state_file.read(ready.program, _path(state), state.sha256, adopted=state.adopted)
+            state_file.read(
+                ready.program, _path(state), state.sha256, adopted=state.adopted, frozen=_frozen_file(state)
+            )
             if state.adopted:
                 ready.program.put_learning_rate(configuration)
             else:
@@ -262,7 +264,7 @@ class Programs:
         """Bring the average of the states of replicas into the program's variables."""
         ready.forget_state()
         states = [(_path(replica.state), replica.state.sha256 or "", replica.rows) for replica in replicas]
-        state_file.read_average(ready.program, states)
+        state_file.read_average(ready.program, states, [_frozen_file(replica.state) for replica in replicas])
 
     def require_resident(self, states: Iterable[StateRef]) -> None:
         """Refuse an order that refers to a state which is no longer in memory: the driver can send it whole."""
@@ -314,6 +316,15 @@ class Programs:
         if dropped:
             del ready
             gc.collect()  # a Keras model refers to itself
+
+
+def _frozen_file(state: StateRef) -> state_file.FrozenFile | None:
+    """The file with the frozen part of a state whose own file has a hole for it."""
+    if state.frozen is None:
+        return None
+    if state.frozen_path is None:
+        raise CorruptState("the frozen part of the model's state is not there")
+    return state_file.FrozenFile(state.frozen, state.frozen_path)
 
 
 def _path(state: StateRef) -> str:

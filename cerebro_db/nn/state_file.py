@@ -1,4 +1,8 @@
-"""A program's state to a file and back, one tensor at a time, so that memory holds one tensor beside the variables."""
+"""A program's state to a file and back, one tensor at a time, so that memory holds one tensor beside the variables.
+
+Training never changes the weights of frozen layers.  The largest stretch of them lies in a file of its own, named after
+its checksum, and the state's file has a hole there.  The checksum of the state covers both.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
-from cerebro_db.core.protocol import OutgoingState
+from cerebro_db.core.protocol import FrozenPart, OutgoingState
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.models import dtypes
 
@@ -26,6 +30,7 @@ LEARNING_RATE = "/learning_rate"  # the end of the name of an optimizer's variab
 
 PART = 256 << 10  # bytes that are copied and hashed at a time: as much as the caches of a processor hold
 SMALL = 16 << 20  # bytes of a state
+LEAST_FROZEN = 1 << 20  # bytes that get a file of their own
 _layouts: WeakKeyDictionary[Program, StateLayout] = WeakKeyDictionary()
 ALIGNMENT = 64  # bytes; TensorFlow takes over an array's memory only if the memory is aligned like this
 
@@ -37,6 +42,23 @@ class StateLayout:
     header: bytes
     size: int  # of the whole file
     weights: tuple[int, int]  # offset and bytes of MADlib's model_weights
+    frozen: range  # the places of the weights in the frozen part; empty: there is none
+    frozen_start: int  # of the frozen part in the file
+    frozen_bytes: int
+
+
+class FrozenFile(NamedTuple):
+    """The file with the frozen part of a state."""
+
+    part: FrozenPart
+    path: str
+
+
+class KnownFrozen(NamedTuple):
+    """What is known of the frozen weights in a program's variables."""
+
+    sha256: str
+    digest: Any  # of the file up to their end, if nothing but the header is before them; None: not known
 
 
 def layout(program: Program) -> StateLayout:
@@ -52,7 +74,25 @@ def _layout(program: Program) -> StateLayout:
         tensors.append((state.MADLIB_WEIGHTS, "F32", (values,)))
     header = state.header_bytes(tensors, {"format": "cerebro_db", state.WEIGHTS: str(program.weights)})
     size = len(header) + sum(state.tensor_bytes(dtype, shape) for _, dtype, shape in tensors)
-    return StateLayout(header, size, state.weights_slice(state.read_header(header, size)))
+    found = state.read_header(header, size)
+    return StateLayout(header, size, state.weights_slice(found), *_frozen_part(program, found.tensors))
+
+
+def _frozen_part(program: Program, tensors: Sequence[state.Tensor]) -> tuple[range, int, int]:
+    """The largest stretch of weights that nothing changes: their places, its start and its bytes."""
+    best, size, first = range(0), LEAST_FROZEN - 1, 0
+    constants = set(program.constants)
+    for place in range(program.weights):
+        if place not in constants:
+            first = place + 1
+        elif tensors[place].end - tensors[first].start > size:
+            best, size = range(first, place + 1), tensors[place].end - tensors[first].start
+    return (best, tensors[best.start].start, size) if best else (best, 0, 0)
+
+
+def frozen_bytes(program: Program) -> int:
+    """The bytes of the frozen part of a program's state."""
+    return layout(program).frozen_bytes
 
 
 def size(program: Program) -> int:
@@ -63,31 +103,90 @@ def size(program: Program) -> int:
 def write(program: Program, path: str, index: int, token: str | None) -> OutgoingState:
     """Write the state that is in the program's variables to a file, and describe it for an answer.
 
-    The file may be there: the one that the state before was read from.  Its memory is used again.
+    The file may be there: the one that the state before was read from.  Its memory is used again.  The frozen part goes
+    into a file beside it, if that is not there yet.
     """
-    digest, written = hashlib.sha256(), 0
-    pieces = iter([b"".join(_pieces(program, program.get_all()))]) if small(program) else _pieces(program)
+    digest, written, frozen = hashlib.sha256(), 0, _frozen_written(program, path)
+    pieces = _pieces(program, program.get_all() if small(program) else None, without=layout(program).frozen)
+    if small(program) and frozen is None:
+        pieces = iter([b"".join(pieces)])
     # The file is removed soon, so it needs neither fsync nor rename.
     with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", buffering=0) as file:
         for piece in pieces:
+            if frozen is not None and written == frozen.part.start:
+                written, digest = file.seek(frozen.part.end), _digest_behind(program, frozen, digest)
             for part in _parts(memoryview(piece)):
                 _write_all(file, part)
                 digest.update(part)
                 written += len(part)
         file.truncate(written)
     offset, length = layout(program).weights
-    return OutgoingState(index, written, digest.hexdigest(), offset, length, token)
+    return OutgoingState(index, written, digest.hexdigest(), offset, length, token, frozen and frozen.part)
 
 
-def read(program: Program, path: str, sha256: str, *, adopted: bool = False) -> None:
+def _frozen_written(program: Program, path: str) -> FrozenFile | None:
+    """The file with the frozen part beside a state's file; written if it is not there."""
+    places, start, size = layout(program).frozen, layout(program).frozen_start, layout(program).frozen_bytes
+    if not places:
+        return None
+    known = program.known_frozen
+    if known is None or not _has_size(frozen_path(path, known.sha256), size):
+        digest, new = hashlib.sha256(), f"{path}.frozen"
+        try:
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0) as file:
+                for part in (part for place in places for part in _parts(_bytes(program.get(place)))):
+                    _write_all(file, part)
+                    digest.update(part)
+            os.rename(new, frozen_path(path, digest.hexdigest()))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
+        if known is None:
+            known = program.known_frozen = KnownFrozen(digest.hexdigest(), None)
+    return FrozenFile(FrozenPart(start, size, known.sha256), frozen_path(path, known.sha256))
+
+
+def frozen_path(path: str, sha256: str) -> str:
+    """The file with a frozen part that lies beside the file of a state."""
+    return f"{os.path.splitext(path)[0]}.{sha256}"
+
+
+def _has_size(path: str, size: int) -> bool:
+    try:
+        return os.path.getsize(path) == size
+    except OSError:
+        return False
+
+
+def _digest_behind(program: Program, frozen: FrozenFile, digest: Any) -> Any:
+    """The checksum of a file up to the end of its frozen part, from that of all before."""
+    first = frozen.part.start == len(layout(program).header)
+    if not first or program.known_frozen.digest is None:
+        with open(frozen.path, "rb", buffering=0) as file:
+            while part := file.read(PART):
+                digest.update(part)
+        if not first:
+            return digest
+        program.known_frozen = KnownFrozen(frozen.part.sha256, digest)
+    return program.known_frozen.digest.copy()
+
+
+def read(program: Program, path: str, sha256: str, *, adopted: bool = False, frozen: FrozenFile | None = None) -> None:
     """Put a state that ``write`` wrote, in any process, into the program's variables.
 
     ``adopted``: all but the learning rate, which the state of another configuration may have or not have.
+    ``frozen``: the file for the hole in this one.  It is not read if the variables have these frozen weights already.
     The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
     variables of a large program have undefined values.
     """
-    with open(path, "rb", buffering=0) as file:
-        hashed = _Hashed(file)
+    known = program.known_frozen
+    with _opened(path, frozen) as file:
+        is_ours = frozen is not None and _is_ours(program, frozen.part, path)
+        knows = is_ours and known is not None and known.digest and known.sha256 == frozen.part.sha256  # type: ignore[union-attr]
+        if not knows:
+            program.known_frozen = None
+        hashed = _Hashed(file, None if frozen is None else frozen.part, known.digest if knows else None)
         try:
             values = _set_or_kept(program, _arrays(program, hashed, adopted))
         except CorruptState:
@@ -95,16 +194,34 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False) -> 
             raise
         hashed.require(sha256)
     _set_kept(program, values)
+    if is_ours:
+        program.known_frozen = KnownFrozen(frozen.part.sha256, hashed.behind)  # type: ignore[union-attr]
 
 
-def read_average(program: Program, replicas: Sequence[tuple[str, str, int]]) -> None:
+def _is_ours(program: Program, part: FrozenPart, path: str) -> bool:
+    """Whether the frozen part of a file begins behind a header like the program's, and has the same weights."""
+    mine = layout(program)
+    if (part.start, part.bytes) != (mine.frozen_start, mine.frozen_bytes) or part.start != len(mine.header):
+        return False
+    with open(path, "rb", buffering=0) as file:
+        return file.read(part.start) == mine.header
+
+
+def read_average(
+    program: Program, replicas: Sequence[tuple[str, str, int]], frozen: Sequence[FrozenFile | None] | None = None
+) -> None:
     """Put the average of several states into the program's variables; of each its path, checksum and weight.
 
+    ``frozen``: as of ``read``, of each.
     Memory holds one tensor of one state at a time, and the sum.  If this raises an error, the variables have undefined
     values.
     """
+    program.known_frozen = None
     with contextlib.ExitStack() as opened:
-        files = [_Hashed(opened.enter_context(open(path, "rb", buffering=0))) for path, _, _ in replicas]
+        files = [
+            _Hashed(opened.enter_context(_opened(path, its)), its and its.part)
+            for (path, _, _), its in zip(replicas, frozen or [None] * len(replicas))
+        ]
         weights = [weight for _, _, weight in replicas]
 
         def averages() -> Iterator[tuple[int, np.ndarray]]:
@@ -159,39 +276,106 @@ def _set_kept(program: Program, values: dict[int, np.ndarray]) -> None:
             program.set(number, array)
 
 
-class _Hashed:
-    """A file that is read from its beginning to its end, and hashed meanwhile: each part while the caches have it."""
+@contextlib.contextmanager
+def _opened(path: str, frozen: FrozenFile | None) -> Iterator[Any]:
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(open(path, "rb", buffering=0))
+        if frozen is None:
+            yield file
+        else:
+            yield _Filled(file, opened.enter_context(open(frozen.path, "rb", buffering=0)), frozen.part)
 
-    def __init__(self, file: Any) -> None:
+
+class _Filled:
+    """A file with a hole, and the file for the hole, read as one."""
+
+    def __init__(self, file: Any, frozen: Any, part: FrozenPart) -> None:
+        self._file, self._frozen, self._part, self._at = file, frozen, part, 0
+        self.fileno = file.fileno
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, start: int) -> None:
+        self._at = start
+
+    def readinto(self, memory: memoryview) -> int:
+        part, end = self._part, self._at + len(memory)
+        if part.start <= self._at < part.end:
+            file, start, end = self._frozen, self._at - part.start, min(end, part.end)
+        else:
+            file, start = self._file, self._at
+            end = min(end, part.start) if self._at < part.start else end
+        file.seek(start)
+        count = int(file.readinto(memory[: end - self._at]) or 0)
+        self._at += count
+        return count
+
+    def read(self, size: int) -> bytes:
+        """All of these bytes, as far as there are any: the header may reach to the hole."""
+        memory = bytearray(size)
+        filled = 0
+        while filled < size and (count := self.readinto(memoryview(memory)[filled:])):
+            filled += count
+        return bytes(memory[:filled])
+
+
+class _Hashed:
+    """A file that is read from its beginning to its end, and hashed meanwhile: each part while the caches have it.
+
+    ``frozen``: its frozen part.  ``known``: the checksum up to its end; then these bytes are passed over.
+    """
+
+    def __init__(self, file: Any, frozen: FrozenPart | None = None, known: Any = None) -> None:
         self._file, self.size = file, os.fstat(file.fileno()).st_size
         if not self.size:
             raise CorruptState("the model state is empty")
         self._digest = hashlib.sha256()
+        self._frozen, self._known = frozen, known
+        self.behind = known  # the checksum up to the end of the frozen part
+
+    def knows(self, tensor: state.Tensor) -> bool:
+        """Whether the values of a tensor need not be read."""
+        part = self._frozen
+        return self._known is not None and part is not None and part.start <= tensor.start and tensor.end <= part.end
+
+    def _pass_over(self) -> None:
+        """Go to the end of a frozen part that is known."""
+        if self._known is not None and self._frozen is not None and self._file.tell() == self._frozen.start:
+            self._file.seek(self._frozen.end)
+            self._digest = self._known.copy()
+
+    def _add(self, data: bytes | memoryview) -> None:
+        self._digest.update(data)
+        if self._frozen is not None and self._file.tell() == self._frozen.end:
+            self.behind = self._digest.copy()
 
     def seek(self, start: int) -> None:
         if start != self._file.tell():
             raise ValueError(f"byte {start} is not the next one of a file that is read from its beginning to its end")
 
     def skip_to(self, start: int) -> None:
+        self._pass_over()
         while (left := start - self._file.tell()) > 0 and self.read(min(left, PART)):
             pass
         self.seek(start)
 
     def read(self, size: int) -> bytes:
         data: bytes = self._file.read(size)
-        self._digest.update(data)
+        self._add(data)
         return data
 
     def readinto(self, memory: memoryview) -> int:
         filled = 0
         for part in _parts(memory):
             while part and (count := self._file.readinto(part)):
-                self._digest.update(part[:count])
+                self._add(part[:count])
                 part, filled = part[count:], filled + count
         return filled
 
     def require(self, sha256: str) -> None:
         """Read what is left, and refuse a file that has another checksum."""
+        self._pass_over()
         while self.read(PART):
             pass
         if self._digest.hexdigest() != sha256:
@@ -224,6 +408,8 @@ def _tensors(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[i
             detail=_difference(tensors, program),
         )
     for tensor, place in zip(tensors, places):
+        if file.knows(tensor):
+            continue
         file.skip_to(tensor.start)
         name, _, shape = program.variables[place]
         yield place, tensor, _array(file, (name, dtypes.KERAS[tensor.dtype], shape))
@@ -270,15 +456,21 @@ def _array(file: _Hashed | BinaryIO, variable: tuple[str, str, tuple[int, ...]])
     return array
 
 
-def _pieces(program: Program, values: list[np.ndarray] | None = None) -> Iterator[bytes | memoryview]:
-    """The file piece by piece; the variables' values are read one at a time if they are not given."""
+def _pieces(
+    program: Program, values: list[np.ndarray] | None = None, *, without: range
+) -> Iterator[bytes | memoryview]:
+    """The file piece by piece; the variables' values are read one at a time if they are not given.
+
+    ``without``: variables that are left out.
+    """
 
     def value(number: int) -> np.ndarray:
         return program.get(number) if values is None else values[number]
 
     yield layout(program).header
     for number in range(len(program.variables)):
-        yield _bytes(value(number))
+        if number not in without:
+            yield _bytes(value(number))
     if _weights_apart(program):
         for number in range(program.weights):
             yield _bytes(program.evaluated(number, value).astype("<f4"))

@@ -53,7 +53,7 @@ from cerebro_db.core.protocol import (
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import cuda, evaluations, metric_states, predictions, suggestions, training, trials
+from cerebro_db.nn import cuda, evaluations, metric_states, predictions, state_file, suggestions, training, trials
 from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
@@ -339,4 +339,5 @@ def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Js
         "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
         "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
         "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
+        "frozen_bytes": state_file.frozen_bytes(ready.program),
     }

@@ -138,6 +138,7 @@ class _Passes:
     def put_back(self, place: int) -> None:
         """Bring the state of a fused member into the variables."""
         if self.stacked and self.ready.program.fusion:
+            self.ready.program.known_frozen = None
             self.ready.program.fusion.put_back(self.stacked[place])
 
     def trained(self, rows: int, earlier: MetricStates | None, seconds: float = 0.0) -> TrainedVisit:

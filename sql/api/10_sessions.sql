@@ -180,8 +180,8 @@ LANGUAGE plpython3u AS $py$
 return api.state_out(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro._state_out(integer, integer) IS
-'The model state that a visit in this session has left, in chunks. index: place of the model in the order, from 0, '
-'counted over all groups.';
+'The model state that a visit in this session has left, in chunks, without its frozen part. index: place of the model '
+'in the order, from 0, counted over all groups. The frozen part of state i has the index -1 - i.';
 
 CREATE OR REPLACE FUNCTION cerebro._worker_close() RETURNS void
 LANGUAGE plpython3u AS $py$

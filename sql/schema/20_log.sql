@@ -70,8 +70,10 @@ CREATE TABLE cerebro.hop (
     weights_offset bigint           NOT NULL,
     weights_bytes  bigint           NOT NULL,
     seconds        jsonb            NOT NULL,
+    frozen         jsonb,                     -- the bytes of the state that are in a table of their own; NULL: none
     CHECK (hop > 0),
     CHECK (octet_length(state_sha256) <= 100),
+    CONSTRAINT frozen_is_a_part CHECK (jsonb_typeof(frozen) = 'object' AND octet_length(frozen::text) <= 300),
     CONSTRAINT kind_is_known CHECK (kind IN ('train', 'train replica', 'average')),
     PRIMARY KEY (run, owner, model, hop)
 );

@@ -515,6 +515,8 @@ HANDLERS = (
     (r"SELECT model, epoch, value, kept", "objectives"),
     (r"SELECT DISTINCT ON \(model\) model, event", "failed"),
     (r"SELECT decision_id", "decisions"),
+    (r"SELECT model, hop, pg_catalog\.to_jsonb\(h\) ->> 'frozen'", "nothing"),  # frozen parts of states
+    (r"SELECT model, parent_hop FROM cerebro\.model", "nothing"),
     (r"SELECT initial_sha256 FROM", "initial_state"),
     (r"SELECT COALESCE\(h\.state_sha256, ''\) AS state_sha256, segment FROM", "state_after"),
     (r"SELECT name, version, kind FROM", "nothing"),  # custom functions

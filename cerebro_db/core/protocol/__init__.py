@@ -19,6 +19,7 @@ from .answers import (
     Evaluated,
     EvaluatedModel,
     Failure,
+    FrozenPart,
     FusionRehearsed,
     Inspected,
     JointStep,
@@ -117,3 +118,8 @@ from .parts import (
 # Bytes of a model's state per row of its state table. A row of this size stays in one piece in its page: 100 MB take
 # half the time to store that rows of 256 kB take, which PostgreSQL cuts up and indexes. (Larger rows still are.)
 STATE_ROW = 8096
+
+
+def frozen_name(sha256: str) -> str:
+    """The name under which ``cerebro._state_in`` receives a frozen part."""
+    return f"frozen part {sha256}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, from_dict
@@ -91,6 +92,7 @@ class Described:
     fusion_keys: list[Optional[str]]  # of the configuration and the others: equal keys can be fused, None cannot
     frozen_layers: int  # at the beginning of the model, that can be computed once for each row; 0: none, or not wanted
     feature_bytes: int  # of a row: what these layers give
+    frozen_bytes: int  # of the state, that training never changes: the weights of frozen layers that lie together
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,33 @@ class FusionRehearsed:
 
 
 @dataclass(frozen=True)
+class FrozenPart:
+    """The bytes of a state that training never changes.  They lie in a file and in a table of their own."""
+
+    start: int  # place of the first byte in the state
+    bytes: int  # number of bytes
+    sha256: str  # checksum of these bytes
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.bytes <= 0 or not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise InvalidArgument(f"there is no frozen part of {self.bytes} bytes at {self.start}")
+
+    @property
+    def end(self) -> int:
+        return self.start + self.bytes
+
+
+@dataclass(frozen=True)
 class OutgoingState:
     """A state that a visit has left in a file, for ``cerebro._state_out(visit, index)``."""
 
     index: int  # place of the member in the order, counted from 0 over all groups
-    bytes: int  # size of the state
-    sha256: str  # checksum of the state
+    bytes: int  # size of the state, with its frozen part
+    sha256: str  # checksum of the state, with its frozen part
     weights_offset: int  # place of MADlib's model_weights in the state
     weights_bytes: int  # size of MADlib's model_weights
     token: Optional[str] = None  # names the state while it is resident
+    frozen: Optional[FrozenPart] = None  # the part that lies in a file of its own; None: none
 
 
 @dataclass(frozen=True)

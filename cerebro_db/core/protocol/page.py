@@ -26,7 +26,8 @@ the order itself, or passes it on to a trainer over a pipe. The other SQL functi
 | `cerebro._worker_open(settings jsonb) RETURNS jsonb` | takes `TrainerSettings`, returns `WorkerOpened` |
 | `cerebro._data_in(handle text, variable text, payload bytea)` | receives one variable of a buffer of rows |
 | `cerebro._state_in(name text, start bigint, payload bytea)` | receives bytes of a state; orders refer to its name |
-| `cerebro._state_out(visit integer, index integer)` | returns an outgoing state in rows, and deletes it |
+| `cerebro._state_out(visit integer, index integer)` | returns an outgoing state in rows, and deletes it. \
+With the index -1 - i: the frozen part of state i, which the rows of the state do not have |
 | `cerebro._predict(rows bigint, variables bytea[])` | predicts one chunk of rows, after `begin_prediction` |
 | `cerebro._worker_close()` | ends the trainers and deletes all files |
 

@@ -10,7 +10,7 @@ from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, MOST_THR
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
-from .answers import MetricStates
+from .answers import FrozenPart, MetricStates
 
 HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
 MOST_REPEATS = 1000  # of an exchange
@@ -78,7 +78,11 @@ class StateRef:
     token: Optional[str] = None  # token of the resident state, from the answer of its visit (resident)
     left: Optional[str] = None  # where a segment of this host keeps the state's file; then no rows are received (full)
     adopted: bool = False  # whether another configuration left it: the learning rate is not taken from it (full)
+    frozen: Optional[FrozenPart] = (
+        None  # the part that is not among the state's own rows; None: it has all bytes (full)
+    )
     path: Optional[str] = by_segment()  # path of the file with the received state
+    frozen_path: Optional[str] = by_segment()  # path of the file with the frozen part
 
     def __post_init__(self) -> None:
         received = self.origin in (Origin.WEIGHTS, Origin.FULL)
@@ -93,6 +97,8 @@ class StateRef:
             raise InvalidArgument(f"a state from {self.origin.value} has no left")
         if self.adopted and self.origin is not Origin.FULL:
             raise InvalidArgument(f"a state from {self.origin.value} is not adopted")
+        if self.frozen is not None and self.origin is not Origin.FULL:
+            raise InvalidArgument(f"a state from {self.origin.value} has no frozen part")
 
     @classmethod
     def seed(cls) -> StateRef:
@@ -103,8 +109,16 @@ class StateRef:
         return cls(Origin.WEIGHTS, name=name)
 
     @classmethod
-    def full(cls, name: str, sha256: str, left: str | None = None, *, adopted: bool = False) -> StateRef:
-        return cls(Origin.FULL, name=name, sha256=sha256, left=left, adopted=adopted)
+    def full(
+        cls,
+        name: str,
+        sha256: str,
+        left: str | None = None,
+        *,
+        adopted: bool = False,
+        frozen: FrozenPart | None = None,
+    ) -> StateRef:
+        return cls(Origin.FULL, name=name, sha256=sha256, left=left, adopted=adopted, frozen=frozen)
 
     @classmethod
     def resident(cls, token: str) -> StateRef:

@@ -43,6 +43,8 @@ class Program(Protocol):
     inputs: list[list[int | None]]  # shapes of a row
     outputs: list[list[int | None]]
     weights: int  # number of variables that are the model's weights; they come first
+    constants: list[int]  # places in the state of weights that neither training nor a call of the model changes
+    known_frozen: Any  # what state_file.py knows of those that are in the variables now; None: nothing
     variables: list[tuple[str, str, tuple[int, ...]]]  # (name, dtype, shape), in the order of the state
     volatile: bool  # whether weights alone are not all that evaluating and predicting need
     statistics: list[int]  # places in the state of what layers write when they are called, such as moving averages

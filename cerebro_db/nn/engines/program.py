@@ -94,6 +94,8 @@ class KerasProgram(abc.ABC):
         self._recipe_is_right = False
         self._stepped: list[Any] = []  # the weights that have gradients
         self.weights = len(self.model.weights)
+        self.constants = frozen.constant_weights(self.model)
+        self.known_frozen: Any = None
         self.variables = [
             # the number makes the name unique: paths need not be
             (f"{number:03d}|{variable.path}", str(variable.dtype), tuple(variable.shape))
@@ -145,6 +147,7 @@ class KerasProgram(abc.ABC):
         if self._untouched == start and weights is None:
             return  # the variables still have the values with which the program was built
         self.touched()
+        self.known_frozen = None
         if large(self._state):
             fresh = whole_state(build.build_model(configuration, self.layout, seed, weights))
             for mine, its in zip(self._state, fresh):
@@ -265,6 +268,7 @@ class KerasProgram(abc.ABC):
             self.set(index, value)
 
     def set_weights(self, weights: Iterable[np.ndarray]) -> None:
+        self.known_frozen = None
         for index, value in enumerate(weights):
             self.set(index, value)
         for variable in self._state[self.weights :]:

@@ -54,6 +54,24 @@ def has_frozen(architecture: Any) -> bool:
     return isinstance(architecture, list) and any(map(has_frozen, architecture))
 
 
+def constant_weights(model: Any) -> list[int]:
+    """The places of the weights that neither training nor a call of the model changes."""
+    changed = {id(variable) for variable in model.trainable_variables}
+    for layer in model._flatten_layers():
+        if not _keeps_statistics(layer):
+            changed.update(map(id, layer._non_trainable_variables))
+    return [place for place, variable in enumerate(model.weights) if id(variable) not in changed]
+
+
+def _keeps_statistics(layer: Any) -> bool:
+    """Whether a layer never writes the statistics that it has."""
+    import keras
+
+    return type(layer) is keras.layers.Normalization or (
+        type(layer) is keras.layers.BatchNormalization and not layer.trainable
+    )
+
+
 def cut(model: Any) -> FrozenBeginning | None:
     """None if the model has no frozen beginning that is worth a cut."""
     import keras

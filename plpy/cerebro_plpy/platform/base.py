@@ -281,6 +281,13 @@ class Platform(abc.ABC):
         """
 
     @abc.abstractmethod
+    def frozen_rows(self, table: Sql, here: int, one_copy: Sql) -> tuple[list[Sql], Sql]:
+        """As ``hop_states``, for the table of a frozen part.  Copies stay, so they are made once.
+
+        ``one_copy``: the condition for the rows of one copy.
+        """
+
+    @abc.abstractmethod
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
     ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:

@@ -175,6 +175,19 @@ class Greenplum(Platform):
         ]
         return copies if here != there else [], sql("{where}{here}", where=where, here=here)
 
+    def frozen_rows(self, table: Sql, here: int, one_copy: Sql) -> tuple[list[Sql], Sql]:
+        where = sql("__dist_key__ = {here}", here=here)
+        copy = sql(
+            "INSERT INTO {table} (__dist_key__, start, payload) SELECT {here}, start, payload FROM {table}"
+            " WHERE {one_copy} AND NOT EXISTS (SELECT FROM {table} WHERE {where})",
+            table=table,
+            here=here,
+            one_copy=one_copy,
+            where=where,
+        )
+        # Of two sessions of one segment, the second waits, and finds the rows of the first.
+        return [sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE", table=table), copy], where
+
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
     ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:

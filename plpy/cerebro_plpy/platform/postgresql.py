@@ -108,6 +108,9 @@ class PostgreSQL(Platform):
     def hop_states(self, rows: StateRows, here: int, there: int) -> tuple[list[Sql], Sql]:
         return [], rows.which
 
+    def frozen_rows(self, table: Sql, here: int, one_copy: Sql) -> tuple[list[Sql], Sql]:
+        return [], one_copy
+
     def bring_rows(
         self, table: Sql, columns: Sequence[Sql], key: int, here: int, temporary: Sql
     ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:

@@ -12,11 +12,12 @@ from typing import Any
 
 from cerebro_db.core.errors import CorruptState, InvalidArgument, StateLost, WrongState
 from cerebro_db.core.names import token
-from cerebro_db.core.protocol import STATE_ROW, Origin, OutgoingState, StateRef
+from cerebro_db.core.protocol import STATE_ROW, FrozenPart, Origin, OutgoingState, StateRef, frozen_name
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from ..platform import machine
+from .frozen_parts import FrozenParts, file_name
 from .scratch import require_disk, require_shared_memory
 
 LARGEST_STATE = 1 << 40  # bytes
@@ -45,9 +46,14 @@ class ReceivedStates:
     """States by the names under which ``cerebro._state_in`` received them."""
 
     def __init__(
-        self, folder: Path, on_disk: bool, user: Callable[[], int], require_folder: Callable[[], None]
+        self,
+        folder: Path,
+        on_disk: bool,
+        user: Callable[[], int],
+        require_folder: Callable[[], None],
+        outgoing: OutgoingStates,
     ) -> None:
-        self._folder, self._user, self._require_folder = folder, user, require_folder
+        self._folder, self._user, self._require_folder, self._outgoing = folder, user, require_folder, outgoing
         self._require_room = require_disk if on_disk else require_shared_memory
         self._paths: dict[str, Path] = {}
         self._bytes: dict[str, int] = {}  # received so far
@@ -83,6 +89,8 @@ class ReceivedStates:
         """
         if state.origin not in (Origin.WEIGHTS, Origin.FULL):
             return state
+        if state.frozen is not None:
+            state = replace(state, frozen_path=str(self._frozen(state.frozen, state)))
         known = self._paths.get(state.name or "")
         # An order may evaluate one state on the rows of many groups.
         is_known = state.left is None or (out is None and known is not None)
@@ -96,6 +104,16 @@ class ReceivedStates:
                 "the model's state is not there",
                 hint="Its table in the schema cerebro_state was emptied or dropped by hand.",
             )
+
+    def _frozen(self, part: FrozenPart, state: StateRef) -> Path:
+        name = frozen_name(part.sha256)
+        received, left = self._paths.get(name), None
+        if state.left is not None:
+            left = (self._folder.parent / left_path(state.left, self._user())).parent
+        try:
+            return self._outgoing.frozen.path(part, self._outgoing.visit, received, left)
+        finally:
+            self.drop([name])
 
     def _taken(self, state: StateRef, out: Path | None, last: bool) -> Path:
         assert state.left is not None and state.name is not None
@@ -156,6 +174,8 @@ class OutgoingStates:
     def __init__(self, folder: Path, user: Callable[[], int]) -> None:
         self._folder, self._user = folder, user
         self._paths: dict[int, list[Path | None]] = {}  # by visit; None: it is stored
+        self._parts: dict[tuple[int, int], FrozenPart] = {}  # by visit and index
+        self.frozen = FrozenParts(folder, user)
         self._kept: dict[Path, int] = {}  # the bytes of those that stay, oldest first; some may have been taken
         self.visit = 0  # the number of the last visit
 
@@ -176,8 +196,13 @@ class OutgoingStates:
     def keep(self, states: Iterable[OutgoingState]) -> list[str | None]:
         """Let files of the last visit stay after they are stored, where there is room: how other segments name them."""
         left: list[str | None] = [None] * len(self._paths[self.visit])
+        states = list(states)
+        self._parts.update({(self.visit, state.index): state.frozen for state in states if state.frozen is not None})
+        self.frozen.keep((state.frozen for state in states if state.frozen is not None), self.visit)
         for state in states:
             path, size = self._paths[self.visit][state.index], state.bytes
+            if state.frozen is not None:
+                size -= state.frozen.bytes
             if path is not None and size <= (KEPT_BYTES if size <= SMALL else min(KEPT_BYTES, _spare_memory())):
                 self._kept[path] = size
                 left[state.index] = f"{self._folder.name}/{path.suffix[1:]}"
@@ -194,21 +219,32 @@ class OutgoingStates:
                 oldest.unlink(missing_ok=True)
 
     def rows(self, visit: int, index: int) -> Iterator[tuple[int, bytes]]:
-        """A state in pieces, each with its start."""
+        """A state in pieces, each with its start; without its frozen part, which is that of index ``-1 - index``."""
+        if index < 0:
+            part = self._parts.get((visit, -1 - index))
+            if part is None:
+                raise WrongState(f"state {-1 - index} of visit {visit} of this session has no frozen part")
+            return self.frozen.rows(part)
         paths = self._paths.get(visit, [])
         path = paths[index] if 0 <= index < len(paths) else None
         if path is None:
             raise WrongState(f"visit {visit} of this session has left no state {index}")
         if not path.exists():
             raise StateLost(f"the file of state {index} of visit {visit} was deleted before it was stored: {path}")
-        return self._rows_of(path, paths, index)
+        return self._rows_of(path, paths, index, self._parts.get((visit, index)))
 
-    def _rows_of(self, path: Path, paths: list[Path | None], index: int) -> Iterator[tuple[int, bytes]]:
+    def _rows_of(
+        self, path: Path, paths: list[Path | None], index: int, part: FrozenPart | None
+    ) -> Iterator[tuple[int, bytes]]:
         with open(path, "rb") as file:
             start = 0
-            while piece := file.read(STATE_ROW):
+            while piece := file.read(
+                STATE_ROW if part is None or start >= part.end else min(STATE_ROW, part.start - start)
+            ):
                 yield start, piece
                 start += len(piece)
+                if part is not None and start == part.start:
+                    start = file.seek(part.end)
         paths[index] = None
         if path not in self._kept:
             path.unlink(missing_ok=True)  # it may be in memory, and as large as the model
@@ -222,6 +258,7 @@ class OutgoingStates:
 
     def drop(self) -> None:
         self._drop_visits(list(self._paths))
+        self.frozen.drop()
         for path in self._kept:
             path.unlink(missing_ok=True)
         self._kept.clear()
@@ -229,6 +266,7 @@ class OutgoingStates:
     def _drop_visits(self, visits: Iterable[int]) -> None:
         """Delete states that were not stored."""
         for visit in visits:
+            self._parts = {place: part for place, part in self._parts.items() if place[0] != visit}
             for path in filter(None, self._paths.pop(visit)):
                 path.unlink(missing_ok=True)
                 self._kept.pop(path, None)
@@ -236,11 +274,6 @@ class OutgoingStates:
 
 def _spare_memory() -> int:
     return (machine.memory_available() or 0) // KEPT_SHARE
-
-
-def file_name(user: int, secret: str) -> str:
-    """The name of a state's file.  The number of the user in it keeps other users from taking the file."""
-    return f"state.out.{user}.{secret}"
 
 
 def left_path(left: str, user: int) -> Path:

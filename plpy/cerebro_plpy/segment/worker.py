@@ -88,8 +88,10 @@ class Segment:
         self.resting = False
         self.called = False  # after a rest, and the answers were not read yet
         self.rows = RowCache(self.folder, on_disk, self.listen)
-        self.received = ReceivedStates(self.folder, self.folder == on_disk, self.current_user, self._require_folders)
         self.outgoing = OutgoingStates(self.folder, self.current_user)
+        self.received = ReceivedStates(
+            self.folder, self.folder == on_disk, self.current_user, self._require_folders, self.outgoing
+        )
         self.under_way: UnderWay | None = None
         self.prediction: SegmentPrediction | None = None
         self.lent = False  # to a call that predicts in this session

@@ -58,6 +58,7 @@ class Worker:
     cached: dict[str, Versions] = field(default_factory=dict)  # handle -> the versions of the cached rows
     verified: set[str] = field(default_factory=set)  # handles whose versions this call has compared already
     resident: dict[int, Resident] = field(default_factory=dict)  # by model
+    frozen: set[str] = field(default_factory=set)  # the checksums of the frozen parts that the session has as files
     tasks: TaskQueue = field(default_factory=TaskQueue)
     failing: set[int] = field(default_factory=set)  # models whose trainer died here since a unit last succeeded
 
@@ -66,6 +67,7 @@ class Worker:
         self.cached.clear()
         self.verified.clear()
         self.resident.clear()
+        self.frozen.clear()
 
     def still_resident(self, tokens: Sequence[str], trainer_pid: int) -> None:
         """A trainer has answered: of the states that it had in memory, only these are left."""
@@ -80,6 +82,7 @@ class Worker:
         self.worker_pid, self.trainer_pid, self.place = opened.worker_pid, opened.trainer_pid, opened.place
         self.verified.clear()
         self.resident.clear()
+        self.frozen.clear()
         self.failing.clear()
 
 

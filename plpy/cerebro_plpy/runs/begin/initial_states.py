@@ -167,15 +167,10 @@ def _whole_state(
     ):
         return None
     for state in earlier.states:
-        where = (earlier.storage, state.model, state.hop, state.which, state.state_bytes)
-        rows = sql(
-            "{rows} AND __dist_key__ = {key}",
-            rows=state_tables.rows_of_state(*where),
-            key=earlier.dist_keys[state.segment],
-        )
-        there = all(relations.find(db, name) is not None for name in state_tables.tables_of_state(*where))
-        if there and _has_weights(db, row["key"], rows, state, given):
-            return Start(Initial.FULL, rows=rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
+        place = state.place(earlier.storage, earlier.dist_keys)
+        there = all(relations.find(db, name) is not None for name in place.tables)
+        if there and _has_weights(db, row["key"], place.rows, state, given):
+            return Start(Initial.FULL, rows=place.rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 
 

@@ -16,6 +16,7 @@ from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.optimizers import slots
 from cerebro_db.core.parameters.reported import reported
+from cerebro_db.core.protocol import FrozenPart
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
@@ -300,6 +301,7 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
                 build.position = (whole[model.key] or 0) + (model.asked.group_number or 0)
             build.engine = like.build.engine if like is not None else engine_choice.of_added(run, model)
         model.state_bytes = sizes.get(model.asked.model_id, largest)
+        model.frozen_bytes = like.frozen_bytes if like is not None else 0
         build.parameters = like.build.parameters if like is not None else None
         equal = (one for one in beside.get(_rows(model.asked), ()) if _same_step(one, model))
         build.group = next((one.build.group for one in equal), None)
@@ -377,6 +379,8 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     parent = run.models[new.parent]
     _, segment = log.states.state_after(parent.number, new.parent_hop)
     large = state_tables.has_own_table(parent, new.parent_hop)
+    if large:
+        model.start_frozen = _frozen_after(log, parent, new.parent_hop)
     into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
     copy = sql(
         "{into} SELECT {lead}{here}, 0, start, payload {rows} AND __dist_key__ = {there} RETURNING 1",
@@ -389,6 +393,12 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     copied = recorder.run_statement(Statement(copy, answers=True))
     if not copied:
         raise CorruptState(f"model {new.model} cannot start from model {new.parent}: its state is gone")
+
+
+def _frozen_after(log: RunLog, model: Model, hop: int) -> FrozenPart | None:
+    if hop == 0:
+        return model.start_frozen
+    return log.states.frozen_parts([(model.number, hop)]).get((model.number, hop))
 
 
 def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model, given: AddedWeights) -> None:

@@ -379,7 +379,10 @@ class Driver:
             return None
         rows, loss, metrics, state_bytes, sha256, counted = hop
         if not self.run.models[unit.model].has_hop(unit.hop):
-            self.units.committed(worker, unit, rows, state_bytes, sha256, counted)
+            large = sha256 is not None and not state_tables.is_small(state_bytes)
+            parts = log.states.frozen_parts([(unit.model, unit.hop)] if large else [])
+            frozen = parts.get((unit.model, unit.hop))
+            self.units.committed(worker, unit, rows, state_bytes, sha256, counted, frozen=frozen)
         return Outcome(unit, seconds, None, False, rows, loss, metrics)
 
     def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:

@@ -53,6 +53,7 @@ class Built:
             "parameters": self.described.parameters,
             "state_bytes": self.described.state_bytes,
             "engine": self.engine,
+            **({"frozen_bytes": self.described.frozen_bytes} if self.described.frozen_bytes else {}),
             **self._of_features(),
             **self.why,
         }
@@ -87,7 +88,7 @@ def build_models(
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
-                model.build.parameters = found.described.parameters
+                model.build.parameters, model.frozen_bytes = found.described.parameters, found.described.frozen_bytes
                 model.build.group = _fusion_group(model, found.fusion_key)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:

@@ -9,7 +9,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.options import BEST
-from cerebro_db.core.protocol import MetricStates, Span
+from cerebro_db.core.protocol import FrozenPart, MetricStates, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import MOST_HOPS
@@ -56,6 +56,7 @@ class Replica:
     dist_key: int  # of the segment where its state was written
     metric_states: MetricStates | None
     left: Left | None = None  # the file of its state
+    frozen: FrozenPart | None = None  # the part of its state that is in a table of its own
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class StoredWeights:
     dist_key: int  # of the segment where that state was written
     first: int  # the place of the weights in it
     size: int  # in bytes
+    frozen: FrozenPart | None = None  # the part of that state that is in a table of its own
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,9 @@ class Model:
     dist_key: int = 0  # of the segment where its state was written
     build: ModelBuild = field(default_factory=ModelBuild)
     state_bytes: int = 0  # expected, and after a visit those of its states
+    frozen_bytes: int = 0  # of these, that are the same in all its states
+    frozen: FrozenPart | None = None  # the part of its last state that is in a table of its own
+    start_frozen: FrozenPart | None = None  # that of the state that it starts from
     hops: int = 0
     epoch: int = 0  # of the last hop
     large_start: bool = False  # the state that it starts from has a table of its own
@@ -152,6 +157,10 @@ class Model:
         """What is known of the state after a hop: after that of a replica, or the last of the model's own."""
         return self.replicas.get(hop, self)
 
+    def frozen_after(self, hop: int) -> FrozenPart | None:
+        """The part of its state after a hop that is in a table of its own; None: its own rows have all bytes."""
+        return self.start_frozen if hop == 0 else self.after(hop).frozen
+
     def has_hop(self, hop: int) -> bool:
         return hop <= self.hops or hop in self.replicas
 
@@ -174,6 +183,7 @@ class Run:
     architectures: dict[int, Any] = field(default_factory=dict)  # by model_id
     models: dict[int, Model] = field(default_factory=dict)
     shared: SharedTables = field(default_factory=SharedTables)  # for small states
+    frozen_stored: set[str] = field(default_factory=set)  # checksums of frozen parts that are committed for sure
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
     # Configuration and group -> the number of their first model.
     _of_group: dict[tuple[int, int | None], int] = field(default_factory=dict)

@@ -8,6 +8,10 @@ A model with a large state has two tables of its own, which get its states in tu
 If its best state is kept, it has a third table, into which that state is copied.  If replicas of it train at the same
 time, each of them has a table, and the model's tables have the averages.
 
+Training never changes the weights of frozen layers.  Where a trainer says so, they are stored once for all states of a
+run that have them, in a table named after their checksum.  Then the rows of a state are those of its own table and,
+between them, those of that one.
+
 TRUNCATE frees old states: unlike DELETE it works while the waiting caller's SELECT keeps its snapshot.
 """
 
@@ -15,9 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from cerebro_db.core.errors import CorruptState
+from cerebro_db.core.events import Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.options import BEST
+from cerebro_db.core.protocol import FrozenPart
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
 
 from ...platform.base import Platform
@@ -212,7 +221,7 @@ def _is_first(run: Run, model: Model, hop: int) -> bool:
 def superseded(run: Run, model: Model, hop: int) -> list[Sql]:
     """The tables of a model with large states whose states nothing needs once the state after a hop is committed."""
     if not run.averages:
-        return [own_table_of(run, model, hop - 1)] if hop > 1 else []
+        return [own_table_of(run, model, hop - 1)] if hop > 1 or (hop == 1 and model.large_start) else []
     between = run.hops_per_epoch(model)
     if hop == 0 or run.is_replica(model, hop):
         return []
@@ -235,6 +244,75 @@ def create_sql(platform: Platform, table: Sql) -> Sql:
 def emptied_sql(tables: Sequence[Sql], otherwise: Sql = NOTHING) -> Sql:
     """Frees the space of tables; runs ``otherwise`` where somebody reads one of them."""
     return _once_locked(tables, sql("TRUNCATE {tables}", tables=joined(", ", tables)), otherwise)
+
+
+# -- frozen parts of large states ---------------------------------------------------------------------------
+
+
+def frozen_table_name(storage: str, sha256: str) -> Name:
+    return Name(STATE_SCHEMA, f"{storage}_frozen_{sha256[:16]}")
+
+
+def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: Sql) -> Sql:
+    """Stores a frozen part, unless it is there.  ``made``: a query for its rows, with columns __dist_key__ and made.
+
+    A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first.
+    """
+    name = frozen_table_name(storage, part.sha256)
+    return sql(
+        "DO $frozen$BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended({lock}, 0));"
+        " IF pg_catalog.to_regclass({name}) IS NULL THEN"
+        " CREATE TABLE {table} (__dist_key__ integer NOT NULL, start bigint NOT NULL, payload bytea NOT NULL)"
+        " WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
+        " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
+        " INSERT INTO {table} (__dist_key__, start, payload)"
+        " SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
+        lock=literal(f"cerebro_db table {name}"),
+        name=literal(name.quoted),
+        table=name.sql,
+        whole_pages=WHOLE_PAGES,
+        no_vacuum=NO_VACUUM,
+        distributed_by=platform.distributed_by("__dist_key__"),
+        made=made,
+    )
+
+
+def require_frozen_sql(storage: str, part: FrozenPart) -> Sql:
+    """Raises an error with a hint if the table of a frozen part is gone."""
+    name = frozen_table_name(storage, part.sha256)
+    return sql(
+        "DO $frozen$BEGIN IF pg_catalog.to_regclass({name}) IS NULL THEN"
+        " RAISE EXCEPTION USING ERRCODE = {code}, MESSAGE = {message}, HINT = {hint}; END IF; END$frozen$",
+        name=literal(name.quoted),
+        code=literal(CorruptState.sqlstate),
+        message=literal(f"the table {name} with the frozen part of model states is not there"),
+        hint=literal("It was dropped by hand. Without it, the models that have this part cannot go on."),
+    )
+
+
+def one_copy(table: Sql) -> Sql:
+    """The condition for the rows of one copy of a frozen part: on Greenplum each segment that needed it has one."""
+    return sql("__dist_key__ = (SELECT __dist_key__ FROM {table} LIMIT 1)", table=table)
+
+
+def _filled(own: Sql, hop: int, storage: str, part: FrozenPart, key: int) -> Sql:
+    """The rows of a state and, between them, those of its frozen part: FROM … WHERE ….
+
+    The rows of the frozen part get the key of the state's own ones.
+    """
+    frozen = frozen_table_name(storage, part.sha256).sql
+    columns = sql("SELECT __dist_key__, hop, start, payload FROM {own} WHERE hop = {hop} AND start", own=own, hop=hop)
+    return sql(
+        "FROM ({columns} < {first} UNION ALL"
+        " SELECT {key}, {hop}, start + {first}, payload FROM {frozen} WHERE {one_copy} UNION ALL"
+        " {columns} >= {first}) s WHERE true",
+        columns=columns,
+        first=part.start,
+        key=key,
+        hop=hop,
+        frozen=frozen,
+        one_copy=one_copy(frozen),
+    )
 
 
 # -- both --------------------------------------------------------------------------------------------------
@@ -274,25 +352,48 @@ def of_start(run: Run, start: StoredWeights) -> tuple[list[Sql], Sql, Sql]:
 
 
 def read_from(run: Run, model: Model, hop: int) -> Sql:
-    """The rows of a model's state after a hop, with its copies on other segments: FROM … WHERE …."""
+    """A state's own rows after a hop, with its copies on other segments, without a frozen part: FROM … WHERE …."""
     if has_own_table(model, hop):
         return sql("FROM {table} WHERE hop = {hop}", table=own_table_of(run, model, hop), hop=hop)
     return _shared_rows(run.storage, model.number, hop)
 
 
-def tables_of_state(storage: str, model: int, hop: int, which: str, state_bytes: int) -> list[Name]:
-    """The tables that may have a model's best state, or its last one after so many hops."""
-    if is_small(state_bytes):
-        return shared_names(storage)
-    return [best_table_name(storage, model) if which == BEST else table_name(storage, model, hop)]
+@dataclass(frozen=True)
+class StatePlace:
+    """Where a model's best state is, or its last one after so many hops."""
 
+    storage: str
+    model: int
+    hop: int
+    which: str
+    state_bytes: int
+    frozen: FrozenPart | None
+    dist_key: int  # of the segment where it was written
 
-def rows_of_state(storage: str, model: int, hop: int, which: str, state_bytes: int) -> Sql:
-    """The rows of a model's best state, or of its last one after so many hops: FROM … WHERE …."""
-    if is_small(state_bytes):
-        return _shared_rows(storage, model, hop)
-    (name,) = tables_of_state(storage, model, hop, which, state_bytes)
-    return sql("FROM {table} WHERE hop = {hop}", table=name.sql, hop=hop)
+    @property
+    def tables(self) -> list[Name]:
+        """The tables that may have it, or parts of it."""
+        if is_small(self.state_bytes):
+            return shared_names(self.storage)
+        frozen = [] if self.frozen is None else [frozen_table_name(self.storage, self.frozen.sha256)]
+        return [self._own, *frozen]
+
+    @property
+    def _own(self) -> Name:
+        if self.which == BEST:
+            return best_table_name(self.storage, self.model)
+        return table_name(self.storage, self.model, self.hop)
+
+    @property
+    def rows(self) -> Sql:
+        """Its rows: FROM … WHERE …."""
+        if is_small(self.state_bytes):
+            rows = _shared_rows(self.storage, self.model, self.hop)
+        elif self.frozen is None:
+            rows = sql("FROM {table} WHERE hop = {hop}", table=self._own.sql, hop=self.hop)
+        else:
+            rows = _filled(self._own.sql, self.hop, self.storage, self.frozen, self.dist_key)
+        return sql("{rows} AND __dist_key__ = {key}", rows=rows, key=self.dist_key)
 
 
 def _shared_rows(storage: str, model: int, hop: int) -> Sql:
@@ -311,11 +412,16 @@ def most_bytes(run: Run) -> int:
     """The most that the states of a run take on disk."""
     most = needed_bytes(run) and FEWEST_APPENDED + (TIMES_NEEDED + 2) * needed_bytes(run)
     tables = 3 if run.options.keep == BEST else 2
+    shared: dict[Any, int] = {}  # the frozen parts, by what makes them equal
     for model in run.models.values():
         if not is_small(model.state_bytes):
             replicas = len(run.segments_of(model)) if run.averages else 0
-            most += (tables + replicas) * on_disk(model.state_bytes)
-    return most
+            most += (tables + replicas) * on_disk(model.state_bytes - model.frozen_bytes)
+            given = model.asked.initial == Initial.WEIGHTS and model.asked.start is None
+            shared[("given", model.asked.model_id) if given else model.number] = on_disk(model.frozen_bytes)
+            if model.large_start and model.hops == 0 and model.start_frozen is None:
+                most += on_disk(model.frozen_bytes)  # its rows have all bytes
+    return most + sum(shared.values())
 
 
 def on_disk(state_bytes: int) -> int:

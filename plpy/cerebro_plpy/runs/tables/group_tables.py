@@ -66,7 +66,7 @@ def make(db: Database, made: MadeTables) -> None:
     )
     _insert(db, made, small, both, without=[state.model for state in large])
     for state in large:
-        rows = state_tables.rows_of_state(run["storage"], state.model, state.hop, state.which, state.state_bytes)
+        rows = state.place(run["storage"], run["dist_keys"]).rows
         own = sql("SELECT {model} AS model, hop, start, payload, __dist_key__ {rows}", model=state.model, rows=rows)
         _insert(db, made, [state], own, only=state.model)
     db.execute(sql("ALTER TABLE {name} ADD PRIMARY KEY (group_number, configuration)", name=name.sql))

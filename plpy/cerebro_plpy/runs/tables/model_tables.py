@@ -169,12 +169,12 @@ def _make_models(db: Database, made: MadeTables) -> None:
     db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
     chunks, changed = None, []
     for state in made.states:
-        where = (run["storage"], state.model, state.hop, state.which, state.state_bytes)
-        dist_key = int(run["dist_keys"][state.segment])
-        rows = sql("{rows} AND __dist_key__ = {dist_key}", rows=state_tables.rows_of_state(*where), dist_key=dist_key)
-        if not weights.has_checksum(db, rows, state.state_sha256):
+        place = state.place(run["storage"], run["dist_keys"])
+        dist_key, rows = place.dist_key, place.rows
+        gone = place.frozen is not None and not all(relations.find(db, name) for name in place.tables)
+        if gone or not weights.has_checksum(db, rows, state.state_sha256):
             changed.append(state.key)
-            names = " or ".join(name.quoted for name in state_tables.tables_of_state(*where))
+            names = " or ".join(name.quoted for name in place.tables)
             db.warning(
                 f"configuration {state.key} is left out: its state is not the one that was committed",
                 hint=f"Rows of {names} were changed or deleted by hand.",

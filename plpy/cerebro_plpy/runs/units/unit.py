@@ -10,7 +10,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.errors import CorruptState, WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
-from cerebro_db.core.protocol import Computation, MetricStates, StateRef
+from cerebro_db.core.protocol import Computation, FrozenPart, MetricStates, StateRef, frozen_name
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainJointly, TrainReplica, Unit
 from cerebro_db.core.sql import Sql, sql
@@ -111,17 +111,20 @@ class Units:
         state_bytes: int,
         sha256: str | None,
         counted: MetricStates | None,
+        *,
+        frozen: FrozenPart | None = None,
     ) -> None:
         """A hop is on record: the state of the model, or of a replica, is the one that this worker stored.
 
         ``sha256``: None if the state was not stored, because the model's next visit is on record, too.
+        ``frozen``: the part that is in a table of its own.
         """
         model = self.model(visit)
         model.state_bytes = state_bytes
         if isinstance(visit, TrainReplica):
-            model.replicas[visit.hop] = Replica(rows, sha256, worker.dist_key, counted)
+            model.replicas[visit.hop] = Replica(rows, sha256, worker.dist_key, counted, frozen=frozen)
         else:
-            model.hops, model.sha256 = visit.hop, sha256
+            model.hops, model.sha256, model.frozen = visit.hop, sha256, frozen
             model.epoch, model.metric_states = visit.epoch, counted
             model.dist_key = worker.dist_key
             model.replicas.clear()
@@ -177,13 +180,18 @@ class Units:
                 fetched.refs.append(StateRef.weights(name))
                 continue
             name = f"{names}/{model.number}/{hop}"
-            state = model.after(hop)
+            state, frozen = model.after(hop), model.frozen_after(hop)
             left = state.left
             if left is not None and left.place and (left.hop, left.place) == (hop, worker.place):
                 assert state.sha256 is not None
-                fetched.refs.append(StateRef.full(name, state.sha256, left.file))
+                fetched.refs.append(StateRef.full(name, state.sha256, left.file, frozen=frozen))
                 fetched.may_be_gone = True
                 continue
+            if frozen is not None:
+                if frozen.sha256 in worker.frozen:
+                    fetched.may_be_gone = True
+                elif frozen not in (ref.frozen for ref in fetched.refs):
+                    fetched.statements += self._read_frozen(worker, frozen, frozen_name(frozen.sha256))
             if state_tables.has_own_table(model, hop):
                 table = state_tables.own_table_of(self.run, model, hop)
                 rows = StateRows([table], table, state_tables.OF_OWN, sql("hop = {hop}", hop=hop))
@@ -194,7 +202,8 @@ class Units:
                 fetched.refs.append(StateRef.weights(name))
             else:
                 assert state.sha256 is not None
-                fetched.refs.append(StateRef.full(name, state.sha256, adopted=hop == 0 and model.asked.adopts))
+                adopted = hop == 0 and model.asked.adopts
+                fetched.refs.append(StateRef.full(name, state.sha256, adopted=adopted, frozen=frozen))
         tables = state_tables.shared(self.run.storage)
         for key, states in shared.items():
             into = tables[self.run.shared.current]
@@ -209,29 +218,28 @@ class Units:
         cut = weights.within(start.first, start.size)
         which = sql("{which} AND {overlaps}", which=which, overlaps=cut.overlaps)
         rows = StateRows(tables, tables[self.run.shared.current if len(tables) > 1 else 0], columns, which)
-        return self._read(worker, rows, start.dist_key, sql("{}"), name, cut)
+        read = self._read(worker, rows, start.dist_key, sql("{}"), name, cut)
+        if start.frozen is not None:
+            within = weights.within(start.first - start.frozen.start, start.size)
+            read += self._read_frozen(worker, start.frozen, name, within)
+        return read
+
+    def _read_frozen(
+        self, worker: Worker, part: FrozenPart, name: str, cut: weights.Cut = weights.WHOLE
+    ) -> list[Statement]:
+        """What brings a frozen part to a segment, or what is cut out of it."""
+        table = state_tables.frozen_table_name(self.run.storage, part.sha256).sql
+        copies, where = self.platform.frozen_rows(table, worker.dist_key, state_tables.one_copy(table))
+        where = sql("{where} AND {overlaps}", where=where, overlaps=cut.overlaps)
+        require = state_tables.require_frozen_sql(self.run.storage, part)
+        return [*map(Statement, [require, *copies]), _receive(sql("{}"), cut, table, where, name)]
 
     def _read(
         self, worker: Worker, rows: StateRows, key: int, name: Sql, given: str, cut: weights.Cut = weights.WHOLE
     ) -> list[Statement]:
         """What brings states to a segment, each under its name."""
         copies, where = self.platform.hop_states(rows, worker.dist_key, key)
-        # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
-        query = sql(
-            "SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, {start}, {payload}) AS n FROM",
-            name=name,
-            start=cut.start,
-            payload=cut.payload,
-        )
-        return [
-            *map(Statement, copies),
-            *(
-                Statement(
-                    sql("{query} {table} WHERE {where} OFFSET 0) s", query=query, table=table, where=where), (given,)
-                )
-                for table in rows.tables
-            ),
-        ]
+        return [*map(Statement, copies), *(_receive(name, cut, table, where, given) for table in rows.tables)]
 
     async def read(self, worker: Worker, data: DataSet, part: int, fetched: Fetched | None) -> tuple[str, float]:
         try:
@@ -269,9 +277,11 @@ class Units:
             for model, hop in wanted:
                 worker.resident.pop(model.number, None)
                 model.after(hop).left = None
+            worker.frozen.clear()
             fetched = self.fetch(worker, wanted)
             started = time.monotonic()
             answer = await give(worker, order_for(fetched.refs), before=await self._in_own_messages((), fetched))
+        worker.frozen.update(ref.frozen.sha256 for ref in fetched.refs if ref.frozen is not None)
         return answer, time.monotonic() - started
 
     async def _in_own_messages(self, before: Sequence[Statement], fetched: Fetched) -> list[Statement]:
@@ -290,3 +300,20 @@ class Units:
         if not task.shares_session:  # else the times include waiting for other tasks
             self.times.training += seconds.get(stage, 0.0)
             self.times.moving_states += seconds.get("load", 0.0)
+
+
+def _receive(name: Sql, cut: weights.Cut, table: Sql, where: Sql, given: str) -> Statement:
+    """What gives a segment rows of a table, under a name that is an expression over ``given`` and the rows."""
+    # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
+    return Statement(
+        sql(
+            "SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, {start}, {payload}) AS n FROM {table}"
+            " WHERE {where} OFFSET 0) s",
+            name=name,
+            start=cut.start,
+            payload=cut.payload,
+            table=table,
+            where=where,
+        ),
+        (given,),
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from cerebro_db.core import protocol
@@ -20,6 +21,7 @@ from cerebro_db.core.protocol import (
     Group,
     Member,
     MemberVisit,
+    OutgoingState,
     StateRef,
     Trained,
     TrainedGroup,
@@ -28,7 +30,7 @@ from cerebro_db.core.protocol import (
 )
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Evaluate, Train, TrainReplica, Unit
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import Sql, sql
 
 from ...platform.base import LeftState
 from ...sessions.failures import Refused
@@ -311,10 +313,17 @@ def _recorded(
             copies += units.objectives.after_evaluation(unit, figures, figures.metrics, rows)
             continue
         assert isinstance(figures, TrainedVisit)
-        state, fused = one.member.state, {"fused": one.fused} if one.fused > 1 else {}
+        state, fused = _as_stored(units, one.member.state), {"fused": one.fused} if one.fused > 1 else {}
         rows.hop(unit, figures, state, stored=one.last, slice_of_time=slice_of_time, seconds={**seconds, **fused})
         copies += units.objectives.after_visit(unit, figures, state.bytes, worker.dist_key, rows)
     return kept, copies
+
+
+def _as_stored(units: Units, state: OutgoingState) -> OutgoingState:
+    """With its frozen part, if that is stored in a table of its own."""
+    if state.frozen is None or units.log.units.knows_frozen_parts:
+        return state
+    return replace(state, frozen=None)
 
 
 def _result(units: Units, one: DoneUnit, part: float) -> Result:
@@ -328,15 +337,18 @@ def _result(units: Units, one: DoneUnit, part: float) -> Result:
 
 def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained, resident: bool) -> None:
     """``resident``: whether states that are in the trainer's memory stay there until its next order."""
-    unit, figures, state = one.unit, one.figures, one.member.state
+    unit, figures, state = one.unit, one.figures, _as_stored(units, one.member.state)
     if isinstance(unit, Evaluate):
         units.objectives.committed(unit)
         return
     assert isinstance(figures, TrainedVisit)
     sha256 = state.sha256 if one.last else None
-    units.committed(worker, unit, figures.rows, state.bytes, sha256, figures.metric_states)
+    units.committed(worker, unit, figures.rows, state.bytes, sha256, figures.metric_states, frozen=state.frozen)
     if not one.last:
         return
+    if state.frozen is not None:
+        units.run.frozen_stored.add(state.frozen.sha256)
+        worker.frozen.add(state.frozen.sha256)
     if (file := trained.left[state.index]) is not None:
         units.keep_file(unit, Left(unit.hop, worker.place, file))
     if state.token in trained.resident and resident:
@@ -349,7 +361,7 @@ async def _commit(
 ) -> None:
     """Store the states that visits have left in files, with the records of the order, in one transaction."""
     run, small = units.run, []
-    statements = [BEGIN]
+    statements = [BEGIN, *_store_frozen(units, worker, number, kept)]
     for one in kept:
         if state_tables.is_small(one.member.state.bytes):
             small.append(one)
@@ -385,21 +397,48 @@ def _store_small(units: Units, worker: Worker, number: int, kept: Sequence[DoneU
     ]
 
 
-def _store_large(units: Units, worker: Worker, number: int, one: DoneUnit) -> list[Statement]:
-    model, hop = units.model(one.unit), one.unit.hop
-    function = sql("cerebro._state_out({number}, {index})", number=number, index=one.member.state.index)
+def _store_frozen(units: Units, worker: Worker, number: int, kept: Sequence[DoneUnit]) -> list[Statement]:
+    """Store the frozen parts that are not stored yet.  In one order, so that no two sessions wait for each other."""
+    states = (_as_stored(units, one.member.state) for one in kept)
+    parts = {state.frozen.sha256: (state.frozen, state.index) for state in states if state.frozen is not None}
     return [
-        Statement(state_tables.ready_sql(units.platform, units.run, model, hop)),
         Statement(
+            state_tables.store_frozen_sql(
+                units.platform, units.run.storage, part, _made(units, worker, number, -1 - index)
+            )
+        )
+        for sha256, (part, index) in sorted(parts.items())
+        if sha256 not in units.run.frozen_stored
+    ]
+
+
+def _made(units: Units, worker: Worker, number: int, index: int) -> Sql:
+    function = sql("cerebro._state_out({number}, {index})", number=number, index=index)
+    return units.platform.made_on_segment(function, worker.dist_key)
+
+
+def _store_large(units: Units, worker: Worker, number: int, one: DoneUnit) -> list[Statement]:
+    model, hop, state = units.model(one.unit), one.unit.hop, one.member.state
+
+    def store(index: int, start: Sql) -> Statement:
+        return Statement(
             sql(
                 "INSERT INTO {table} (__dist_key__, hop, start, payload)"
-                " SELECT s.__dist_key__, {hop}, (s.made).start, (s.made).payload FROM ({made}) s",
+                " SELECT s.__dist_key__, {hop}, {start}, (s.made).payload FROM ({made}) s",
                 table=state_tables.own_table_of(units.run, model, hop),
                 hop=hop,
-                made=units.platform.made_on_segment(function, worker.dist_key),
+                start=start,
+                made=_made(units, worker, number, index),
             )
-        ),
+        )
+
+    statements = [
+        Statement(state_tables.ready_sql(units.platform, units.run, model, hop)),
+        store(state.index, sql("(s.made).start")),
     ]
+    if state.frozen is not None and _as_stored(units, state).frozen is None:
+        statements.append(store(-1 - state.index, sql("{first} + (s.made).start", first=state.frozen.start)))
+    return statements
 
 
 def _free_large(units: Units, kept: Sequence[DoneUnit]) -> list[Statement]:

@@ -245,4 +245,6 @@ class Events(Part):
 def built_of(model: Model) -> dict[str, Any]:
     """What the event says of a model that is built."""
     told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
+    if model.frozen_bytes:
+        told["frozen_bytes"] = model.frozen_bytes
     return told if model.build.parameters is None else {**told, "parameters": model.build.parameters}

@@ -247,8 +247,8 @@ class PlanLog(Part):
         if not 0 <= asked.place < 2**31:
             raise row.wrong("has a negative place")
 
-    def _built(self) -> dict[int, tuple[int, str, int | None, int | None]]:
-        """Model -> the bytes of its state, its engine, its ring position and the number of its parameters."""
+    def _built(self) -> dict[int, tuple[int, str, int | None, int | None, int]]:
+        """Model -> bytes of its state, engine, ring position, number of parameters, and how many bytes never change."""
         found = {}
         for number, text in self._all(
             sql(
@@ -267,6 +267,7 @@ class PlanLog(Part):
                 fields.choice("engine", ENGINES),
                 None if fields.value("position", None) is None else fields.whole("position", 0, 2**31 - 1),
                 None if fields.value("parameters", None) is None else fields.whole("parameters"),
+                fields.whole("frozen_bytes", 0, default=0),
             )
         return found
 
@@ -274,7 +275,8 @@ class PlanLog(Part):
         for number, built in self._built().items():
             model = run.models[number]
             model.build.done = True
-            model.state_bytes, model.build.engine, model.build.position, model.build.parameters = built
+            model.state_bytes, model.build.engine, model.build.position, model.build.parameters, frozen = built
+            model.frozen_bytes = min(frozen, model.state_bytes)
         for number, group in self._all(
             sql(
                 "SELECT model, detail ->> 'group' FROM cerebro.event WHERE {own} AND event = {fused} AND {of_models}",
@@ -288,6 +290,7 @@ class PlanLog(Part):
             model = run.models[last.model]
             self._require_hop(run, model, last.hop, last.epoch, last.segment)
             model.hops, model.sha256, model.state_bytes = last.hop, last.state_sha256, last.state_bytes
+            model.frozen = last.frozen
             model.dist_key = run.dist_keys[last.segment]
         for number, hop, epoch, segment, counted in self._all(
             sql(
@@ -315,6 +318,10 @@ class PlanLog(Part):
             ):
                 model.replicas[hop] = Replica(rows, sha256, run.dist_keys[segment], counted_states(counted))
                 model.state_bytes = state_bytes
+            if model.replicas and not state_tables.is_small(model.state_bytes):
+                parts = States(self.ask, self.run).frozen_parts([(model.number, hop) for hop in model.replicas])
+                for (_, hop), part in parts.items():
+                    model.replicas[hop].frozen = part
         self._load_large_starts(run)
         begun = any(one.hops or one.replicas or one.asked.initial != Initial.RANDOM for one in run.models.values())
         run.shared.filled = [begun, begun]
@@ -338,6 +345,22 @@ class PlanLog(Part):
                 (STATE_SCHEMA, list(given)),
             ):
                 given[name].large_start = True
+        self._load_frozen_starts(run)
+
+    def _load_frozen_starts(self, run: Run) -> None:
+        """Which copies start from a state whose frozen part is in a table of its own."""
+        copies = {
+            number: model for number, model in sorted(run.models.items()) if model.large_start and model.asked.parent
+        }
+        if not copies:
+            return
+        hops: dict[int, int] = dict(
+            self._all(sql("SELECT model, parent_hop FROM cerebro.model WHERE {own} AND parent > 0", own=OWN))
+        )
+        states = {number: (model.asked.parent or 0, hops.get(number) or 0) for number, model in copies.items()}
+        parts = States(self.ask, self.run).frozen_parts([state for state in states.values() if state[1]])
+        for number, (parent, hop) in states.items():
+            run.models[number].start_frozen = parts.get((parent, hop)) if hop else run.models[parent].start_frozen
 
     def _require_hop(self, run: Run, model: Model, hop: int, epoch: int, segment: int) -> None:
         """An error for a hop that the model cannot have: the row may be one of a user."""
@@ -360,7 +383,7 @@ class PlanLog(Part):
 
     def built(self) -> dict[int, tuple[str, int | None]]:
         """Model -> its engine and its ring position, for a replay."""
-        return {model: (engine, position) for model, (_, engine, position, _) in self._built().items()}
+        return {model: (engine, position) for model, (_, engine, position, *_) in self._built().items()}
 
     def fusion(self) -> dict[str, dict[str, Any]]:
         """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cerebro_db.core.events import HopKind, Initial
 from cerebro_db.core.options import BEST, LAST
+from cerebro_db.core.protocol import FrozenPart, codec
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 
-from ..run import StoredWeights
+from .. import state_tables
+from ..run import SMALL_STATE, StoredWeights
 from .base import ME, OF_ALL_ROWS, OWN, OWN_IN_VIEW, Part, among
 
 # Of a state that was stored.  The state after a visit is not, if the next one followed in the same order; where a user
@@ -31,6 +34,12 @@ class StateOnRecord:
     state_sha256: str
     weights_offset: int
     weights_bytes: int
+    frozen: FrozenPart | None = None  # the part that is in a table of its own
+
+    def place(self, storage: str, dist_keys: Sequence[int]) -> state_tables.StatePlace:
+        return state_tables.StatePlace(
+            storage, self.model, self.hop, self.which, self.state_bytes, self.frozen, int(dist_keys[self.segment])
+        )
 
 
 @dataclass(frozen=True)
@@ -77,11 +86,34 @@ class States(Part):
                 also=also,
             )
         )
-        return [
+        states = [
             StateOnRecord(which, model, configurations[model], *others)
             for model, *others in found
             if model in configurations
         ]
+        parts = self.frozen_parts(
+            [(one.model, one.hop) for one in states if not state_tables.is_small(one.state_bytes)]
+        )
+        return [replace(one, frozen=parts.get((one.model, one.hop))) for one in states] if parts else states
+
+    def frozen_parts(self, states: Sequence[tuple[int, int]]) -> dict[tuple[int, int], FrozenPart]:
+        """Model and hop -> the part of the state that is in a table of its own, of those states that have one."""
+        if not states:
+            return {}
+        found = self._all(
+            sql(
+                # Until the extension is updated, the table of an earlier version has no such column.
+                "SELECT model, hop, pg_catalog.to_jsonb(h) ->> 'frozen' AS frozen FROM cerebro.hop h"
+                " WHERE {own} AND {among}",
+                own=OWN,
+                among=state_tables.among(states),
+            )
+        )
+        return {
+            (model, hop): codec.decode(FrozenPart, codec.from_json(text), f"the frozen part of model {model}")
+            for model, hop, text in found
+            if text is not None
+        }
 
     def states_of_best_models(self, which: str, key: int | None = None, fold: int | None = None) -> list[StateOnRecord]:
         """What the model tables get: of the best model of each configuration, or of one, the best or the last state.
@@ -166,7 +198,8 @@ class States(Part):
             model,
             hop,
         )
-        return StoredWeights(model, hop, dist_keys[segment], first, size)
+        parts = self.frozen_parts([(model, hop)] if size >= SMALL_STATE else [])
+        return StoredWeights(model, hop, dist_keys[segment], first, size, parts.get((model, hop)))
 
     def starts(self, dist_keys: Sequence[int]) -> dict[int, StoredWeights]:
         """Model of a group -> the weights of another model that it starts from."""
@@ -192,8 +225,9 @@ class States(Part):
                 of_parents=among("model hop", sql("SELECT parent, parent_hop {children}", children=children)),
             )
         )
+        parts = self.frozen_parts([(model, hop) for model, hop, *_, size in hops if size >= SMALL_STATE])
         known = {
-            (model, hop): StoredWeights(model, hop, dist_keys[segment], first, size)
+            (model, hop): StoredWeights(model, hop, dist_keys[segment], first, size, parts.get((model, hop)))
             for model, hop, segment, first, size in hops
         }
         return {model: known[parent] for model, parent in parents.items() if parent in known}

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from cerebro_db.core import metrics as metric_values
-from cerebro_db.core.protocol import EvaluatedModel, OutgoingState, TrainedVisit
+from cerebro_db.core.protocol import EvaluatedModel, OutgoingState, TrainedVisit, codec
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -95,6 +95,7 @@ class UnitRows:
                 "weights_offset": state.weights_offset,
                 "weights_bytes": state.weights_bytes,
                 "saved": seconds.pop("save", 0.0),
+                **({"frozen": codec.encode(state.frozen)} if state.frozen is not None and stored else {}),
                 **_figures(trained, trained.metrics, seconds, slice_of_time),
             }
         )
@@ -136,16 +137,19 @@ class UnitRows:
         return [statement() for statement, its in zip(made, rows) if its]
 
     def _of_hops(self) -> Statement:
-        order = self.order
+        order, columns, frozen = self.order, HOP, sql("")
         moment = order.behind or order.saving
+        # Until the extension is updated, the table of an earlier version has no such column, and states are whole.
+        if any("frozen" in row for row in self._hops):
+            columns, frozen = {**HOP, "frozen": "jsonb"}, sql(" frozen,")
         return Statement(
             sql(
                 "INSERT INTO cerebro.hop (run, model, hop, kind, epoch, segment, worker_pid, trainer_pid, rows, steps,"
                 "  loss, metric_name, metric, metrics, metric_states, state_bytes, state_sha256, weights_offset,"
-                "  weights_bytes, seconds, started_at, finished_at)"
+                "  weights_bytes,{frozen} seconds, started_at, finished_at)"
                 " SELECT {run}, model, hop, kind, epoch, segment, {}, {}, rows, steps,"
                 "  loss, metric_name, metric, metrics::jsonb, metric_states, state_bytes, state_sha256, weights_offset,"
-                "  weights_bytes, seconds::jsonb"
+                "  weights_bytes,{frozen} seconds::jsonb"
                 "  || jsonb_build_object('save', saved {join} extract(epoch FROM clock.now - {since}) / {}),"
                 "  clock.began + (clock.done - clock.began) * starts,"
                 "  clock.began + (clock.done - clock.began) * ends + (clock.now - clock.done) / {}"
@@ -155,7 +159,8 @@ class UnitRows:
                 run=self.run,
                 join=sql("+") if order.behind is None else sql(", 'behind',"),
                 since=sql("now()") if moment is None else sql("{}"),
-                columns=_typed(HOP),
+                frozen=frozen,
+                columns=_typed(columns),
             ),
             [
                 order.worker_pid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -154,6 +155,18 @@ class UnitLog(Part):
             return None
         *figures, counted = found[0]
         return (*figures, counted_states(counted))  # type: ignore[return-value]
+
+    @functools.cached_property
+    def knows_frozen_parts(self) -> bool:
+        """Whether a hop on record can have one: until the extension is updated, the table has no such column."""
+        found = self.ask(
+            sql(
+                "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = 'cerebro.hop'::pg_catalog.regclass"
+                " AND attname = 'frozen' AND NOT attisdropped"
+            ),
+            (),
+        )
+        return bool(found)
 
     def driven_seconds(self) -> float:
         """How long sessions have driven the run, before the one that asks."""
