@@ -143,9 +143,11 @@ def test_the_model_table_is_whole_and_has_the_bits_of_whole_states(place: Lab, c
     place("SELECT resume(%s, epochs => %s)", extended, EPOCHS)
     assert place.weights("later") == found, "a run with whole states goes on"
     assert len(frozen_tables(place, extended)) == 1
-    for model in ('later', 'later_best'):
-        pass
-    assert place.value("SELECT count(*) FROM told") == place.value("SELECT count(*) FROM garden")
+    for model in ("whole", "later"):
+        place(f"SELECT materialize(%s, 'plain_{model}')", run if model == "whole" else extended)
+        place(f"SELECT predict_into('plain_{model}', 'garden', 'told_by_{model}')")
+    assert place.value("SELECT count(*) FROM told_by_later") == place.value("SELECT count(*) FROM garden")
+    assert not place("TABLE told_by_whole EXCEPT TABLE told_by_later")
 
 
 def test_a_run_that_was_ended_has_the_same_bits(place: Lab, calm: int, interrupted: tuple[int, str]) -> None:

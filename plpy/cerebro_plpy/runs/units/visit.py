@@ -349,7 +349,8 @@ def _is_committed(units: Units, worker: Worker, one: DoneUnit, trained: Trained,
     if state.frozen is not None:
         units.run.frozen_stored.add(state.frozen.sha256)
         worker.frozen.add(state.frozen.sha256)
-    if (file := trained.left[state.index]) is not None:
+    has_a_hole = state.frozen is None and one.member.state.frozen is not None  # and no order would say what fills it
+    if (file := trained.left[state.index]) is not None and not has_a_hole:
         units.keep_file(unit, Left(unit.hop, worker.place, file))
     if state.token in trained.resident and resident:
         assert state.token is not None
