@@ -78,9 +78,7 @@ class StateRef:
     token: Optional[str] = None  # token of the resident state, from the answer of its visit (resident)
     left: Optional[str] = None  # where a segment of this host keeps the state's file; then no rows are received (full)
     adopted: bool = False  # whether another configuration left it: the learning rate is not taken from it (full)
-    frozen: Optional[FrozenPart] = (
-        None  # the part that is not among the state's own rows; None: it has all bytes (full)
-    )
+    frozen: Optional[FrozenPart] = None  # the part that its rows and its file do not have (full)
     path: Optional[str] = by_segment()  # path of the file with the received state
     frozen_path: Optional[str] = by_segment()  # path of the file with the frozen part
 
