@@ -142,8 +142,8 @@ MUTANTS = (
     ),
     Mutant(
         "a large state is stored as that of the hop before", RUNS + "units.visit",
-        "                hop=hop,\n                made=",
-        "                hop=hop - 1,\n                made=",
+        "                hop=hop,\n                start=",
+        "                hop=hop - 1,\n                start=",
     ),
     Mutant(
         "a shared table is emptied while another session appends to it", RUNS + "record.shared_tables",

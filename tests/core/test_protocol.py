@@ -121,6 +121,9 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
         COUNTS,
         out=st.none() | st.text(),
     ),
+    protocol.FrozenPart: st.builds(
+        protocol.FrozenPart, COUNTS, st.integers(1, 1 << 40), st.text("0123456789abcdef", min_size=64, max_size=64)
+    ),
     protocol.CollectResult: st.builds(protocol.CollectResult, st.none() | st.floats(0, 1e9)),
 }
 
@@ -412,7 +415,7 @@ def test_every_path_and_source_is_the_segments() -> None:
         "MergeMetrics",
     )
     assert named == {
-        "LoadRows.files", "Rest.folders", "StateRef.path", "Member.out", "Average.out", "EndJoint.out",
+        "LoadRows.files", "Rest.folders", "StateRef.path", "StateRef.frozen_path", "Member.out", "Average.out", "EndJoint.out",
         *(f"{name}.functions" for name in computations)
     }  # fmt: skip
 

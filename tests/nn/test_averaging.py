@@ -175,6 +175,8 @@ class Variables:
         self.variables = [(f"v{at}", value.dtype.name, value.shape) for at, value in enumerate(values)]
         self.weights = len(values) - 1
         self.averages = False
+        self.constants: list[int] = []
+        self.known_frozen = None
         self.at_once = False
 
     def get(self, number: int) -> np.ndarray:

@@ -16,7 +16,6 @@ import pytest
 
 from tests.sql.lab import CROSS, Lab, eventually, layer, sequential, verb
 
-pytestmark = pytest.mark.throw_away
 EPOCHS, SEGMENTS = 3, 2
 OPTIONS = {"deterministic": True, "seed": 6, "threads": 1, "synchronous_commit": True}
 HIDDEN = 1024
@@ -126,6 +125,7 @@ def test_the_checksum_is_that_of_the_whole_state(place: Lab, calm: int) -> None:
         assert hashlib.sha256(b"".join(bytes(payload) for _, payload in payloads)).hexdigest() == sha256
 
 
+@pytest.mark.throw_away
 def test_the_model_table_is_whole_and_has_the_bits_of_whole_states(place: Lab, calm: int) -> None:
     """Until the extension is updated, the log cannot say where a frozen part is: states are stored whole."""
     found = place.weights("calm")
