@@ -142,7 +142,7 @@ def _frozen_written(program: Program, path: str) -> FrozenFile | None:
             with contextlib.suppress(OSError):
                 os.unlink(new)
             raise
-        if known is None:
+        if known is None or known.sha256 != digest.hexdigest():
             known = program.known_frozen = KnownFrozen(digest.hexdigest(), None)
     return FrozenFile(FrozenPart(start, size, known.sha256), frozen_path(path, known.sha256))
 
@@ -180,13 +180,13 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
     The file is read and not mapped: mapped memory would count as memory of this process.  If this raises an error, the
     variables of a large program have undefined values.
     """
-    known = program.known_frozen
+    known, part, mine = program.known_frozen, frozen and frozen.part, layout(program)
+    is_ours = part is not None and (part.start, part.bytes) == (mine.frozen_start, mine.frozen_bytes)
+    begins_alike = is_ours and mine.frozen_start == len(mine.header) and _begins_with(path, mine.header)
+    if known is None or not begins_alike or part is None or part.sha256 != known.sha256:
+        known = program.known_frozen = None
     with _opened(path, frozen) as file:
-        is_ours = frozen is not None and _is_ours(program, frozen.part, path)
-        knows = is_ours and known is not None and known.digest and known.sha256 == frozen.part.sha256  # type: ignore[union-attr]
-        if not knows:
-            program.known_frozen = None
-        hashed = _Hashed(file, None if frozen is None else frozen.part, known.digest if knows else None)
+        hashed = _Hashed(file, part, known and known.digest)
         try:
             values = _set_or_kept(program, _arrays(program, hashed, adopted))
         except CorruptState:
@@ -194,17 +194,13 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
             raise
         hashed.require(sha256)
     _set_kept(program, values)
-    if is_ours:
-        program.known_frozen = KnownFrozen(frozen.part.sha256, hashed.behind)  # type: ignore[union-attr]
+    if is_ours and part is not None:
+        program.known_frozen = KnownFrozen(part.sha256, hashed.behind if begins_alike else None)
 
 
-def _is_ours(program: Program, part: FrozenPart, path: str) -> bool:
-    """Whether the frozen part of a file begins behind a header like the program's, and has the same weights."""
-    mine = layout(program)
-    if (part.start, part.bytes) != (mine.frozen_start, mine.frozen_bytes) or part.start != len(mine.header):
-        return False
+def _begins_with(path: str, header: bytes) -> bool:
     with open(path, "rb", buffering=0) as file:
-        return file.read(part.start) == mine.header
+        return file.read(len(header)) == header
 
 
 def read_average(

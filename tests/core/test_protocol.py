@@ -415,7 +415,8 @@ def test_every_path_and_source_is_the_segments() -> None:
         "MergeMetrics",
     )
     assert named == {
-        "LoadRows.files", "Rest.folders", "StateRef.path", "StateRef.frozen_path", "Member.out", "Average.out", "EndJoint.out",
+        "LoadRows.files", "Rest.folders", "StateRef.path", "StateRef.frozen_path", "Member.out", "Average.out",
+        "EndJoint.out",
         *(f"{name}.functions" for name in computations)
     }  # fmt: skip
 

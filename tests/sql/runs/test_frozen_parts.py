@@ -78,7 +78,8 @@ def tables(lab: Lab, run: int) -> dict[str, int]:
 
 
 def frozen_tables(lab: Lab, run: int) -> list[str]:
-    return [f'cerebro_state."{storage(lab, run)}_{name}"' for name in tables(lab, run) if name.startswith("frozen_")]
+    parts = lab("SELECT DISTINCT frozen ->> 'sha256' FROM hop WHERE run = %s AND frozen IS NOT NULL", run)
+    return [f'cerebro_state."{storage(lab, run)}_frozen_{sha256[:16]}"' for (sha256,) in parts]
 
 
 def hops(lab: Lab, run: int) -> list[Any]:
@@ -109,6 +110,7 @@ def test_a_hop_stores_the_head_alone(place: Lab, calm: int) -> None:
     assert len(frozen) == 1 and found[frozen[0]] == BODY, "three configurations with one body store it once"
     others = {name: size for name, size in found.items() if name not in frozen and not name.startswith("shared")}
     assert all(size < HEAD for size in others.values()) and sum(others.values()) > 0, others
+    assert "1_0" not in found or found["1_0"] < HEAD, "the given weights are not stored for each model"
     assert place.value("SELECT min(state_bytes) FROM hop WHERE run = %s", calm) > BODY, "the log says the whole size"
 
 
@@ -134,7 +136,8 @@ def test_the_model_table_is_whole_and_has_the_bits_of_whole_states(place: Lab, c
     place("ALTER TABLE cerebro.hop RENAME COLUMN frozen TO of_later")
     try:
         run = place.fit("train", "whole", "two", EPOCHS, validation_table="val", options=OPTIONS)
-        assert not frozen_tables(place, run) and max(tables(place, run).values()) > BODY
+        there = tables(place, run)
+        assert not any(name.startswith("frozen_") for name in there) and max(there.values()) > BODY
         extended = place.submit("train", "later", "two", 1, options=OPTIONS)
         place("SELECT wait(%s)", extended)
     finally:
@@ -271,6 +274,17 @@ def test_groups_start_from_the_weights_of_all_rows(place: Lab) -> None:
     assert len(frozen_tables(place, run)) == 1, tables(place, run)
     rows = place("SELECT weights FROM grouped_groups")
     assert len(rows) == 2 and all(bytes(weights)[:BODY] == given()[:BODY] for (weights,) in rows)
+
+
+def test_the_models_of_a_search_share_the_given_weights(place: Lab) -> None:
+    place("SELECT add_architecture('searched_body', %s, %s)", json.dumps(body()), given())
+    space = {"architecture": "searched_body", "learning_rate": {"choice": [0.01, 0.003, 0.001]}}
+    run = place.value(*verb("search", "train", "searched", space, epochs=2, method="grid", options=OPTIONS))
+    found = tables(place, run)
+    assert [size for name, size in found.items() if name.startswith("frozen_")] == [BODY]
+    assert all(size < HEAD for name, size in found.items() if not name.startswith("frozen_")), found
+    weights = place.weights("searched")
+    assert len(weights) == 3 and all(one[:BODY] == given()[:BODY] for one in weights.values())
 
 
 def test_forget_removes_all(place: Lab, calm: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from ...platform.base import Platform
 from ...sessions.session import Session
 from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
-from ..record.run import SMALL_STATE
+from ..record.run import SMALL_STATE, Run
 from ..request.request import RunRequest
 from ..tables import group_tables
 
@@ -38,7 +39,7 @@ class Start:
     initial: Initial
     pieces: Callable[[], Iterator[bytes]] = lambda: iter(())  # of the given weights, in order
     rows: Sql | None = None  # FROM … WHERE … of the earlier run's state
-    sha256: str | None = None  # of the earlier run's state
+    sha256: str | None = None  # of the earlier run's state, or of large weights that models share
     state_bytes: int = 0  # of the earlier run's state
 
 
@@ -58,12 +59,26 @@ def of_request(db: Database, request: RunRequest, groups: Sequence[int]) -> Star
     """What models start from; all others start from random weights.  ``groups``: those that have models now."""
     if request.options.warm_start:
         return {**_from_model_tables(db, request), **(_from_table_of_groups(db, request, groups) if groups else {})}
+    given = {
+        model_id: _given(architecture.weights)
+        for model_id, architecture in request.configurations.architectures.items()
+        if architecture.weights is not None
+    }
     return {
-        (row["key"], number): Start(Initial.WEIGHTS, pieces=given)
+        (row["key"], number): given[row["model_id"]]
         for row in request.configurations.rows
-        if (given := request.configurations.architectures[row["model_id"]].weights) is not None
+        if row["model_id"] in given
         for number in (None, *groups)
     }
+
+
+def _given(pieces: Callable[[], Iterator[bytes]]) -> Start:
+    """The start from weights of an architecture.  Large ones have a checksum: the models share them."""
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        size += len(piece)
+    return Start(Initial.WEIGHTS, pieces, sha256=None if state_tables.is_small(size) else digest.hexdigest())
 
 
 def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[int]) -> Starts:
@@ -207,7 +222,7 @@ def store(recorder: Session, log: RunLog, starts: Starts, platform: Platform) ->
     """Store the given states where the first hop of each model will look for them."""
     if not starts:
         return
-    run = log.plan.load()
+    run, shared = log.plan.load(), set[str]()
     for model in run.models.values():
         start = starts.get((model.key, model.asked.group_number))
         if start is None:
@@ -225,6 +240,11 @@ def store(recorder: Session, log: RunLog, starts: Starts, platform: Platform) ->
                 )
             )
             continue
+        if model.given is not None:
+            if model.given not in shared:
+                shared.add(model.given)
+                _store_shared(recorder, platform, run, model.given, start)
+            continue
         pieces, first, position = start.pieces(), list[bytes](), 0
         while (size := sum(map(len, first))) <= SMALL_STATE and (piece := next(pieces, None)) is not None:
             first.append(piece)
@@ -236,3 +256,12 @@ def store(recorder: Session, log: RunLog, starts: Starts, platform: Platform) ->
                 (run.dist_keys[0], position, piece),
             )
             position += len(piece)
+
+
+def _store_shared(recorder: Session, platform: Platform, run: Run, given: str, start: Start) -> None:
+    """Store weights in a table that all models use which start from them."""
+    recorder.run(state_tables.create_frozen_sql(platform, run.storage, given))
+    into, position = state_tables.into_frozen(run.storage, given), 0
+    for piece in start.pieces():
+        recorder.run(sql("{into} VALUES ({}, {}, {})", into=into), (run.dist_keys[0], position, piece))
+        position += len(piece)

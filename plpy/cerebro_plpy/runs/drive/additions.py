@@ -238,15 +238,16 @@ class _Starts:
         # All models of a configuration begin with the same random weights.
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
-        if new.parent is None and weights_of(run, asked) is not None:
-            initial = Initial.WEIGHTS
+        sha256 = None
+        if new.parent is None and (given := weights_of(run, asked)) is not None:
+            initial, sha256 = Initial.WEIGHTS, None if state_tables.is_small(given.bytes) else given.sha256
         elif new.parent is not None and new.parent_hop:
             initial, start = Initial.WEIGHTS, self._weights_after(new.parent, new.parent_hop)
         asked = replace(
             asked, visits=visits, parent=new.parent, seed=seed, initial=initial, fold=new.fold,
             group_number=new.group_number, start=start,
         )  # fmt: skip
-        return Model(asked, None, run.dist_keys[0])
+        return Model(asked, sha256, run.dist_keys[0], given=sha256)
 
     def _copy(self, new: NewModel, parent: Model, asked: AskedModel) -> Model:
         """A model that goes on with the state of another one, and with the rows that it was trained on."""
@@ -265,7 +266,8 @@ class _Starts:
             asked, visits=None if visits is None else tuple(visits), parent=new.parent, seed=seed, initial=initial,
             fold=parent.asked.fold, group_number=parent.asked.group_number, start=start,
         )  # fmt: skip
-        return Model(asked, sha256, run.dist_keys[0])
+        given = sha256 if initial == Initial.WEIGHTS and start is None else None
+        return Model(asked, sha256, run.dist_keys[0], given=given)
 
     def _weights_after(self, model: int, hop: int) -> StoredWeights:
         if (model, hop) not in self._weights:
@@ -374,6 +376,8 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     if new.parent is None and (given := weights_of(run, model.asked)) is not None:
         _store_weights(run, recorder, platform, model, given)
         return
+    if model.given is not None:
+        return  # it starts from the weights that its parent has started from
     if new.parent is None or new.parent_hop is None:
         raise Unsupported(f"model {new.model} has no parent to start from")
     parent = run.models[new.parent]
@@ -403,14 +407,21 @@ def _frozen_after(log: RunLog, model: Model, hop: int) -> FrozenPart | None:
 
 def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model, given: AddedWeights) -> None:
     """Give the model the weights of the architecture that its configuration names."""
-    large = not state_tables.is_small(given.bytes)
-    into, lead = state_tables.into_start(recorder, platform, run, model, large=large)
+    if model.given is not None:
+        if state_tables.is_there(recorder, run.storage, model.given):
+            return
+        recorder.run(state_tables.create_frozen_sql(platform, run.storage, model.given))
+        into, lead, hop = state_tables.into_frozen(run.storage, model.given), sql(""), sql("")
+    else:
+        into, lead = state_tables.into_start(recorder, platform, run, model, large=False)
+        hop = sql("0, ")
     copy = sql(
-        "{into} SELECT {lead}{here}, 0, p.start, p.payload FROM {pieces} p"
+        "{into} SELECT {lead}{here}, {hop}p.start, p.payload FROM {pieces} p"
         " WHERE (SELECT encode(sha256(string_agg(sha256(d.payload), '' ORDER BY d.start)), 'hex') FROM {pieces} d)"
         " = {sha256} RETURNING 1",
         into=into,
         lead=lead,
+        hop=hop,
         here=run.dist_keys[0],
         pieces=added.stored(given.name),
         sha256=literal(given.sha256),

@@ -126,6 +126,11 @@ def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
     for source in (run.shared.other, run.shared.current):
         if run.shared.filled[source]:
             recorder.run(state_tables.moved_sql(run.storage, source, states))
+    # A model that failed before its first hop may be tried again.
+    begin = {model.given for model in run.models.values() if model.given is not None and not model.hops}
+    for given in {model.given for model in run.models.values() if model.given is not None} - begin:
+        if state_tables.is_there(recorder, run.storage, given):
+            recorder.run(state_tables.dropped_frozen_sql(run.storage, given))
     # A model that was stopped between its replicas' visits and their average may go on.
     models = [
         model for model in run.models.values() if not model.replicas and not state_tables.is_small(model.state_bytes)

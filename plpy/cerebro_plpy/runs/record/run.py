@@ -130,6 +130,7 @@ class Model:
     frozen_bytes: int = 0  # of these, that are the same in all its states
     frozen: FrozenPart | None = None  # the part of its last state that is in a table of its own
     start_frozen: FrozenPart | None = None  # that of the state that it starts from
+    given: str | None = None  # names the large weights that it starts from, which models of the run share
     hops: int = 0
     epoch: int = 0  # of the last hop
     large_start: bool = False  # the state that it starts from has a table of its own

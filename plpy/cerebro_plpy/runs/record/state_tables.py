@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import CorruptState
-from cerebro_db.core.events import Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.options import BEST
 from cerebro_db.core.protocol import FrozenPart
@@ -246,7 +245,7 @@ def emptied_sql(tables: Sequence[Sql], otherwise: Sql = NOTHING) -> Sql:
     return _once_locked(tables, sql("TRUNCATE {tables}", tables=joined(", ", tables)), otherwise)
 
 
-# -- frozen parts of large states ---------------------------------------------------------------------------
+# -- frozen parts of large states, and large weights that models start from ----------------------------------
 
 
 def frozen_table_name(storage: str, sha256: str) -> Name:
@@ -261,25 +260,49 @@ def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: S
     name = frozen_table_name(storage, part.sha256)
     return sql(
         "DO $frozen$BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended({lock}, 0));"
-        " IF pg_catalog.to_regclass({name}) IS NULL THEN"
-        " CREATE TABLE {table} (__dist_key__ integer NOT NULL, start bigint NOT NULL, payload bytea NOT NULL)"
-        " WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
-        " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL;"
-        " INSERT INTO {table} (__dist_key__, start, payload)"
-        " SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
+        " IF pg_catalog.to_regclass({name}) IS NULL THEN {create};"
+        " {into} SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
         lock=literal(f"cerebro_db table {name}"),
         name=literal(name.quoted),
-        table=name.sql,
-        whole_pages=WHOLE_PAGES,
-        no_vacuum=NO_VACUUM,
-        distributed_by=platform.distributed_by("__dist_key__"),
+        create=create_frozen_sql(platform, storage, part.sha256),
+        into=into_frozen(storage, part.sha256),
         made=made,
     )
 
 
-def require_frozen_sql(storage: str, part: FrozenPart) -> Sql:
-    """Raises an error with a hint if the table of a frozen part is gone."""
-    name = frozen_table_name(storage, part.sha256)
+def create_frozen_sql(platform: Platform, storage: str, sha256: str) -> Sql:
+    return sql(
+        "CREATE TABLE {table} (__dist_key__ integer NOT NULL, start bigint NOT NULL, payload bytea NOT NULL)"
+        " WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
+        " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL",
+        table=frozen_table_name(storage, sha256).sql,
+        whole_pages=WHOLE_PAGES,
+        no_vacuum=NO_VACUUM,
+        distributed_by=platform.distributed_by("__dist_key__"),
+    )
+
+
+def into_frozen(storage: str, sha256: str) -> Sql:
+    table = frozen_table_name(storage, sha256).sql
+    return sql("INSERT INTO {table} (__dist_key__, start, payload)", table=table)
+
+
+def dropped_frozen_sql(storage: str, given: str) -> Sql:
+    """Drops the table with weights that no model starts from any more, unless somebody reads it."""
+    table = frozen_table_name(storage, given).sql
+    return _once_locked([table], sql("DROP TABLE {table}", table=table))
+
+
+def is_there(session: Session, storage: str, sha256: str) -> bool:
+    ((there,),) = session.run(
+        sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (frozen_table_name(storage, sha256).quoted,)
+    )
+    return bool(there)
+
+
+def require_frozen_sql(storage: str, sha256: str) -> Sql:
+    """Raises an error with a hint if the table of a frozen part, or of given weights, is gone."""
+    name = frozen_table_name(storage, sha256)
     return sql(
         "DO $frozen$BEGIN IF pg_catalog.to_regclass({name}) IS NULL THEN"
         " RAISE EXCEPTION USING ERRCODE = {code}, MESSAGE = {message}, HINT = {hint}; END IF; END$frozen$",
@@ -417,8 +440,9 @@ def most_bytes(run: Run) -> int:
         if not is_small(model.state_bytes):
             replicas = len(run.segments_of(model)) if run.averages else 0
             most += (tables + replicas) * on_disk(model.state_bytes - model.frozen_bytes)
-            given = model.asked.initial == Initial.WEIGHTS and model.asked.start is None
-            shared[("given", model.asked.model_id) if given else model.number] = on_disk(model.frozen_bytes)
+            shared[model.given or model.number] = on_disk(model.frozen_bytes)
+            if model.given is not None:
+                shared["weights", model.given] = on_disk(model.state_bytes)
             if model.large_start and model.hops == 0 and model.start_frozen is None:
                 most += on_disk(model.frozen_bytes)  # its rows have all bytes
     return most + sum(shared.values())

@@ -186,7 +186,9 @@ class PlanLog(Part):
                 start=starts.get(number),
             )
             # A given initial state is put on the first segment.
-            run.models[number] = Model(asked, sha256, run.dist_keys[0])
+            run.models[number] = model = Model(asked, sha256, run.dist_keys[0])
+            if asked.initial == Initial.WEIGHTS and asked.start is None:
+                model.given = sha256
 
     def _configurations(self, run: Run) -> dict[int, AskedModel]:
         """What the models of each configuration have in common, by its number."""
@@ -331,7 +333,7 @@ class PlanLog(Part):
         given = {
             state_tables.table_name(run.storage, number, 0).table: model
             for number, model in run.models.items()
-            if model.asked.initial != Initial.RANDOM
+            if model.asked.initial != Initial.RANDOM and model.given is None
         }
         if given:
             for (name,) in self.ask(
