@@ -223,7 +223,7 @@ class OutgoingStates:
         if index < 0:
             part = self._parts.get((visit, -1 - index))
             if part is None:
-                raise WrongState(f"state {-1 - index} of visit {visit} of this session has no frozen part")
+                raise WrongState(f"visit {visit} of this session has left no state {-1 - index} with a frozen part")
             return self.frozen.rows(part)
         paths = self._paths.get(visit, [])
         path = paths[index] if 0 <= index < len(paths) else None
