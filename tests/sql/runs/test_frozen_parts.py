@@ -5,6 +5,7 @@ The models have a frozen body of 4.2 MB and a small head.  Its states without th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, eventually, layer, sequential, verb
+from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, verb
 
 EPOCHS, SEGMENTS = 3, 2
 OPTIONS = {"deterministic": True, "seed": 6, "threads": 1, "synchronous_commit": True}
@@ -285,6 +286,18 @@ def test_the_models_of_a_search_share_the_given_weights(place: Lab) -> None:
     assert all(size < HEAD for name, size in found.items() if not name.startswith("frozen_")), found
     weights = place.weights("searched")
     assert len(weights) == 3 and all(one[:BODY] == given()[:BODY] for one in weights.values())
+
+
+def test_in_the_callers_own_session(place: Lab) -> None:
+    with contextlib.closing(place.connect()) as connection:
+        run(connection, "BEGIN")
+        run(connection, "SELECT pack_plain('flowers', 'mine', 'species', 'sl, sw, pl, pw', segments => 1, seed => 1)")
+        run(connection, *verb("fit", "mine", "of_mine", "two", epochs=2, options=OPTIONS))
+        run(connection, "COMMIT")
+    number = place.value("SELECT max(run) FROM run")
+    assert place.value("SELECT options ->> 'in_session' FROM cerebro.run WHERE run = %s", number) == "true"
+    assert len(frozen_tables(place, number)) == 1
+    assert all(weights[:BODY] == given()[:BODY] for weights in place.weights("of_mine").values())
 
 
 def test_forget_removes_all(place: Lab, calm: int) -> None:
