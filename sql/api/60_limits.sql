@@ -212,7 +212,7 @@ BEGIN
           FROM pg_class c
           JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
          WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
-           AND c.relname ~ ('^' || stored || '_(shared_[01]|frozen_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+           AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
          ORDER BY c.oid);
     -- Whoever uses a state is waited for here, because an error of DROP could not name the session.
     LOOP

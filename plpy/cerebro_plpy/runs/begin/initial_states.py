@@ -260,8 +260,9 @@ def store(recorder: Session, log: RunLog, starts: Starts, platform: Platform) ->
 
 def _store_shared(recorder: Session, platform: Platform, run: Run, given: str, start: Start) -> None:
     """Store weights in a table that all models use which start from them."""
-    recorder.run(state_tables.create_frozen_sql(platform, run.storage, given))
-    into, position = state_tables.into_frozen(run.storage, given), 0
+    name = state_tables.given_table_name(run.storage, given)
+    recorder.run(state_tables.create_frozen_sql(platform, name))
+    into, position = state_tables.into_frozen(name), 0
     for piece in start.pieces():
         recorder.run(sql("{into} VALUES ({}, {}, {})", into=into), (run.dist_keys[0], position, piece))
         position += len(piece)

@@ -408,10 +408,11 @@ def _frozen_after(log: RunLog, model: Model, hop: int) -> FrozenPart | None:
 def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model, given: AddedWeights) -> None:
     """Give the model the weights of the architecture that its configuration names."""
     if model.given is not None:
-        if state_tables.is_there(recorder, run.storage, model.given):
+        name = state_tables.given_table_name(run.storage, model.given)
+        if state_tables.is_there(recorder, name):
             return
-        recorder.run(state_tables.create_frozen_sql(platform, run.storage, model.given))
-        into, lead, hop = state_tables.into_frozen(run.storage, model.given), sql(""), sql("")
+        recorder.run(state_tables.create_frozen_sql(platform, name))
+        into, lead, hop = state_tables.into_frozen(name), sql(""), sql("")
     else:
         into, lead = state_tables.into_start(recorder, platform, run, model, large=False)
         hop = sql("0, ")

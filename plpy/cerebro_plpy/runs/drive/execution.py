@@ -127,10 +127,11 @@ def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
         if run.shared.filled[source]:
             recorder.run(state_tables.moved_sql(run.storage, source, states))
     # A model that failed before its first hop may be tried again.
-    begin = {model.given for model in run.models.values() if model.given is not None and not model.hops}
+    begin = {model.given for model in run.models.values() if not model.hops}
     for given in {model.given for model in run.models.values() if model.given is not None} - begin:
-        if state_tables.is_there(recorder, run.storage, given):
-            recorder.run(state_tables.dropped_frozen_sql(run.storage, given))
+        name = state_tables.given_table_name(run.storage, given)
+        if state_tables.is_there(recorder, name):
+            recorder.run(state_tables.dropped_sql(name))
     # A model that was stopped between its replicas' visits and their average may go on.
     models = [
         model for model in run.models.values() if not model.replicas and not state_tables.is_small(model.state_bytes)

@@ -220,7 +220,7 @@ def _is_first(run: Run, model: Model, hop: int) -> bool:
 def superseded(run: Run, model: Model, hop: int) -> list[Sql]:
     """The tables of a model with large states whose states nothing needs once the state after a hop is committed."""
     if not run.averages:
-        return [own_table_of(run, model, hop - 1)] if hop > 1 or (hop == 1 and model.large_start) else []
+        return [own_table_of(run, model, hop - 1)] if hop > 1 else []
     between = run.hops_per_epoch(model)
     if hop == 0 or run.is_replica(model, hop):
         return []
@@ -252,6 +252,11 @@ def frozen_table_name(storage: str, sha256: str) -> Name:
     return Name(STATE_SCHEMA, f"{storage}_frozen_{sha256[:16]}")
 
 
+def given_table_name(storage: str, given: str) -> Name:
+    """The table with large weights that models of a run start from.  It has the form of that of a frozen part."""
+    return Name(STATE_SCHEMA, f"{storage}_given_{given[:16]}")
+
+
 def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: Sql) -> Sql:
     """Stores a frozen part, unless it is there.  ``made``: a query for its rows, with columns __dist_key__ and made.
 
@@ -264,52 +269,47 @@ def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: S
         " {into} SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
         lock=literal(f"cerebro_db table {name}"),
         name=literal(name.quoted),
-        create=create_frozen_sql(platform, storage, part.sha256),
-        into=into_frozen(storage, part.sha256),
+        create=create_frozen_sql(platform, name),
+        into=into_frozen(name),
         made=made,
     )
 
 
-def create_frozen_sql(platform: Platform, storage: str, sha256: str) -> Sql:
+def create_frozen_sql(platform: Platform, name: Name) -> Sql:
     return sql(
         "CREATE TABLE {table} (__dist_key__ integer NOT NULL, start bigint NOT NULL, payload bytea NOT NULL)"
         " WITH ({whole_pages}, {no_vacuum}) {distributed_by};"
         " ALTER TABLE {table} ALTER COLUMN payload SET STORAGE EXTERNAL",
-        table=frozen_table_name(storage, sha256).sql,
+        table=name.sql,
         whole_pages=WHOLE_PAGES,
         no_vacuum=NO_VACUUM,
         distributed_by=platform.distributed_by("__dist_key__"),
     )
 
 
-def into_frozen(storage: str, sha256: str) -> Sql:
-    table = frozen_table_name(storage, sha256).sql
-    return sql("INSERT INTO {table} (__dist_key__, start, payload)", table=table)
+def into_frozen(name: Name) -> Sql:
+    return sql("INSERT INTO {table} (__dist_key__, start, payload)", table=name.sql)
 
 
-def dropped_frozen_sql(storage: str, given: str) -> Sql:
-    """Drops the table with weights that no model starts from any more, unless somebody reads it."""
-    table = frozen_table_name(storage, given).sql
-    return _once_locked([table], sql("DROP TABLE {table}", table=table))
+def dropped_sql(name: Name) -> Sql:
+    """Drops a table, unless somebody reads it."""
+    return _once_locked([name.sql], sql("DROP TABLE {table}", table=name.sql))
 
 
-def is_there(session: Session, storage: str, sha256: str) -> bool:
-    ((there,),) = session.run(
-        sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (frozen_table_name(storage, sha256).quoted,)
-    )
+def is_there(session: Session, name: Name) -> bool:
+    ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
     return bool(there)
 
 
-def require_frozen_sql(storage: str, sha256: str) -> Sql:
+def require_frozen_sql(name: Name) -> Sql:
     """Raises an error with a hint if the table of a frozen part, or of given weights, is gone."""
-    name = frozen_table_name(storage, sha256)
     return sql(
         "DO $frozen$BEGIN IF pg_catalog.to_regclass({name}) IS NULL THEN"
         " RAISE EXCEPTION USING ERRCODE = {code}, MESSAGE = {message}, HINT = {hint}; END IF; END$frozen$",
         name=literal(name.quoted),
         code=literal(CorruptState.sqlstate),
-        message=literal(f"the table {name} with the frozen part of model states is not there"),
-        hint=literal("It was dropped by hand. Without it, the models that have this part cannot go on."),
+        message=literal(f"the table {name} with the frozen part of model states, or with given weights, is not there"),
+        hint=literal("It was dropped by hand. Without it, the models that need it cannot go on."),
     )
 
 
@@ -443,7 +443,7 @@ def most_bytes(run: Run) -> int:
             shared[model.given or model.number] = on_disk(model.frozen_bytes)
             if model.given is not None:
                 shared["weights", model.given] = on_disk(model.state_bytes)
-            if model.large_start and model.hops == 0 and model.start_frozen is None:
+            if model.large_start and model.hops < 2 and model.start_frozen is None:
                 most += on_disk(model.frozen_bytes)  # its rows have all bytes
     return most + sum(shared.values())
 

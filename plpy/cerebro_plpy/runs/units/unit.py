@@ -10,6 +10,7 @@ from cerebro_db.core import protocol
 from cerebro_db.core.errors import CorruptState, WrongState
 from cerebro_db.core.events import Initial
 from cerebro_db.core.layout import DataSet
+from cerebro_db.core.names import Name
 from cerebro_db.core.protocol import Computation, FrozenPart, MetricStates, StateRef, frozen_name
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainJointly, TrainReplica, Unit
@@ -182,7 +183,9 @@ class Units:
             if hop == 0 and model.given is not None:
                 name = f"{names}/weights {model.given}"
                 if name not in fetched.names:
-                    fetched.statements += self._read_frozen(worker, model.given, name)
+                    fetched.statements += self._read_part(
+                        worker, state_tables.given_table_name(self.run.storage, model.given), name
+                    )
                 fetched.refs.append(StateRef.weights(name))
                 continue
             name = f"{names}/{model.number}/{hop}"
@@ -197,7 +200,7 @@ class Units:
                 if frozen.sha256 in worker.frozen:
                     fetched.may_be_gone = True
                 elif frozen not in (ref.frozen for ref in fetched.refs):
-                    fetched.statements += self._read_frozen(worker, frozen.sha256, frozen_name(frozen.sha256))
+                    fetched.statements += self._read_part(worker, self._table_of(frozen), frozen_name(frozen.sha256))
             if state_tables.has_own_table(model, hop):
                 table = state_tables.own_table_of(self.run, model, hop)
                 rows = StateRows([table], table, state_tables.OF_OWN, sql("hop = {hop}", hop=hop))
@@ -227,15 +230,18 @@ class Units:
         read = self._read(worker, rows, start.dist_key, sql("{}"), name, cut)
         if start.frozen is not None:
             within = weights.within(start.first - start.frozen.start, start.size)
-            read += self._read_frozen(worker, start.frozen.sha256, name, within)
+            read += self._read_part(worker, self._table_of(start.frozen), name, within)
         return read
 
-    def _read_frozen(self, worker: Worker, sha256: str, name: str, cut: weights.Cut = weights.WHOLE) -> list[Statement]:
+    def _table_of(self, part: FrozenPart) -> Name:
+        return state_tables.frozen_table_name(self.run.storage, part.sha256)
+
+    def _read_part(self, worker: Worker, of: Name, name: str, cut: weights.Cut = weights.WHOLE) -> list[Statement]:
         """What brings a frozen part or given weights to a segment, or what is cut out of it."""
-        table = state_tables.frozen_table_name(self.run.storage, sha256).sql
+        table = of.sql
         copies, where = self.platform.frozen_rows(table, worker.dist_key, state_tables.one_copy(table))
         where = sql("{where} AND {overlaps}", where=where, overlaps=cut.overlaps)
-        require = state_tables.require_frozen_sql(self.run.storage, sha256)
+        require = state_tables.require_frozen_sql(of)
         return [*map(Statement, [require, *copies]), _receive(sql("{}"), cut, table, where, name)]
 
     def _read(
