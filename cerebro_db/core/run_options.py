@@ -18,7 +18,7 @@ from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
 from .search import methods, read_space
 from .search.budget import Budget
-from .search.decision import LONGEST_NAME
+from .search.decision import AddedWeights
 from .search.objective import Objective, default
 from .search.space import ARCHITECTURE, MOST_POINTS
 from .search.tpe import COMPLETE, PRUNED, RUNNING, Trial
@@ -28,15 +28,6 @@ SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "mad
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
 MOST_PAST = 100_000
 FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start")
-
-
-@dataclass(frozen=True)
-class AddedWeights:
-    """The weights of an architecture that its user has added by a name."""
-
-    name: str
-    bytes: int
-    sha256: str  # of the hashes of the pieces
 
 
 @dataclass(frozen=True)
@@ -218,9 +209,7 @@ def _space(fields: Fields) -> RecordedSpace:
     if fields.value("weights", None) is not None:
         given = fields.object("weights")
         for label in given.document:
-            one = given.object(label)
-            weights[label] = AddedWeights(one.text("name", LONGEST_NAME), one.whole("bytes", 1), one.text("sha256", 64))
-            one.done()
+            weights[label] = AddedWeights.of_fields(given.object(label))
     space, at_once = fields.object("space").document, fields.whole("at_once", 1, 2**31)
     return RecordedSpace(space, most, at_once, tuple(past), weights)
 
