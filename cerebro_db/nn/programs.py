@@ -10,8 +10,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from cerebro_db.core.errors import (
     CerebroError,
     ConfigurationFailed,
@@ -24,7 +22,7 @@ from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Features, features_of, row_bytes, with_features
+from cerebro_db.nn.features import Features, row_bytes
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
@@ -126,7 +124,7 @@ class Programs:
         if not has_frozen(configuration["architecture"]):
             self._whole.add(key)
             return None
-        ready = self._ready(FEATURES + key, configuration, layout, seed, reuse=True)
+        ready = self._ready(FEATURES + key, configuration, layout, seed, features=self._features.type)
         if ready.program.cut is None:  # then it is the program of the whole model
             self._whole.add(key)
             self._programs.setdefault(key, self._programs.pop(FEATURES + key))
@@ -134,12 +132,12 @@ class Programs:
         return ready
 
     def _ready(
-        self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, reuse: bool = False
+        self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, features: str | None = None
     ) -> ReadyProgram:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
-                program = self._engine.program(configuration, layout, seed, reuse)
+                program = self._engine.program(configuration, layout, seed, features)
                 self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
@@ -160,18 +158,11 @@ class Programs:
             kept.bytes_of_steps = row_bytes(ready.program)
         return kept
 
-    @staticmethod
-    def stepped(ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
+    def stepped(self, ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
         """A slab as the steps of a program take it."""
-        if not ready.uses_features or slab.dataset.features:
+        if not ready.uses_features or self._features is None or slab.dataset.features:
             return slab
-        places = np.arange(slab.start, slab.end) if slab.order is None else slab.order[slab.start : slab.end]
-        front_to_back = np.argsort(places)
-        order = np.empty(len(places), np.int32)
-        order[front_to_back] = np.arange(len(places))
-        rows = slab.dataset.taken(places[front_to_back])
-        found = with_features(ready.program, rows, features_of(ready.program, rows, listen))
-        return Slab(found, order, 0, slab.rows)
+        return self._features.of_slab(ready.program, slab, listen)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:
         """The program of a configuration, with the state in its variables.
