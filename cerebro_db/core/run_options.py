@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import Fields
-from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, FEATURES_MB
+from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
 from .errors import CerebroError
 from .metrics import MAX, MIN
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
@@ -75,6 +75,7 @@ class RunOptions:
     cache_mb: int | None = None
     reuse: str | None = None
     features_mb: int = FEATURES_MB
+    features_type: str = FLOAT32
     synchronous_commit: bool | None = None
     stop_when: str | None = None
     precision: str | None = None

@@ -21,7 +21,7 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import USUAL_ENGINE, Trainer, Visit, full, resident
+from .trainer_client import USUAL_ENGINE, OrderFailed, Trainer, Visit, full, resident
 
 Json = dict[str, Any]
 
@@ -491,3 +491,41 @@ def test_rows_of_a_group(trainers: list[Trainer]) -> None:
         losses.append(found.loss)
         assert found.rows == 90
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def scaled(factor: float) -> Json:
+    """A frozen layer without weights that multiplies what another one gives."""
+    return tower(WIDE, c.layer("Rescaling", "larger", scale=factor, offset=0.0))
+
+
+def test_features_of_two_bytes(tmp_path: Path, trainers: list[Trainer]) -> None:
+    """They take half the room, and the losses are the same within their precision, also where none are kept."""
+    engine, losses = trainers[0].engine, []
+    for features_mb in (50, 0):
+        trainer = Trainer(
+            tmp_path / str(features_mb), engine=engine, reuse="all", features_mb=features_mb, features_type="float16"
+        )
+        trainer.data("rows", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+        assert described(trainer, network(5)) == (5, 2 * 24)
+        configuration = c.configuration(network(5), CATEGORICAL)
+        first, second = two_visits(trainer, configuration)
+        evaluated = trainer.evaluate(configuration, "rows", full(second))
+        losses.append([first.loss, second.loss, evaluated.loss])
+        trainer.close()
+    first, second = two_visits(trainers[0], configuration)
+    losses.append([first.loss, second.loss, trainers[0].evaluate(configuration, "rows", full(second)).loss])
+    np.testing.assert_allclose(losses[0], losses[2], rtol=0.01)
+    np.testing.assert_allclose(losses[1], losses[2], rtol=0.01)
+    assert losses[0] != losses[2]
+
+
+def test_features_that_two_bytes_cannot_hold_are_refused(tmp_path: Path, trainers: list[Trainer]) -> None:
+    trainer = Trainer(
+        tmp_path / "half", engine=trainers[0].engine, reuse="all", features_mb=50, features_type="float16"
+    )
+    trainer.data("rows", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
+    trainer.train(c.configuration(scaled(10.0), CATEGORICAL), "rows")
+    with pytest.raises(OrderFailed, match="the frozen layers give numbers up to [0-9,]+; float16 holds numbers up to"):
+        trainer.train(c.configuration(scaled(1e6), CATEGORICAL), "rows")
+    trainer.train(c.configuration(scaled(10.0), CATEGORICAL), "rows")
+    trainer.close()
