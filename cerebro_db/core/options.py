@@ -179,7 +179,7 @@ _TABLE = (
         name="features_mb",
         type=int,
         what="""Maximum megabytes of features that each segment keeps (see reuse). Where all features would take more,
-        it keeps those that save the most time. The others are computed in each visit.""",
+        it keeps those that save the most time. The others are computed in each pass.""",
         when="If features are large, for instance those of images, and there is room for them.",
         default=FEATURES_MB,
         bounds=(0, 2**31 - 1),

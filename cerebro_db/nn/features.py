@@ -24,12 +24,13 @@ from cerebro_db.core import knapsack
 from cerebro_db.core.available_memory import available_memory
 from cerebro_db.core.engines import AUTO_REUSE, FLOAT32, NO_REUSE
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.core.feature_plan import BYTES_PER_SECOND
 from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.rows.data import MEMORY, SLAB_FROM_DISK, Dataset, Slab
 
 BATCH = 256  # rows whose features are computed at once
-BYTES_PER_SECOND = 1e9  # at which features are read again; slower than that, computing them anew is no loss
+
 ROOM = 64 << 20  # bytes that are left in a folder
 VISITS_THAT_COUNT = 8  # of each of the features that are wanted: about so many have an influence on their worth
 MUCH_MORE = 1.5  # times the worth of what would be dropped
@@ -83,8 +84,11 @@ class Features:
             return False
         return not self._measures or not rows.rows or self._seconds_saved(program, rows) > 0
 
-    def kept(self, program: Program, rows: Dataset, listen: Callable[[], None]) -> Dataset | None:
-        """The rows with features in the place of the model's inputs; None if there is no room for them."""
+    def kept(self, program: Program, rows: Dataset, listen: Callable[[], None], passes: int = 1) -> Dataset | None:
+        """The rows with features in the place of the model's inputs; None if there is no room for them.
+
+        ``passes``: for which they are wanted now.
+        """
         name = program.features_name()
         of_rows = self._of_rows.setdefault(rows, {})
         wanted, dataset = of_rows.get(name) or (RowFeatures(name, rows.rows, rows.rows * row_bytes(program)), None)
@@ -93,10 +97,9 @@ class Features:
             wanted, dataset, known = known, None, None
         # With no worth at all, anything would make room for anything.
         seconds = max(self._seconds_saved(program, rows), rows.rows * LEAST_SECONDS) if rows.rows else 0.0
-        self._is_used(wanted, seconds)
-        if wanted.arrays:
-            self.saved += seconds
-        else:
+        self._is_used(wanted, passes * seconds)
+        was_kept = bool(wanted.arrays)
+        if not was_kept:
             of_rows[name] = wanted, None
             if not self._has_room(program, rows) or not self._make_room(wanted, known):
                 return None
@@ -113,6 +116,7 @@ class Features:
                 wanted.worth += known.worth
                 self._drop(known)
             self._kept.append(wanted)
+        self.saved += seconds * (passes if was_kept else passes - 1)
         if dataset is None:
             dataset = with_features(program, rows, wanted.arrays)
             of_rows[name] = wanted, dataset

@@ -18,7 +18,7 @@ from cerebro_db.core.errors import (
     OutOfResources,
     WrongState,
 )
-from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
+from cerebro_db.core.protocol import FeaturesUsed, ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
@@ -64,6 +64,7 @@ class Programs:
         """``features``: None: those of frozen layers are computed in each step."""
         self._engine = engine
         self._features = features
+        self._lap = 0.0  # seconds in which features had been computed when the last lap ended
         self._whole: set[str] = set()  # the keys of programs without a cut that is worth it
         self._alone: set[str] = set()  # those of them that have one, which other trainers may find worth it
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
@@ -143,7 +144,7 @@ class Programs:
         self._programs.move_to_end(key)
         return self._programs[key]
 
-    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None]) -> Dataset:
+    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None], passes: int = 1) -> Dataset:
         """What the steps of a program get of these rows, with the state that is in its variables.
 
         If there is no room for features, these are the rows as they are, and ``stepped`` computes those of a slab.
@@ -151,7 +152,7 @@ class Programs:
         if not ready.uses_features or self._features is None:
             return rows
         with self.configuration_errors():
-            kept = self._features.kept(ready.program, rows, listen)
+            kept = self._features.kept(ready.program, rows, listen, passes)
         if kept is None:
             kept = copy.copy(rows)
             kept.from_disk = True  # slabs of one size: for each, JAX would compile
@@ -215,6 +216,27 @@ class Programs:
             ready.program.set_weights(state_file.read_weights(ready.program, _path(state)))
             assert state.name is not None
             ready.weights = state.name, None
+
+    def features_used(self, since: FeaturesUsed | None = None) -> FeaturesUsed | None:
+        """What features have cost and saved in all, or since then; None: the trainer keeps none."""
+        if self._features is None:
+            return None
+        found = FeaturesUsed(self._features.bytes, self._features.computing, self._features.saved)
+        if since is None:
+            return found
+        return FeaturesUsed(found.bytes, found.computing - since.computing, found.saved - since.saved)
+
+    def features_lap(self) -> float:
+        """The seconds in which features were computed since the last call."""
+        before, self._lap = self._lap, 0.0 if self._features is None else self._features.computing
+        return self._lap - before
+
+    def feature_seconds(self, ready: ReadyProgram, rows: Dataset | None) -> float:
+        """Seconds that the frozen layers of a program take for a row; 0: not known."""
+        if self._features is None or ready.program.cut is None or rows is None or not rows.rows:
+            return 0.0
+        with self.configuration_errors():
+            return self._features.row_seconds(ready.program, rows)
 
     @staticmethod
     def holds(ready: ReadyProgram, state: StateRef) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -65,6 +66,45 @@ def test_the_results_are_those_of_computing_them_in_each_step(place: Lab, comput
         for one in (name, f"{name}_computed" if more else "computed")
     ]
     assert sum(one != other for one, other in zip(*predicted)) <= 3  # of 600
+
+
+def figures(place: Lab, run: int) -> dict[str, Any]:
+    """What the end of the run says of features."""
+    return place.value("SELECT detail -> 'features' FROM cerebro.event WHERE run = %s AND event = 'finished'", run)
+
+
+def computed_in(place: Lab, run: int) -> float | None:
+    """The seconds of features, as far as the view has them."""
+    found = place("SELECT seconds FROM run_time WHERE run = %s AND activity = 'features'", run)
+    return found[0][0] if found else None
+
+
+def test_the_plan_is_told_before_and_compared_with_what_happened(place: Lab, computed: int) -> None:
+    place.told()
+    run = fit(place, "told", reuse="all")
+    told = [text for text in place.told() if "features: " in text]
+    before, after = told
+    assert re.search(r"1 MB are kept; computing them takes about \d+\.\d s .* would take about \d+\.\d s", before)
+    assert re.search(r"1 MB were kept; computing them took \d+\.\d s .* saved about .* \(expected: ", after)
+    found = figures(place, run)
+    # Each configuration begins with other random weights, so each has features of its own.
+    assert found["bytes"] == found["expected"]["bytes"] == 2 * 600 * 4 * 24
+    assert found["computing"] > 0 and found["saved"] > 0
+    # One of the passes computes them.
+    expected = found["expected"]
+    passes = 3 * place.value("SELECT parameters -> 'passes' FROM leaderboard WHERE run = %s LIMIT 1", run)
+    assert expected["computing"] == pytest.approx(expected["without"] / passes, abs=0.002)
+    in_visits = place.value("SELECT sum(seconds_features) FROM hop_timeline WHERE run = %s", run)
+    assert computed_in(place, run) == pytest.approx(in_visits) and in_visits == pytest.approx(
+        found["computing"], rel=0.1
+    )
+    assert figures(place, computed) is None and computed_in(place, computed) is None
+
+
+def test_half_the_room_for_float16(place: Lab, computed: int) -> None:
+    run = fit(place, "half", reuse="all", features_type="float16")
+    assert built(place, run) == {(5, 2 * 24)} and figures(place, run)["bytes"] == 2 * 600 * 2 * 24
+    assert losses(place, run) == pytest.approx(losses(place, computed), rel=0.02)
 
 
 def test_a_run_goes_on_with_features(place: Lab) -> None:
