@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
+import os
 import re
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.nn import configurations as c
 from tests.nn.test_features import network
-from tests.sql.lab import Lab
+from tests.sql.lab import Lab, eventually
 
 RATES = (0.01, 0.003)
 
@@ -136,3 +142,51 @@ def test_auto_measures(place: Lab, computed: int) -> None:
     run = fit(place, "measured")
     assert "where that is faster" in said(place)[0]
     assert losses(place, run) == pytest.approx(losses(place, computed), rel=1e-3)
+
+
+SLOW = [
+    c.layer("UpSampling2D", "larger", size=4),
+    c.layer("Conv2D", "wide", filters=64, kernel_size=3, padding="same", activation="relu"),
+    c.layer("Conv2D", "slow", filters=64, kernel_size=3, padding="same", activation="relu"),
+    c.layer("GlobalAveragePooling2D", "mean"),
+]
+
+
+def computing_features(place: Lab) -> int | None:
+    """A trainer that has made the file for features."""
+    for pid, _ in place.trainers():
+        with contextlib.suppress(OSError):
+            mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            if any("/#" in line and line.endswith("(deleted)") for line in mapped):
+                return pid
+    return None
+
+
+def test_a_trainer_is_killed_while_it_computes_features(place: Lab) -> None:
+    """Its visit is made again by another trainer, and nothing is left of the half that was computed."""
+    layers = copy.deepcopy(SLOW)
+    for layer in layers:
+        layer["config"]["trainable"] = False
+    architecture = c.sequential(
+        c.input_layer([8, 8, 1]), *layers, c.layer("Dense", "out", units=10, activation="softmax")
+    )
+    found = {}
+    for name in ("killed", "not_killed"):
+        run = place.value(
+            "SELECT fit('digits_packed', %s, %s, epochs => 2, options => %s, wait => false)", name,
+            json.dumps({"architecture": architecture, "learning_rate": 0.01, "batch_size": 16, "passes": 1}),
+            json.dumps({"seed": 7, "threads": 1, "reuse": "all"}),
+        )  # fmt: skip
+        if name == "killed":
+            os.kill(eventually(lambda: computing_features(place), 60, "features are computed"), signal.SIGKILL)
+        place("SELECT wait(%s)", run)
+        assert place.status(run) == "finished"
+        found[name] = [
+            loss for (loss,) in place("SELECT training_loss FROM learning_curve WHERE run = %s ORDER BY epoch", run)
+        ]
+        lost = place.value("SELECT count(*) FROM cerebro.event WHERE run = %s AND event = 'unit failed'", run)
+        assert lost == (1 if name == "killed" else 0)
+        assert figures(place, run)["bytes"] == 600 * 4 * 64
+    assert found["killed"] == pytest.approx(found["not_killed"], rel=1e-3)
+    place.require_no_orphans()
+    eventually(lambda: not place.abandoned(), 15, "workers take their files away")
