@@ -11,7 +11,18 @@ from typing import Any
 
 from .architecture.precision import PRECISIONS
 from .documents import shown
-from .engines import ALL_REUSE, AUTO, AUTO_ENGINES, AUTO_REUSE, ENGINES, FEATURES_MB, MOST_THREADS, NO_REUSE
+from .engines import (
+    ALL_REUSE,
+    AUTO,
+    AUTO_ENGINES,
+    AUTO_REUSE,
+    ENGINES,
+    FEATURES_MB,
+    FLOAT16,
+    FLOAT32,
+    MOST_THREADS,
+    NO_REUSE,
+)
 from .errors import CerebroError, InvalidArgument, Unsupported
 from .metrics import MAX, MIN
 from .records import dataclass
@@ -167,11 +178,20 @@ _TABLE = (
     Option(
         name="features_mb",
         type=int,
-        what="""Maximum megabytes of features that each segment keeps (see reuse). Where features would take more, each
-        step computes them.""",
+        what="""Maximum megabytes of features that each segment keeps (see reuse). Where all features would take more,
+        it keeps those that save the most time. The others are computed in each pass.""",
         when="If features are large, for instance those of images, and there is room for them.",
         default=FEATURES_MB,
         bounds=(0, 2**31 - 1),
+    ),
+    Option(
+        name="features_type",
+        type=str,
+        what="""The numbers in which features are kept (see reuse). float16 takes half the room, and has about three
+        decimal digits. A model whose features are too large for it (above 65,504) fails, and the message says so.""",
+        when="float16, if twice as many features should fit into features_mb.",
+        default=FLOAT32,
+        choices=(FLOAT32, FLOAT16),
     ),
     Option(
         name="fuse",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import Fields
-from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, FEATURES_MB
+from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
 from .errors import CerebroError
 from .metrics import MAX, MIN
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
@@ -18,7 +18,7 @@ from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
 from .search import methods, read_space
 from .search.budget import Budget
-from .search.decision import LONGEST_NAME
+from .search.decision import AddedWeights
 from .search.objective import Objective, default
 from .search.space import ARCHITECTURE, MOST_POINTS
 from .search.tpe import COMPLETE, PRUNED, RUNNING, Trial
@@ -28,15 +28,6 @@ SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "mad
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
 MOST_PAST = 100_000
 FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start")
-
-
-@dataclass(frozen=True)
-class AddedWeights:
-    """The weights of an architecture that its user has added by a name."""
-
-    name: str
-    bytes: int
-    sha256: str  # of the hashes of the pieces
 
 
 @dataclass(frozen=True)
@@ -84,6 +75,7 @@ class RunOptions:
     cache_mb: int | None = None
     reuse: str | None = None
     features_mb: int = FEATURES_MB
+    features_type: str = FLOAT32
     synchronous_commit: bool | None = None
     stop_when: str | None = None
     precision: str | None = None
@@ -218,9 +210,7 @@ def _space(fields: Fields) -> RecordedSpace:
     if fields.value("weights", None) is not None:
         given = fields.object("weights")
         for label in given.document:
-            one = given.object(label)
-            weights[label] = AddedWeights(one.text("name", LONGEST_NAME), one.whole("bytes", 1), one.text("sha256", 64))
-            one.done()
+            weights[label] = AddedWeights.of_fields(given.object(label))
     space, at_once = fields.object("space").document, fields.whole("at_once", 1, 2**31)
     return RecordedSpace(space, most, at_once, tuple(past), weights)
 

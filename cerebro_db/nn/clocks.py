@@ -12,11 +12,16 @@ class Clock:
         self.laps: dict[str, float] = {}
         self._last = time.monotonic()
 
-    def lap(self, name: str) -> float:
-        """The stage of that name ends now, perhaps not for the first time; returns the seconds of this time."""
+    def lap(self, name: str, features: float = 0.0) -> float:
+        """The stage of that name ends now, perhaps not for the first time; returns the seconds of this time.
+
+        ``features``: seconds in which features were computed meanwhile; they count as a stage of their own.
+        """
         now = time.monotonic()
-        seconds, self._last = now - self._last, now
+        seconds, self._last = now - self._last - features, now
         self.laps[name] = round(self.laps.get(name, 0.0) + seconds, 6)
+        if features:
+            self.laps["features"] = round(self.laps.get("features", 0.0) + features, 6)
         return round(seconds, 6)
 
 

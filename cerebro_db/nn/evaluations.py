@@ -27,6 +27,7 @@ def evaluate(
 ) -> EvaluatedModel:
     """The result of a model: with the rows as they are, and with each of its exchanges."""
     clock = Clock()
+    programs.features_lap()
     chosen = dataset.rows_of(model.fold, False, model.span)
     # Inputs are exchanged before the frozen layers.
     ready = programs.ready(configuration, dataset.layout, rows=None if model.exchanges else dataset)
@@ -49,7 +50,7 @@ def evaluate(
             )
             for exchange in model.exchanges
         ]
-    clock.lap("evaluate")
+    clock.lap("evaluate", programs.features_lap())
     rows = _rows(dataset, chosen)
     return EvaluatedModel(rows, metrics.loss(counted.means), values, counted, clock.laps, exchanged=others)
 
@@ -64,13 +65,14 @@ def evaluate_loaded(
 ) -> EvaluatedModel:
     """The result of a model whose state is in the variables of its program, and stays there."""
     clock = Clock()
+    programs.features_lap()
     batch_size = _prepared(programs, ready, configuration, dataset, chosen)
     with programs.configuration_errors(), programs.reading(ready):
         counted = _counted(
             programs, ready, [programs.rows_of_steps(ready, dataset, listen)], batch_size, listen, chosen
         )
         values = ready.program.metric_values(counted)
-    clock.lap("evaluate")
+    clock.lap("evaluate", programs.features_lap())
     return EvaluatedModel(_rows(dataset, chosen), metrics.loss(counted.means), values, counted, clock.laps)
 
 

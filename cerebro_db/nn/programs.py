@@ -10,8 +10,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from cerebro_db.core.errors import (
     CerebroError,
     ConfigurationFailed,
@@ -20,11 +18,11 @@ from cerebro_db.core.errors import (
     OutOfResources,
     WrongState,
 )
-from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
+from cerebro_db.core.protocol import FeaturesUsed, ModelReplica, Origin, StateRef
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Features, features_of, row_bytes, with_features
+from cerebro_db.nn.features import Features, row_bytes
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
@@ -66,6 +64,7 @@ class Programs:
         """``features``: None: those of frozen layers are computed in each step."""
         self._engine = engine
         self._features = features
+        self._lap = 0.0  # seconds in which features had been computed when the last lap ended
         self._whole: set[str] = set()  # the keys of programs without a cut that is worth it
         self._alone: set[str] = set()  # those of them that have one, which other trainers may find worth it
         self._programs: OrderedDict[str, ReadyProgram] = OrderedDict()
@@ -126,7 +125,7 @@ class Programs:
         if not has_frozen(configuration["architecture"]):
             self._whole.add(key)
             return None
-        ready = self._ready(FEATURES + key, configuration, layout, seed, reuse=True)
+        ready = self._ready(FEATURES + key, configuration, layout, seed, features=self._features.type)
         if ready.program.cut is None:  # then it is the program of the whole model
             self._whole.add(key)
             self._programs.setdefault(key, self._programs.pop(FEATURES + key))
@@ -134,18 +133,18 @@ class Programs:
         return ready
 
     def _ready(
-        self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, reuse: bool = False
+        self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, features: str | None = None
     ) -> ReadyProgram:
         if key not in self._programs:
             self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
-                program = self._engine.program(configuration, layout, seed, reuse)
+                program = self._engine.program(configuration, layout, seed, features)
                 self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
         return self._programs[key]
 
-    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None]) -> Dataset:
+    def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None], passes: int = 1) -> Dataset:
         """What the steps of a program get of these rows, with the state that is in its variables.
 
         If there is no room for features, these are the rows as they are, and ``stepped`` computes those of a slab.
@@ -153,25 +152,18 @@ class Programs:
         if not ready.uses_features or self._features is None:
             return rows
         with self.configuration_errors():
-            kept = self._features.kept(ready.program, rows, listen)
+            kept = self._features.kept(ready.program, rows, listen, passes)
         if kept is None:
             kept = copy.copy(rows)
             kept.from_disk = True  # slabs of one size: for each, JAX would compile
             kept.bytes_of_steps = row_bytes(ready.program)
         return kept
 
-    @staticmethod
-    def stepped(ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
+    def stepped(self, ready: ReadyProgram, slab: Slab, listen: Callable[[], None]) -> Slab:
         """A slab as the steps of a program take it."""
-        if not ready.uses_features or slab.dataset.features:
+        if not ready.uses_features or self._features is None or slab.dataset.features:
             return slab
-        places = np.arange(slab.start, slab.end) if slab.order is None else slab.order[slab.start : slab.end]
-        front_to_back = np.argsort(places)
-        order = np.empty(len(places), np.int32)
-        order[front_to_back] = np.arange(len(places))
-        rows = slab.dataset.taken(places[front_to_back])
-        found = with_features(ready.program, rows, features_of(ready.program, rows, listen))
-        return Slab(found, order, 0, slab.rows)
+        return self._features.of_slab(ready.program, slab, listen)
 
     def ready_to_predict(self, configuration: Json, layout: Json, state: StateRef) -> ReadyProgram:
         """The program of a configuration, with the state in its variables.
@@ -224,6 +216,27 @@ class Programs:
             ready.program.set_weights(state_file.read_weights(ready.program, _path(state)))
             assert state.name is not None
             ready.weights = state.name, None
+
+    def features_used(self, since: FeaturesUsed | None = None) -> FeaturesUsed | None:
+        """What features have cost and saved in all, or since then; None: the trainer keeps none."""
+        if self._features is None:
+            return None
+        found = FeaturesUsed(self._features.bytes, self._features.computing, self._features.saved)
+        if since is None:
+            return found
+        return FeaturesUsed(found.bytes, found.computing - since.computing, found.saved - since.saved)
+
+    def features_lap(self) -> float:
+        """The seconds in which features were computed since the last call."""
+        before, self._lap = self._lap, 0.0 if self._features is None else self._features.computing
+        return self._lap - before
+
+    def feature_seconds(self, ready: ReadyProgram, rows: Dataset | None) -> float:
+        """Seconds that the frozen layers of a program take for a row; 0: not known."""
+        if self._features is None or ready.program.cut is None or rows is None or not rows.rows:
+            return 0.0
+        with self.configuration_errors():
+            return self._features.row_seconds(ready.program, rows)
 
     @staticmethod
     def holds(ready: ReadyProgram, state: StateRef) -> bool:

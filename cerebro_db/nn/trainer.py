@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
 import platform
 import resource
@@ -191,14 +192,17 @@ class Trainer:
         ready = self._programs.described(order.configuration, order.layout)
         with self._programs.configuration_errors():
             ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
-        return Described(**_description(ready, [order.configuration, *order.others], order.layout))
+            alike = (one for one in self._datasets.values() if one.layout == order.layout and one.rows)
+            seconds = self._programs.feature_seconds(ready, next(alike, None))
+        return Described(**_description(ready, [order.configuration, *order.others], order.layout, seconds))
 
     def try_engine(self, order: TryEngine) -> EngineTried:
         dataset = self._with_outputs(order.handle)
         ready, build, compiling, batch = trials.try_engine(
             self._programs, order.configuration, dataset, self._gpu, self._listen
         )
-        description = _description(ready, [order.configuration, *order.others], dataset.layout)
+        seconds = self._programs.feature_seconds(ready, dataset)
+        description = _description(ready, [order.configuration, *order.others], dataset.layout, seconds)
         return EngineTried(**description, program=ready.name, build=build, compile=compiling, batch=batch)
 
     def rehearse_fusion(self, order: RehearseFusion) -> FusionRehearsed:
@@ -211,6 +215,7 @@ class Trainer:
         """The groups one after the other; the error of a group is its own result."""
         programs, dataset, configurations = self._programs, self._with_outputs(order.handle), order.configurations
         total = sum(training.planned_rows(group, configurations, dataset) for group in order.groups)
+        before = programs.features_used()
         programs.require_resident(member.state for member in order.members)
 
         def report(rows: int, loss: float | None) -> None:
@@ -230,7 +235,7 @@ class Trainer:
             except Exception as error:
                 results.append(TrainedGroup(error=Failure.of(as_error(error))))
             index += len(group.members)
-        return Trained(results, resident=sorted(programs.resident))
+        return Trained(results, resident=sorted(programs.resident), features=programs.features_used(before))
 
     def average(self, order: Average) -> Trained:
         self._visits += 1
@@ -269,14 +274,14 @@ class Trainer:
         """The models one after the other; the error of a model is its own result."""
         programs, dataset = self._programs, self._with_outputs(order.handle)
         programs.require_resident(model.state for model in order.models)
-        results = []
+        results, before = [], programs.features_used()
         for model in order.models:
             try:
                 configuration = order.configurations[model.configuration]
                 results.append(evaluations.evaluate(programs, model, configuration, dataset, self._listen))
             except Exception as error:
                 results.append(EvaluatedModel(error=Failure.of(as_error(error))))
-        return Evaluated(results, resident=sorted(programs.resident))
+        return Evaluated(results, resident=sorted(programs.resident), features=programs.features_used(before))
 
     def merge_metrics(self, order: MergeMetrics) -> MetricsMerged:
         dataset = self._with_outputs(order.handle)
@@ -328,8 +333,11 @@ class Trainer:
         return dataset
 
 
-def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Json | None) -> dict[str, Any]:
+def _description(
+    ready: ReadyProgram, configurations: Iterable[Json], layout: Json | None, feature_seconds: float
+) -> dict[str, Any]:
     """The fields of Described; the first configuration is that of the program."""
+    cut = ready.program.cut
     keys = [fusion_key(each, layout) for each in configurations]
     return {
         "parameters": ready.program.parameters,
@@ -337,7 +345,9 @@ def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Js
         "inputs": ready.program.inputs,
         "outputs": ready.program.outputs,
         "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
-        "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
-        "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
+        "frozen_layers": 0 if cut is None else cut.layers,
+        "feature_bytes": 0 if cut is None else row_bytes(ready.program),
+        "feature_seconds": feature_seconds,
+        "features": "" if cut is None else hashlib.sha256(ready.program.features_key.encode()).hexdigest()[:16],
         "frozen_bytes": state_file.frozen_bytes(ready.program),
     }

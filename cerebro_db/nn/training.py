@@ -69,6 +69,7 @@ def train(
     The last member's state stays in memory under the token.  ``before``: the rows of the groups before this one.
     """
     members, clock = group.members, Clock()
+    order.programs.features_lap()
     files = [member.out for member in members if member.out is not None]
     if len(files) < len(members):
         raise InvalidArgument("the order names no file for an outgoing state")
@@ -105,6 +106,7 @@ class _Passes:
         self.fit, self.size = Fit.of(configurations[0]), _size(order.dataset, chosen)
         self.stacked: list[Any] = []
         self._rows: Dataset | None = None  # as steps get them, with the state that was loaded
+        self._visits = 1  # of each member
         self._done = before  # rows
 
     def load(self, members: Sequence[Member]) -> None:
@@ -112,14 +114,15 @@ class _Passes:
         if program.measures_groups and members[0].span is not None and self._chosen is not None and self.size:
             measure = functools.partial(program.measure_group, order.dataset, self._chosen, order.listen)
         self.stacked = load_members(order.programs, self.ready, members, self.configurations, measure)
-        self._rows = None
+        self._rows, self._visits = None, len(members[0].visits)
 
     def visit(self, shuffle_seeds: Sequence[int]) -> int:
         """Train one visit of each member; returns the rows of each."""
         order, fit, program, members = self.order, self.fit, self.ready.program, len(shuffle_seeds)
         speed, rows, done = self.ready.speed["train", members], fit.rows_of(self.size), 0
         if self._rows is None:
-            self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen)
+            passes = fit.epochs * self._visits
+            self._rows = order.programs.rows_of_steps(self.ready, order.dataset, order.listen, passes)
         with order.programs.configuration_errors():
             for epoch in range(fit.epochs):
                 places = row_orders(self.size, shuffle_seeds, epoch, fit.shuffle, self._chosen)
@@ -171,7 +174,7 @@ def _fused(passes: _Passes, members: Sequence[Member], clock: Clock) -> list[Vis
     passes.load(members)
     clock.lap("load")
     rows = passes.visit([member.visits[0].shuffle_seed for member in members])
-    clock.lap("train")
+    clock.lap("train", passes.order.programs.features_lap())
     found: list[Visits] = []
     for place, member in enumerate(members):
         passes.put_back(place)
@@ -193,7 +196,8 @@ def _chain(passes: _Passes, member: Member, clock: Clock) -> Visits:
             if found:
                 passes.ready.program.start_metrics()
             rows = passes.visit([visit.shuffle_seed])
-            trained = passes.trained(rows, None if found else member.metric_states, clock.lap("train"))
+            seconds = clock.lap("train", passes.order.programs.features_lap())
+            trained = passes.trained(rows, None if found else member.metric_states, seconds)
             if not trained.finite:
                 break
             if visit.evaluated:

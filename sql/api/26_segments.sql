@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW cerebro._hop_timeline AS
 SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
-       u.seconds_behind, u.worker_pid, u.trainer_pid, u.engine, u.model
+       u.seconds_behind, u.worker_pid, u.trainer_pid, u.engine, u.model, u.seconds_features
   FROM (SELECT t.run, t.owner, t.segment, t.activity, t.epoch, t.hop, t.dataset, t.part, t.started_at, t.finished_at,
                extract(epoch FROM t.finished_at - t.started_at)::double precision AS seconds,
                t.rows, t.loss, t.metric,
@@ -14,6 +14,7 @@ SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u
                COALESCE((t.stages ->> 'save')::double precision, 0) AS seconds_state_out,
                COALESCE((t.stages ->> 'build')::double precision, 0) AS seconds_building,
                COALESCE((t.stages ->> 'behind')::double precision, 0) AS seconds_behind,
+               COALESCE((t.stages ->> 'features')::double precision, 0) AS seconds_features,
                t.worker_pid, t.trainer_pid, t.model,
                max(t.configuration) OVER (PARTITION BY t.run, t.owner, t.model) AS configuration,
                substr(max(t.engine) OVER (PARTITION BY t.run, t.owner, t.model), 21) AS engine
@@ -49,7 +50,7 @@ COMMENT ON VIEW cerebro._hop_timeline IS
 CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, configuration, epoch, hop, dataset, part, started_at,
        finished_at, seconds, rows, loss, metric AS first_metric, seconds_reading, seconds_state_in, seconds_training,
-       seconds_state_out, seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model
+       seconds_state_out, seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model, seconds_features
   FROM cerebro._hop_timeline;
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
@@ -85,6 +86,8 @@ COMMENT ON COLUMN cerebro.hop_timeline.worker_pid IS 'Process id of the worker s
 COMMENT ON COLUMN cerebro.hop_timeline.trainer_pid IS 'Process id of the trainer; NULL for evaluations.';
 COMMENT ON COLUMN cerebro.hop_timeline.engine IS 'Engine that trains the model: tensorflow, jax or torch.';
 COMMENT ON COLUMN cerebro.hop_timeline.model IS 'Number of the model within the run, from 1.';
+COMMENT ON COLUMN cerebro.hop_timeline.seconds_features IS
+'Seconds spent on computing the features of frozen layers (option reuse).';
 
 CREATE OR REPLACE VIEW cerebro.segments_now WITH (security_barrier) AS
 WITH visit AS (
@@ -147,20 +150,21 @@ WITH spent AS (
            sum(seconds_building) AS building,
            sum(seconds_state_in) AS state_in,
            sum(seconds_state_out) AS state_out,
+           sum(seconds_features) AS features,
            min(started_at) AS first_unit,
            max(finished_at) AS last_unit,
            min(begun) AS begun,
            max(segments) AS segments
       FROM (SELECT run, owner, activity, seconds, seconds_behind, seconds_training, seconds_reading, seconds_building,
-                   seconds_state_in, seconds_state_out, started_at, finished_at, NULL::timestamptz AS begun,
-                   NULL::integer AS segments
+                   seconds_state_in, seconds_state_out, seconds_features, started_at, finished_at,
+                   NULL::timestamptz AS begun, NULL::integer AS segments
               FROM cerebro._hop_timeline
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, at, NULL
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, at, NULL
               FROM cerebro._visible_event
              WHERE model IS NULL AND event = 'started'
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, segments
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, segments
               FROM cerebro._visible_run) fact
      GROUP BY run, owner
     HAVING count(activity) > 0 AND max(segments) > 0
@@ -180,9 +184,11 @@ WITH spent AS (
            (5, 'state load',      w.state_in),
            (6, 'state emit',      w.state_out),
            (7, 'bookkeeping',     w.busy - w.training - COALESCE(w.validation, 0) - w.reading - w.building
-                                         - w.state_in - w.state_out),
+                                         - w.state_in - w.state_out - w.features),
            (8, 'waiting',         w.available - w.busy),
-           (9, 'starting',        w.starting)) AS part (position, activity, seconds)
+           (9, 'starting',        w.starting),
+           (10, 'features',       w.features)) AS part (position, activity, seconds)
+     WHERE part.position < 10 OR part.seconds > 0
 )
 SELECT run, position, activity, seconds, seconds / NULLIF(total, 0) AS share, pg_get_userbyid(owner) AS owner
   FROM parts;
@@ -192,8 +198,8 @@ COMMENT ON COLUMN cerebro.run_time.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.run_time.position IS 'Position of the activity in the list, from 1, for sorting.';
 COMMENT ON COLUMN cerebro.run_time.activity IS
 'training, validation, reading data, building models, state load (fetching and loading states), state emit (saving '
-'and storing states), bookkeeping (the rest of a unit), waiting (between units) or starting (before the first '
-'unit).';
+'and storing states), bookkeeping (the rest of a unit), waiting (between units), starting (before the first unit) '
+'or, if some were computed, features (of frozen layers; see the option reuse).';
 COMMENT ON COLUMN cerebro.run_time.seconds IS 'Seconds, summed over the segments.';
 COMMENT ON COLUMN cerebro.run_time.share IS 'Share of the run''s total segment time, from 0 to 1.';
 COMMENT ON COLUMN cerebro.run_time.owner IS 'The user who owns the run.';

@@ -89,7 +89,8 @@ LANGUAGE plpython3u AS $py$
 return api.add_configuration(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.add_configuration(bigint, jsonb, text, name) IS
-'Adds a configuration to a run. Its model starts at epoch 0, from random weights. Returns the number of the request.
+'Adds a configuration to a run. Its model starts at epoch 0: from the weights of its architecture, if it was added with
+weights (cerebro.add_architecture), otherwise from random weights. Returns the number of the request.
 
 - parameters: a JSON object, as in the argument configurations of cerebro.fit, such as {"architecture": "mlp",
   "units": 64, "learning_rate": 0.01}. What is left out follows from the rows.

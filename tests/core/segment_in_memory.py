@@ -155,7 +155,7 @@ class Trainer:
         if isinstance(order, protocol.Describe):
             keys = [one["compile"]["group"] for one in (order.configuration, *order.others)]
             return protocol.Described(
-                order.configuration["compile"]["seed"] % 3, self.host.expected_bytes, [], [], keys, 0, 0, 0
+                order.configuration["compile"]["seed"] % 3, self.host.expected_bytes, [], [], keys, 0, 0, 0.0, "", 0
             )
         if not {*getattr(order, "handles", [order.handle])} <= self.rows:
             raise RowsLost("the rows are gone")

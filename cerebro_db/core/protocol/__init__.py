@@ -19,6 +19,7 @@ from .answers import (
     Evaluated,
     EvaluatedModel,
     Failure,
+    FeaturesUsed,
     FrozenPart,
     FusionRehearsed,
     Inspected,

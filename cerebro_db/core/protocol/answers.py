@@ -92,6 +92,8 @@ class Described:
     fusion_keys: list[Optional[str]]  # of the configuration and the others: equal keys can be fused, None cannot
     frozen_layers: int  # at the beginning of the model, that can be computed once for each row; 0: none, or not wanted
     feature_bytes: int  # of a row: what these layers give
+    feature_seconds: float  # of a row: what these layers take; 0: not measured
+    features: str  # equal if what these layers give is, with the same weights; empty: there are none
     frozen_bytes: int  # of the state, that training never changes: the weights of frozen layers that lie together
 
 
@@ -162,7 +164,7 @@ class EvaluatedModel:
     loss: float = 0.0  # mean loss of the rows
     metrics: Json = field(default_factory=dict)  # of these rows; by name a number, or a list of numbers (one per class)
     metric_states: MetricStates = MetricStates({})  # of these rows; with those of other parts they give those of all
-    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, evaluate
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, features, evaluate
     error: Optional[Failure] = None  # why the model was not evaluated
     exchanged: list[MetricStates] = field(default_factory=list)  # of each exchange, over its repeats
 
@@ -197,11 +199,20 @@ class TrainedMember:
 
 
 @dataclass(frozen=True)
+class FeaturesUsed:
+    """What frozen layers cost in an order, and what was saved because their features were kept."""
+
+    bytes: int  # of features that the trainer keeps now
+    computing: float  # seconds
+    saved: float  # seconds of computing them again, less those of reading them
+
+
+@dataclass(frozen=True)
 class TrainedGroup:
     """The result of a group: its members, or the error for which none of them was trained."""
 
     members: list[TrainedMember] = field(default_factory=list)  # the results; empty if there is an error
-    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, train, save
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by stage: build, load, features, train, save
     error: Optional[Failure] = None  # why none of the members was trained
 
 
@@ -215,6 +226,7 @@ class Trained:
     trainer_pid: int = 0  # process id of the trainer
     resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
     left: list[Optional[str]] = field(default_factory=list)  # by index: where the segment keeps the state's file
+    features: Optional[FeaturesUsed] = None  # None: the trainer keeps none
 
 
 @dataclass(frozen=True)
@@ -237,6 +249,7 @@ class Evaluated:
     worker_pid: int = 0  # process id of the worker
     trainer_pid: int = 0  # process id of the trainer
     resident: list[str] = field(default_factory=list)  # tokens of all states that the trainer now has in memory
+    features: Optional[FeaturesUsed] = None  # None: the trainer keeps none
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Optional
 
-from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, MOST_THREADS, NO_REUSE
+from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, FLOAT16, FLOAT32, MOST_THREADS, NO_REUSE
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
@@ -49,6 +49,7 @@ class TrainerSettings:
     cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
     reuse: str = AUTO_REUSE  # whether what frozen layers give is kept (none, auto, all)
     features_mb: int = FEATURES_MB  # limit of what frozen layers give that is kept
+    features_type: str = FLOAT32  # of the numbers of that (float32, float16)
     silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
 
     def __post_init__(self) -> None:
@@ -57,6 +58,8 @@ class TrainerSettings:
             if value is not None and not least <= value <= most:
                 raise InvalidArgument(f"a trainer cannot have {name} = {value}")
         require(self.reuse in (NO_REUSE, AUTO_REUSE, ALL_REUSE), f"a trainer cannot have reuse = {self.reuse[:80]}")
+        known = self.features_type in (FLOAT32, FLOAT16)
+        require(known, f"a trainer cannot have features_type = {self.features_type[:80]}")
 
 
 class Origin(str, Enum):

@@ -18,6 +18,22 @@ ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  #
 
 
 @dataclass(frozen=True)
+class AddedWeights:
+    """The weights of an architecture that its user has added by a name."""
+
+    name: str
+    bytes: int
+    sha256: str  # of the hashes of the pieces
+
+    @classmethod
+    def of_fields(cls, fields: Fields) -> AddedWeights:
+        """BadData if a document of a table describes none."""
+        found = cls(fields.text("name", LONGEST_NAME), fields.whole("bytes", 1), fields.text("sha256", 64))
+        fields.done()
+        return found
+
+
+@dataclass(frozen=True)
 class NewConfiguration:
     """A configuration that the model selection table does not have.
 
@@ -33,13 +49,15 @@ class NewConfiguration:
     chosen: Mapping[str, Any] = field(default_factory=dict)  # the point of the search space, as JSON
     name: str | None = None  # of the new architecture
     arch_params: Mapping[str, Any] = field(default_factory=dict)  # what the new architecture was made with
+    weights: AddedWeights | None = None  # that its models start from; None: random weights, or those of the search
 
     def __post_init__(self) -> None:
         if self.model_id is not None and self.architecture is not None:
             raise ValueError("a new configuration has the number of an architecture or a whole one, not both")
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "chosen": dict(self.chosen), "arch_params": dict(self.arch_params)}
+        weights = {} if self.weights is None else {"weights": dict(vars(self.weights))}
+        return {**vars(self), "chosen": dict(self.chosen), "arch_params": dict(self.arch_params), **weights}
 
     @classmethod
     def from_json(cls, document: Any, where: str = "the configuration") -> NewConfiguration:
@@ -55,6 +73,7 @@ class NewConfiguration:
             chosen={} if fields.value("chosen", None) is None else fields.object("chosen").document,
             name=None if fields.value("name", None) is None else fields.text("name", LONGEST_NAME),
             arch_params={} if fields.value("arch_params", None) is None else fields.object("arch_params").document,
+            weights=None if fields.value("weights", None) is None else AddedWeights.of_fields(fields.object("weights")),
         )
 
 

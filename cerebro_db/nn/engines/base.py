@@ -161,10 +161,15 @@ class Engine(Protocol):
     def devices(self) -> list[str]: ...
 
     def program(
-        self, configuration: Configuration, layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
+        self,
+        configuration: Configuration,
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        features: str | None = None,
     ) -> Program:
-        """A program whose variables have the initial state of that seed.  ``reuse``: see ``Program.cut``.
+        """A program whose variables have the initial state of that seed.
 
+        ``features``: the type of the numbers in features, if the model may be cut (``Program.cut``); None: it may not.
         Without a seed it can only predict, its configuration needs an architecture only, and its variables have no
         values before ``set_weights``.
         """

@@ -92,10 +92,14 @@ class JaxEngine:
         return [f"{device.platform.upper()}:{device.id}" for device in self._jax.devices()]
 
     def program(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        features: str | None = None,
     ) -> JaxProgram:
         with without_tensorflow():
-            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu, reuse=reuse)
+            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu, features=features)
 
     def warm_up(self) -> None:
         """Listing the devices has initialised JAX."""
@@ -114,12 +118,12 @@ class JaxProgram(KerasProgram):
         seed: int | None,
         gpu: bool,
         *,
-        reuse: bool = False,
+        features: str | None = None,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse)
+        super().__init__(configuration, layout, seed, features)
         self.jax, self._kept, self._gpu = jax, kept, gpu
         key = program_key(configuration, layout)
-        self._name = [key, custom_functions.sources(key), *(["cut"] if self.cut is not None else [])]
+        self._name = [key, custom_functions.sources(key), *([f"cut {self.cut.type}"] if self.cut is not None else [])]
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
         # filters of 3 × 3 on 32 images of 13 × 13. Returning to Python after each batch costs far less.
         convolves = any("Conv" in type(layer).__name__ for layer in self.model._flatten_layers())

@@ -58,9 +58,13 @@ class KerasProgram(abc.ABC):
     compiles = True  # the framework compiles steps, so a number that may change has to be a variable
 
     def __init__(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        features: str | None = None,
     ) -> None:
-        """``reuse``: cut the model behind its frozen beginning, if it has one."""
+        """``features``: cut the model behind its frozen beginning, if it has one; its features have this type."""
         self.layout = self.columns = layout  # the columns of the rows, and those that a step gets
         self.cut: FrozenBeginning | None = None
         self.sources: list[int | None] = []  # of the columns of a step: which packed column it is; None: a feature
@@ -74,8 +78,8 @@ class KerasProgram(abc.ABC):
             shape, _ = numbers.apart(configuration)
             with initial.observed() as self._makers:
                 self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
-            if reuse and not group_statistics.any_layer(self.model):
-                self.cut = frozen.cut(self.model)  # before layers get variables of ours, which have no JSON
+            if features is not None and not group_statistics.any_layer(self.model):
+                self.cut = frozen.cut(self.model, features)  # before layers get variables of ours, which have no JSON
             self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
             self._untouched = (configuration["compile"]["optimizer"], seed)
         self._state = whole_state(self.model)
@@ -462,7 +466,7 @@ class KerasProgram(abc.ABC):
                 found.append((layout["inputs"][self._packed_inputs[place]], self.input_columns[place]))
             else:
                 tensor = next(features)
-                column = {"name": tensor.name, "dtype": "float32", "shape": list(tensor.shape[1:])}
+                column = {"name": tensor.name, "dtype": cut.type, "shape": list(tensor.shape[1:])}
                 found.append((column, input_column(column, tuple(tensor.shape[1:]), str(tensor.dtype))))
         build.compile_as(cut.head, self.model, configuration["compile"])
         self.model = cut.head

@@ -89,9 +89,13 @@ class TensorFlowEngine:
         return [device.name.removeprefix("/physical_device:") for device in self._tf.config.list_physical_devices()]
 
     def program(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        features: str | None = None,
     ) -> TensorFlowProgram:
-        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed, reuse)
+        return TensorFlowProgram(self._tf, self._kept, configuration, layout, seed, features)
 
     def warm_up(self) -> None:
         tf = self._tf
@@ -110,12 +114,13 @@ class TensorFlowProgram(KerasProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
-        reuse: bool = False,
+        features: str | None = None,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse)
+        super().__init__(configuration, layout, seed, features)
         self._tf = tf
         key = program_key(configuration, layout)
-        self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None, self.cut is not None])
+        cut = None if self.cut is None else self.cut.type
+        self._kept = kept, json.dumps([key, custom_functions.sources(key), seed is None, cut])
         self._untraced = self._left_untraced()
         self._metrics_are_reset = False  # or will be, by the next function that counts
         self._counted: list[Any] | None = None  # the values of the metrics' variables, if the last function told them

@@ -53,10 +53,14 @@ class TorchEngine:
         return ["CPU:0", *(f"GPU:{number}" for number in range(self._torch.cuda.device_count()))]
 
     def program(
-        self, configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int | None = 0, reuse: bool = False
+        self,
+        configuration: dict[str, Any],
+        layout: dict[str, Any] | None,
+        seed: int | None = 0,
+        features: str | None = None,
     ) -> TorchProgram:
         with without_tensorflow():
-            return TorchProgram(self._torch, configuration, layout, seed, reuse)
+            return TorchProgram(self._torch, configuration, layout, seed, features)
 
     def warm_up(self) -> None:
         """The first operation takes no longer than others."""
@@ -74,9 +78,9 @@ class TorchProgram(KerasProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
-        reuse: bool = False,
+        features: str | None = None,
     ) -> None:
-        super().__init__(configuration, layout, seed, reuse)
+        super().__init__(configuration, layout, seed, features)
         self._torch = torch
         for layer in self.model._flatten_layers():
             for generator in layer._seed_generators:

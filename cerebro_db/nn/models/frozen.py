@@ -40,6 +40,7 @@ class FrozenBeginning:
     key: str  # equal for bodies that compute the same with the same weights
     sources: list[int | None]  # of what enters the head: the place of an input of the model; None: the next feature
     layers: int  # that are computed once
+    type: str  # of the numbers in which features are kept
 
     @property
     def features(self) -> list[tuple[int, ...]]:
@@ -72,8 +73,8 @@ def _keeps_statistics(layer: Any) -> bool:
     )
 
 
-def cut(model: Any) -> FrozenBeginning | None:
-    """None if the model has no frozen beginning that is worth a cut."""
+def cut(model: Any, type: str) -> FrozenBeginning | None:
+    """None if the model has no frozen beginning that is worth a cut.  ``type``: of the numbers that are kept."""
     import keras
 
     functional = model._functional if isinstance(model, keras.Sequential) else model
@@ -112,7 +113,7 @@ def cut(model: Any) -> FrozenBeginning | None:
         # The optimizer has its variables in the order of these.
         if [id(one) for one in head.trainable_variables] == [id(one) for one in model.trainable_variables]:
             sources = [inputs.index(id(tensor)) if id(tensor) in inputs else None for tensor in tensors]
-            return FrozenBeginning(head, body, key, sources, len(frozen))
+            return FrozenBeginning(head, body, key, sources, len(frozen), type)
     return None
 
 

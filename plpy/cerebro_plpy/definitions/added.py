@@ -15,7 +15,7 @@ from cerebro_db.core.architecture.sources import Kind, Source
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import AddedWeights
+from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import Sql, literal, sql
 from cerebro_db.core.state import PIECE, cut
 
@@ -137,6 +137,16 @@ def stored(name: str) -> Sql:
         me=ME,
         name=literal(name),
         piece=PIECE,
+    )
+
+
+def are_there(given: AddedWeights) -> Sql:
+    """Whether an architecture has these weights still, as an expression."""
+    return sql(
+        "COALESCE((SELECT encode(sha256(string_agg(sha256(d.payload), '' ORDER BY d.start)), 'hex') = {sha256}"
+        " FROM {pieces} d), false)",
+        sha256=literal(given.sha256),
+        pieces=stored(given.name),
     )
 
 

@@ -19,7 +19,7 @@ from cerebro_db.core.search.decision import NewConfiguration, NewModel
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..definitions import custom_functions
+from ..definitions import added, custom_functions
 from .lifecycle import require_admin
 from .record.log import RunLog
 from .record.run import require_countable
@@ -108,13 +108,20 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
     listed = configurations.checked(db, given, "parameters", {})
     known = custom_functions.known(db)
     made = configurations.built(listed, layout, segments, objective, known)
-    text, label = json.dumps(made.architecture), listed.architecture.label
+    text, label, weights = json.dumps(made.architecture), listed.architecture.label, listed.architecture.weights
+    if weights is not None and not steered.own:
+        raise InvalidArgument(
+            f"parameters: the architecture {documents.shown(label)} has weights of yours, and the run is"
+            f" {steered.owner}'s.",
+            hint="Its owner can add the architecture and the configuration.",
+        )
     translated = reading.architecture(text)
     compiled = reading.for_outputs(made.compile, translated)
     objectives.require_reported(objective, reported(compiled, reading.outputs(translated)))
     own = NewConfiguration(
-        made.parts.compile_text, made.parts.fit_text, None, text, name=label, arch_params=made.parts.arch_params
-    )
+        made.parts.compile_text, made.parts.fit_text, None, text, name=label, arch_params=made.parts.arch_params,
+        weights=None if weights is None else added.recorded(label, weights()),
+    )  # fmt: skip
     # Nobody is shown a whole architecture.
     shown = {**listed.given, flat.ARCHITECTURE: label}
     return steered.ask(Action.ADD, reason, new=NewModel(configuration=own).to_json(), parameters=shown)

@@ -344,6 +344,7 @@ class Segment:
             worker_pid=os.getpid(),
             trainer_pid=mine.trainer.pid,
             resident=answer.resident,
+            features=answer.features,
             left=self.outgoing.keep(member.state for group in answer.groups for member in group.members),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import AUTO_REUSE, FEATURES_MB
+from cerebro_db.core.engines import AUTO_REUSE, FEATURES_MB, FLOAT32
 from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -20,6 +20,7 @@ class TrainerOptions:
     synchronous_commit: bool | None = None
     reuse: str = AUTO_REUSE
     features_mb: int = FEATURES_MB
+    features_type: str = FLOAT32
 
     def engine(self, segment: int) -> str:
         return self.engines[segment % len(self.engines)]
@@ -34,4 +35,5 @@ class TrainerOptions:
             cache_mb=self.cache_mb,
             reuse=self.reuse,
             features_mb=self.features_mb,
+            features_type=self.features_type,
         )

@@ -321,7 +321,7 @@ def test_a_trainer_that_crashes_refuses_nothing() -> None:
     run: Any = SimpleNamespace(options=options, epochs=1, segments=1, rows_of=lambda one: 64)
     one = SimpleNamespace(asked=SimpleNamespace(batch_size=32), build=SimpleNamespace(earlier=None))
     forms: Any = {"form": [one]}
-    figures = EngineTried(1, 1, [], [], [None], 0, 0, 0, program="alike", build=1.0, compile=1.0, batch=1.0)
+    figures = EngineTried(1, 1, [], [], [None], 0, 0, 0.0, "", 0, program="alike", build=1.0, compile=1.0, batch=1.0)
     crash, refusal = TrainerFailed("it died"), ConfigurationFailed("it cannot")
 
     def chosen(tensorflow: Any, jax: Any) -> tuple[str, Json]:

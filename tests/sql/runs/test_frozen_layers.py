@@ -224,3 +224,50 @@ def test_fine_tuning_from_the_same_weights_is_the_same(place: Lab) -> None:
     place(*verb("fit", "rows", "fine", listed, epochs=2, options={**USUAL, "deterministic": True}))
     place(*verb("fit", "rows", "head", listed, epochs=2, options={**USUAL, "deterministic": True}, warm_start=True))
     assert place.weights("fine") == place.weights("head")
+
+
+def add(lab: Lab, run: int, architecture: str, frozen: int = -1) -> int:
+    given = {"architecture": architecture, "frozen": frozen, "learning_rate": 0.003}
+    return lab.value("SELECT add_configuration(%s, %s)", run, json.dumps(given))
+
+
+def starts(lab: Lab, run: int) -> list[tuple[int, str, int]]:
+    """Configuration, what its models start from, and how many they are."""
+    return lab(
+        "SELECT configuration, initial, count(*) FROM cerebro.model WHERE run = %s GROUP BY 1, 2 ORDER BY 1", run
+    )
+
+
+def test_a_configuration_that_a_run_gets_later_starts_from_the_weights(place: Lab) -> None:
+    first = {"architecture": "mlp", "learning_rate": 0.003}
+    run = place.value(*verb("fit", "rows", "later", [first], epochs=1, options={**USUAL, "deterministic": True}))
+    add(place, run, "body")
+    place("SELECT resume(%s, epochs => 2)", run)
+    assert starts(place, run) == [(1, "random", 1), (2, "weights", 1)]
+    weights = place.weights("later")
+    assert kept(place, weights[2]) == 5
+    place(*verb("fit", "rows", "later_again", [first], epochs=2, options={"replay": run}))
+    assert place.weights("later_again") == weights
+
+
+def test_so_do_its_models_of_folds(place: Lab) -> None:
+    place("SELECT pack('high', 'folded', target => 'digit', segments => 2, seed => 1, folds => 2)")
+    run = place.value(*verb("fit", "folded", "of_folds", {"architecture": "mlp"}, epochs=1, options=USUAL))
+    add(place, run, "body")
+    place("SELECT resume(%s, epochs => 2)", run)
+    assert starts(place, run) == [(1, "random", 3), (2, "weights", 3)]
+    assert kept(place, place.weights("of_folds")[2]) == 5
+
+
+def test_a_configuration_whose_weights_were_dropped_is_refused(place: Lab) -> None:
+    given = place.value("SELECT architecture::text FROM cerebro.added_architecture WHERE name = 'body'")
+    place("SELECT add_architecture('lost', %s, %s)", given, body_weights(place))
+    run = place.value(*verb("fit", "rows", "without", {"architecture": "mlp"}, epochs=1, options=USUAL))
+    request = add(place, run, "lost")
+    place("SELECT drop_architecture('lost')")
+    place("SELECT add_architecture('lost', %s, %s)", given, body_weights(place)[:-4] + b"\0\0\0\0")  # other weights
+    place("SELECT resume(%s, epochs => 2)", run)
+    ((status, why),) = place("SELECT status, refusal FROM requests WHERE request_id = %s", request)
+    assert status == "refused" and 'the architecture "lost" no longer has the weights that it had' in why
+    assert starts(place, run) == [(1, "random", 1)]
+    place("SELECT drop_architecture('lost')")

@@ -156,6 +156,9 @@ def test_whose_runs_may_be_steered(server: str) -> None:
         for lacking in ({"loss": "mse"}, {"architecture": flower_model()}):
             with pytest.raises(psycopg2.Error, match="the run is another user's"):
                 adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps(lacking))
+        adam("SELECT cerebro.add_architecture('trained', %s, '\\x00000000')", json.dumps(flower_model()))
+        with pytest.raises(psycopg2.Error, match=f"has weights of yours, and the run is {ann.name}'s"):
+            adam("SELECT cerebro.add_configuration(%s, %s)", done, json.dumps({**given, "architecture": "trained"}))
         assert adam("SELECT by::text FROM cerebro.requests WHERE run = %s", done) == [adam.name] * 2
         assert ann("SELECT by::text FROM cerebro.requests WHERE request_id = %s", request) == [adam.name]
         assert mona("SELECT count(*) FROM cerebro.requests WHERE run = %s", done) == [2]

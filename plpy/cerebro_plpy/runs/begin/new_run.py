@@ -10,8 +10,8 @@ from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import flat
-from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.scheduling.ring import derived_seed
+from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 

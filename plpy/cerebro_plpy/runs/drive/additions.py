@@ -18,12 +18,11 @@ from cerebro_db.core.parameters.optimizers import slots
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.protocol import FrozenPart
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import AddedWeights
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions
 from cerebro_db.core.search import objective
-from cerebro_db.core.search.decision import Variant
+from cerebro_db.core.search.decision import AddedWeights, Variant
 from cerebro_db.core.search.policy import Decision, NewModel
-from cerebro_db.core.sql import literal, sql
+from cerebro_db.core.sql import sql
 
 from ...definitions import added
 from ...platform.base import Platform
@@ -44,6 +43,7 @@ class Added:
     new: NewModel
     model: Model
     given: str | None = None  # the text of its architecture, if the run does not have that yet
+    weights: AddedWeights | None = None  # of an architecture, that it starts from
 
 
 def commit(
@@ -108,7 +108,8 @@ def _made(run: Run, log: RunLog, added: Sequence[NewModel], known: Known) -> lis
             place += 1
             asked, given = _configured(run, new, place, architectures, known)
         architectures.setdefault(asked.model_id, asked.definition["architecture"])
-        made.append(Added(new, starts.of(new, asked), given))
+        model = starts.of(new, asked)
+        made.append(Added(new, model, given, starts.weights_of(new, model.asked)))
     return made
 
 
@@ -161,11 +162,16 @@ def _configured(
     ), given
 
 
-def refusal(run: Run, new: NewModel, known: Known) -> str | None:
+def refusal(run: Run, recorder: Session, new: NewModel, known: Known) -> str | None:
     """Why a configuration that a person has requested cannot be added, as far as this is known before it is built."""
     if new.configuration is None or (new.parent is not None and new.parent not in run.models):
         return None
     asked, _ = _configured(run, replace(new, model=0, key=0), 0, run.architectures, known)
+    weights = new.configuration.weights
+    if asked.refused is None and weights is not None:
+        recorder.finish()
+        if not recorder.run(sql("SELECT {same}", same=added.are_there(weights)))[0][0]:
+            return f"the architecture {shown(weights.name)} no longer has the weights that it had at the request"
     return asked.refused
 
 
@@ -201,13 +207,6 @@ def _unlike(parent: Model | None, definition: dict[str, Any]) -> str | None:
     return None
 
 
-def weights_of(run: Run, asked: AskedModel) -> AddedWeights | None:
-    """The weights that the models of a configuration of a search start from; None: random weights."""
-    if run.options.space is None or asked.refused is not None:
-        return None
-    return run.options.space.weights_of(asked.chosen)
-
-
 def _as_json(text: str) -> str:
     """An architecture's text as the log can hold it: one that is no JSON becomes a JSON string."""
     try:
@@ -224,6 +223,7 @@ class _Starts:
         """``first``: of each configuration, the first model."""
         self.run, self.log, self.first = run, log, first
         self._weights: dict[tuple[int, int], StoredWeights] = {}
+        self._of_configurations: dict[int, AddedWeights] | None = None  # that people have added
 
     def of(self, new: NewModel, asked: AskedModel) -> Model:
         """The model, with what it starts from."""
@@ -239,8 +239,8 @@ class _Starts:
         seed = derived_seed(run.seed, "model", new.model) if new.variant is None else self.first[asked.key].seed
         initial, start = Initial.RANDOM, None
         sha256 = None
-        if new.parent is None and (given := weights_of(run, asked)) is not None:
-            initial, sha256 = Initial.WEIGHTS, None if state_tables.is_small(given.bytes) else given.sha256
+        if (weights := self.weights_of(new, asked)) is not None:
+            initial, sha256 = Initial.WEIGHTS, None if state_tables.is_small(weights.bytes) else weights.sha256
         elif new.parent is not None and new.parent_hop:
             initial, start = Initial.WEIGHTS, self._weights_after(new.parent, new.parent_hop)
         asked = replace(
@@ -268,6 +268,29 @@ class _Starts:
         )  # fmt: skip
         given = sha256 if initial == Initial.WEIGHTS and start is None else None
         return Model(asked, sha256, run.dist_keys[0], given=given)
+
+    def weights_of(self, new: NewModel, asked: AskedModel) -> AddedWeights | None:
+        """The weights of an added architecture that a model starts from; None: it starts from something else."""
+        if new.parent is not None or asked.refused is not None:
+            return None
+        if new.configuration is not None and new.configuration.weights is not None:
+            return new.configuration.weights
+        space = self.run.options.space
+        found = None if space is None else space.weights_of(asked.chosen)
+        first = self.first.get(asked.key)
+        if found is None and new.configuration is None and first is not None and first.initial is Initial.WEIGHTS:
+            found = self._of_decisions().get(asked.key)  # a model of a fold or of a group
+        return found
+
+    def _of_decisions(self) -> dict[int, AddedWeights]:
+        if self._of_configurations is None:
+            self._of_configurations = {
+                new.key: new.configuration.weights
+                for decision in self.log.events.decisions()
+                for new in decision.added
+                if new.key is not None and new.configuration is not None and new.configuration.weights is not None
+            }
+        return self._of_configurations
 
     def _weights_after(self, model: int, hop: int) -> StoredWeights:
         if (model, hop) not in self._weights:
@@ -373,8 +396,8 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
     new, model = one.new, one.model
     if model.asked.initial == Initial.RANDOM or model.asked.start is not None:
         return
-    if new.parent is None and (given := weights_of(run, model.asked)) is not None:
-        _store_weights(run, recorder, platform, model, given)
+    if one.weights is not None:
+        _store_weights(run, recorder, platform, model, one.weights)
         return
     if model.given is not None:
         return  # it starts from the weights that its parent has started from
@@ -417,18 +440,16 @@ def _store_weights(run: Run, recorder: Session, platform: Platform, model: Model
         into, lead = state_tables.into_start(recorder, platform, run, model, large=False)
         hop = sql("0, ")
     copy = sql(
-        "{into} SELECT {lead}{here}, {hop}p.start, p.payload FROM {pieces} p"
-        " WHERE (SELECT encode(sha256(string_agg(sha256(d.payload), '' ORDER BY d.start)), 'hex') FROM {pieces} d)"
-        " = {sha256} RETURNING 1",
+        "{into} SELECT {lead}{here}, {hop}p.start, p.payload FROM {pieces} p WHERE {same} RETURNING 1",
         into=into,
         lead=lead,
         hop=hop,
         here=run.dist_keys[0],
         pieces=added.stored(given.name),
-        sha256=literal(given.sha256),
+        same=added.are_there(given),
     )
     if not recorder.run_statement(Statement(copy, answers=True)):
         raise WrongState(
-            f"the architecture {shown(given.name)} no longer has the weights that models of this search start from.",
+            f"the architecture {shown(given.name)} no longer has the weights that models of this run start from.",
             hint=f"Add it again with these weights, then SELECT cerebro.resume({run.id});",
         )

@@ -155,7 +155,7 @@ class Decisions:
             return None if known else f"the run has no configuration {new.key}"
         if new.configuration is None:
             return None
-        return self._too_many(new) or additions.refusal(self.run, new, self._known())
+        return self._too_many(new) or additions.refusal(self.run, self.recorder, new, self._known())
 
     def _too_many(self, new: NewModel) -> str | None:
         """Why a configuration would bring the run more models than a run with groups can have."""

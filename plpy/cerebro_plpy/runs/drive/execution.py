@@ -71,14 +71,17 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
     try:
         with listening.resumed():
-            preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
+            planned = preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
             fusion.settle(db, run, team, log)
-            spent, schedule = search.drive(team)
+            spent, schedule, features = search.drive(team)
             free_old_states(recorder, run, log)
             require_success(run, schedule)
             if recorder.own and not team.platform.subtransactions_are_safe:
                 require_log(run, schedule, search)
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
+        if features.any:
+            detail["features"] = features.to_json(planned)
+            preflight.say_features_used(db, features, planned)
         log.events.note(Event.FINISHED, **detail)
     except BaseException as error:
         team.abandon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.events import Verdict
+from cerebro_db.core.feature_plan import FeatureUse
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
@@ -47,8 +48,8 @@ class Search:
         decisions, policy, history = self.decisions, self.policy, self.history()
         Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays is not None).attend()
 
-    def drive(self, team: Team) -> tuple[bool, Schedule]:
-        """Take the run to its end. Returns whether its budget has ended it, and the schedule."""
+    def drive(self, team: Team) -> tuple[bool, Schedule, FeatureUse]:
+        """Take the run to its end. Returns whether its budget has ended it, the schedule, and what features did."""
         self.decisions.built = True
         schedule = self.schedule()
         driver = Driver(
@@ -59,7 +60,7 @@ class Search:
         spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
         driver.beat(last=True)
         self.recorder.finish()
-        return spent, schedule
+        return spent, schedule, driver.units.times.features
 
     def close(self) -> None:
         self.suggestions.close()

@@ -57,6 +57,7 @@ def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
         options.synchronous_commit,
         options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
         options.features_mb,
+        options.features_type,
     )
 
 

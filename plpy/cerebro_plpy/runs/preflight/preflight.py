@@ -10,10 +10,12 @@ from typing import Any, Union
 
 import psycopg2
 
-from cerebro_db.core import protocol
+from cerebro_db.core import feature_plan, protocol
 from cerebro_db.core.engines import ALL_REUSE, AUTO
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, Unsupported
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import DataSetName, Event, Initial
+from cerebro_db.core.feature_plan import FeaturePlan, FeatureUse, WantedFeatures
+from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.records import dataclass, field
@@ -65,12 +67,14 @@ class Built:
 
 def build_models(
     db: Database, run: Run, team: Team, recorder: Session, log: RunLog, *, may_all_fail: bool = False
-) -> None:
+) -> FeaturePlan | None:
     """Have the trainers build every model that was never built, before any model trains.
 
     A model that cannot be built, or does not fit the rows, fails here and alone.  The others say how much memory and
-    disk the run will need.  ``may_all_fail``: others may be proposed then.
+    disk the run will need.  ``may_all_fail``: others may be proposed then.  Returns what features are expected to
+    cost, if it has built models that have some.
     """
+    planned = None
     fresh = [model for model in run.models.values() if not model.build.done and model.asked.refused is None]
     if fresh:
         failed: dict[int, CerebroError] = {}
@@ -114,9 +118,10 @@ def build_models(
             db.warning(f"configuration {configuration} failed: {message}", hint=hint)
         if run.options.engine == AUTO:
             engine_trials.tell(db, run, team)
-        say_features(db, run, built)
+        planned = say_features(db, run, built)
     require_room(recorder, run)
     say_needs(db, run)
+    return planned
 
 
 def _fusion_group(model: Model, key: str | None) -> str | None:
@@ -302,20 +307,73 @@ def require_room(recorder: Session, run: Run) -> None:
         limits.require_states(figures, state_tables.most_bytes(run), stored)
 
 
-def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> None:
+def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeaturePlan | None:
     """Say which layers are computed once for each row, and what that takes."""
     found: dict[tuple[int, int], set[int]] = {}
     for number, one in built.items():
         if one.described.feature_bytes:
             form = one.described.frozen_layers, one.described.feature_bytes
             found.setdefault(form, set()).add(run.models[number].key)
-    rows = sum(partition["rows"] for partition in run.source.partitions)
+    rows = rows_of(run.source)
     for (layers, size), keys in found.items():
         where = "" if run.options.reuse == ALL_REUSE else ", where that is faster"
         db.notice(
             f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: the outputs of these are"
             f" computed once for each row{where} ({megabytes(size * rows)} for each set of frozen weights)"
         )
+    if not found:
+        return None
+    limit = (run.options.features_mb << 20) * run.segments
+    planned = feature_plan.plan(_wanted_features(run, built), limit, all_pay=run.options.reuse == ALL_REUSE)
+    db.notice(
+        f"features: {_megabytes(planned.bytes)} are kept; computing them takes about {planned.computing:.1f} s of the"
+        f" segments' time, and computing them in each pass would take about {planned.without:.1f} s"
+    )
+    return planned
+
+
+def _wanted_features(run: Run, built: Mapping[int, Built]) -> list[WantedFeatures]:
+    """By data set, and by what gives them: the layers and their weights."""
+    rows: dict[str, int] = {DataSetName.TRAINING.value: rows_of(run.source)}
+    if run.validation is not None:
+        rows[DataSetName.VALIDATION.value] = rows_of(run.validation)
+    visited: Counter[tuple[str, str, int]] = Counter()
+    of_key: dict[tuple[str, str, int], Described] = {}
+    for number, one in built.items():
+        model = run.models[number]
+        if not one.described.features:
+            continue
+        # Random weights differ from configuration to configuration.
+        seed = model.asked.seed if model.asked.initial is Initial.RANDOM else 0
+        for dataset in rows:
+            key = dataset, one.described.features, seed
+            of_key[key] = one.described
+            if dataset == DataSetName.TRAINING.value:
+                visited[key] += run.epochs * run.rows_of(model)
+            else:
+                visited[key] += -(-run.epochs // run.evaluate_every) * rows[dataset]
+    return [
+        WantedFeatures(rows[key[0]], its.feature_bytes, its.feature_seconds, visited[key])
+        for key, its in of_key.items()
+    ]
+
+
+def rows_of(data: DataSet) -> int:
+    return sum(partition["rows"] for partition in data.partitions)
+
+
+def say_features_used(db: Database, used: FeatureUse, planned: FeaturePlan | None) -> None:
+    expected = ""
+    if planned is not None:
+        expected = f" (expected: {planned.computing:.1f} s, and {planned.saved:.1f} s)"
+    db.notice(
+        f"features: {_megabytes(used.bytes)} were kept; computing them took {used.computing:.1f} s of the segments'"
+        f" time, and keeping them saved about {used.saved:.1f} s{expected}"
+    )
+
+
+def _megabytes(size: int) -> str:
+    return megabytes(size) if size else "none"
 
 
 def say_needs(db: Database, run: Run) -> None:

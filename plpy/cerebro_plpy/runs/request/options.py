@@ -68,6 +68,7 @@ def choose_options(
         "cache_mb",
         "reuse",
         "features_mb",
+        "features_type",
         "execution",
         "stop_when",
         "precision",

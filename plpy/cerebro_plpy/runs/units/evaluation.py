@@ -66,6 +66,7 @@ async def _evaluated(
     alike = units.run.data(todo[0].dataset).for_trainer == units.run.source.for_trainer
     answer, took = await units.compute(worker, task, wanted, fetched, [], order, resident=alike)
     worker.still_resident(answer.resident, answer.trainer_pid)
+    units.times.features.add(worker.segment, answer.features)
     answer, of_groups = _apart(answer, [len(beside[unit]) for unit in todo])
     results: dict[Evaluate, Result] = {}
     rows, copies = UnitRows(units.run.id, OrderOnRecord(began, answer.worker_pid)), []

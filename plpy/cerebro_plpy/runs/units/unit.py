@@ -9,6 +9,7 @@ from typing import Any, Callable, TypeVar
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import CorruptState, WrongState
 from cerebro_db.core.events import Initial
+from cerebro_db.core.feature_plan import FeatureUse
 from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
 from cerebro_db.core.protocol import Computation, FrozenPart, MetricStates, StateRef, frozen_name
@@ -79,10 +80,11 @@ class Fetched:
 
 @dataclass
 class Times:
-    """Seconds that all units so far have spent; decides about read-ahead."""
+    """Seconds that all units so far have spent; the first two decide about read-ahead."""
 
     training: float = 0.0
     moving_states: float = 0.0
+    features: FeatureUse = field(default_factory=FeatureUse)
 
 
 class Units:

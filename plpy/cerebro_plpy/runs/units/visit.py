@@ -131,6 +131,7 @@ async def compute(units: Units, worker: Worker, task: Task, fetched: Fetched | N
     )
     computed = sum(sum(group.seconds.values()) for group in trained.groups)
     seconds = {"data": reading, "load": max(0.0, took - computed)}
+    units.times.features.add(worker.segment, trained.features)
     for group in trained.groups:
         units.count(task, group.seconds, "train")
     units.count(task, seconds, "train")
@@ -250,8 +251,11 @@ def _chained(group: Sequence[Unit], result: TrainedGroup) -> Iterator[DoneUnit]:
         if visit is None:
             return
         evaluations = iter(visit.evaluations)
-        stages = [*(("build", "load") if visit is first else ()), *(("save",) if visit is last else ())]
-        seconds = {"train": visit.seconds, **{stage: result.seconds.get(stage, 0.0) for stage in stages}}
+        stages = [*(("build", "load", "features") if visit is first else ()), *(("save",) if visit is last else ())]
+        seconds = {
+            "train": visit.seconds,
+            **{stage: result.seconds[stage] for stage in stages if stage in result.seconds},
+        }
         yield DoneUnit(unit, visit, seconds, member, visit is last)
 
 
