@@ -529,3 +529,22 @@ def test_features_that_two_bytes_cannot_hold_are_refused(tmp_path: Path, trainer
         trainer.train(c.configuration(scaled(1e6), CATEGORICAL), "rows")
     trainer.train(c.configuration(scaled(10.0), CATEGORICAL), "rows")
     trainer.close()
+
+
+def test_copies_on_a_device_are_limited(tmp_path: Path) -> None:
+    """Each visit uses one data set.  Those that were used before keep their copies only while there is room."""
+    jax = pytest.importorskip("jax")
+    from cerebro_db.nn.engines.jax import DeviceCopies
+
+    datasets = [written(tmp_path, str(number), np.arange(100)) for number in range(3)]
+    copies = DeviceCopies(jax, 2 * datasets[0].bytes)
+    on_device = []
+    for place in (0, 1, 0, 2, 0, 1):
+        (image, digit) = copies.columns(datasets[place])
+        np.testing.assert_array_equal(np.asarray(image), datasets[place].inputs[0])
+        np.testing.assert_array_equal(np.asarray(digit), datasets[place].outputs[0])
+        on_device.append([number for number, one in enumerate(datasets) if one.on_device is not None])
+    assert on_device == [[0], [0, 1], [0, 1], [0, 2], [0, 2], [0, 1]]
+    del datasets[0]
+    copies.columns(datasets[1])  # of rows that are gone there is no copy to count
+    assert all(one.on_device is not None for one in datasets)

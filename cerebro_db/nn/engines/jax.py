@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ Taken = tuple[Values, Values]  # values that stay the same from batch to batch (
 
 # The part of a GPU's memory that the rows of one packed table may take. It has models, too, and other trainers.
 ROWS_ON_GPU = 1 / 8
+ALL_ROWS_ON_GPU = 1 / 4  # the part that the rows of all packed tables, and their features, may take together
 
 # On a CPU only the smallest steps gain by fusing eight models: 7 to 9 µs per model become 2 to 4, but 37 become 72.
 SMALL_STEP = 25e-6  # seconds
@@ -72,6 +74,27 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> JaxE
     return JaxEngine(jax, None if compiled is None else Path(compiled) / "jax", settings, gpu)
 
 
+class DeviceCopies:
+    """The columns of data sets on the device, up to a limit; those that were not used for longest make room."""
+
+    def __init__(self, jax: Any, most: float) -> None:
+        self._jax, self.most = jax, most  # bytes
+        self._used: list[weakref.ref[Dataset]] = []  # the last one was used last
+
+    def columns(self, dataset: Dataset) -> list[Any]:
+        found = (one() for one in self._used)
+        others = [one for one in found if one is not None and one is not dataset and one.on_device is not None]
+        if dataset.on_device is None:
+            left = self.most - dataset.bytes - sum(one.bytes for one in others)
+            while others and left < 0:
+                dropped = others.pop(0)
+                dropped.on_device, left = None, left + dropped.bytes
+            # On a CPU the mapped memory itself is used.
+            dataset.on_device = [self._jax.device_put(column, may_alias=True) for column in dataset.columns]
+        self._used = [weakref.ref(one) for one in (*others, dataset)]
+        return dataset.on_device  # type: ignore[no-any-return]
+
+
 class JaxEngine:
     def __init__(self, jax: Any, folder: Path | None, settings: list[Any], gpu: bool) -> None:
         self._jax, self._gpu = jax, gpu
@@ -82,6 +105,10 @@ class JaxEngine:
         """Only when it is needed: the devices must be open."""
         circumstances = [self.versions(), self.devices(), *machine(self._jax), *self._settings]
         return Executables(self._jax, Kept(self._folder, circumstances))
+
+    @functools.cached_property
+    def _copies(self) -> DeviceCopies:
+        return DeviceCopies(self._jax, ALL_ROWS_ON_GPU * memory_of(self._jax))
 
     def versions(self) -> dict[str, str]:
         import keras
@@ -99,7 +126,9 @@ class JaxEngine:
         features: str | None = None,
     ) -> JaxProgram:
         with without_tensorflow():
-            return JaxProgram(self._jax, self._kept, configuration, layout, seed, self._gpu, features=features)
+            return JaxProgram(
+                self._jax, self._kept, configuration, layout, seed, self._gpu, features=features, copies=self._copies
+            )
 
     def warm_up(self) -> None:
         """Listing the devices has initialised JAX."""
@@ -119,9 +148,10 @@ class JaxProgram(KerasProgram):
         gpu: bool,
         *,
         features: str | None = None,
+        copies: DeviceCopies,
     ) -> None:
         super().__init__(configuration, layout, seed, features)
-        self.jax, self._kept, self._gpu = jax, kept, gpu
+        self.jax, self._kept, self._gpu, self._copies = jax, kept, gpu, copies
         key = program_key(configuration, layout)
         self._name = [key, custom_functions.sources(key), *([f"cut {self.cut.type}"] if self.cut is not None else [])]
         # Within a loop XLA has no fast convolutions on a CPU: 19 instead of 0.6 ms for the gradient of 16 × 32
@@ -207,7 +237,7 @@ class JaxProgram(KerasProgram):
         dataset = slab.dataset
         rows = self._rows_at_once(what, dataset, batch_size, members)
         if rows == dataset.rows:
-            columns, order, first = self._columns(dataset), self._row_numbers(rows, slab.order), 0
+            columns, order, first = self._copies.columns(dataset), self._row_numbers(rows, slab.order), 0
         elif members:
             assert slab.order is not None  # a line for each member
             each = [replace(slab, order=line).gathered(dataset.columns) for line in slab.order]
@@ -276,13 +306,7 @@ class JaxProgram(KerasProgram):
     @functools.cached_property
     def _room(self) -> float:
         """The bytes that the rows of a packed table may take on the GPU; without limit on a CPU."""
-        memory = self.jax.devices()[0].memory_stats() or {}
-        return ROWS_ON_GPU * memory.get("bytes_limit", math.inf)
-
-    def _columns(self, dataset: Dataset) -> list[Any]:
-        if dataset.on_device is None:  # on a CPU the mapped memory itself is used
-            dataset.on_device = [self.jax.device_put(column, may_alias=True) for column in dataset.columns]
-        return dataset.on_device
+        return ROWS_ON_GPU * memory_of(self.jax)
 
     def _row_numbers(self, rows: int, order: np.ndarray | None = None) -> Any:
         if order is None:
@@ -377,6 +401,12 @@ class JaxFusion:
         fixed, carried = self._stacked(many)
         stacked = fixed, self._program.advanced("train", fixed, carried, slab, batch_size, len(many))
         return [self._one_of(stacked, np.int32(number)) for number in range(len(many))]
+
+
+def memory_of(jax: Any) -> float:
+    """The bytes of a GPU's memory; without limit on a CPU."""
+    memory = jax.devices()[0].memory_stats() or {}
+    return float(memory.get("bytes_limit", math.inf))
 
 
 def _filled_up(columns: list[np.ndarray], rows: int) -> list[np.ndarray]:
