@@ -223,7 +223,7 @@ class OutgoingStates:
         if index < 0:
             part = self._parts.get((visit, -1 - index))
             if part is None:
-                raise WrongState(f"visit {visit} of this session has left no state {-1 - index} with a frozen part")
+                raise WrongState(f"visit {visit} of this session has left no state {index}")
             return self.frozen.rows(part)
         paths = self._paths.get(visit, [])
         path = paths[index] if 0 <= index < len(paths) else None
