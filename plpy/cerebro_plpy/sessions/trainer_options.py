@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import AUTO_REUSE, FEATURES_MB
+from cerebro_db.core.engines import AUTO_REUSE, AUTO_SHARD, FEATURES_MB
 from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -20,6 +20,8 @@ class TrainerOptions:
     synchronous_commit: bool | None = None
     reuse: str = AUTO_REUSE
     features_mb: int = FEATURES_MB
+    shard: str = AUTO_SHARD
+    memory_mb: int = 0  # 0: as the role's limit says
 
     def engine(self, segment: int) -> str:
         return self.engines[segment % len(self.engines)]
@@ -34,4 +36,6 @@ class TrainerOptions:
             cache_mb=self.cache_mb,
             reuse=self.reuse,
             features_mb=self.features_mb,
+            shard=self.shard,
+            memory_mb=self.memory_mb,
         )

@@ -68,6 +68,8 @@ def choose_options(
         "cache_mb",
         "reuse",
         "features_mb",
+        "shard",
+        "memory_mb",
         "execution",
         "stop_when",
         "precision",
