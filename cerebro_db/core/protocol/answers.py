@@ -91,16 +91,19 @@ class Described:
     fusion_keys: list[Optional[str]]  # of the configuration and the others: equal keys can be fused, None cannot
     frozen_layers: int  # at the beginning of the model, that can be computed once for each row; 0: none, or not wanted
     feature_bytes: int  # of a row: what these layers give
+    shards: int = 1  # into which a trainer cuts the model to train it; 1: it trains it as a whole
+    memory_mb: int = 0  # that a trainer needs with so many shards, estimated and rounded up
+    uncut_memory_mb: int = 0  # that a trainer would need for the whole model
 
 
 @dataclass(frozen=True)
 class EngineTried(Described):
     """What a configuration needs, and how fast an engine trains it on a machine with nothing else to do."""
 
-    program: str  # a hash; configurations with the same hash share a compiled program
-    build: float  # seconds to build the model
-    compile: float  # seconds to compile it for one batch size
-    batch: float  # seconds to train a batch
+    program: str = ""  # a hash; configurations with the same hash share a compiled program
+    build: float = 0.0  # seconds to build the model
+    compile: float = 0.0  # seconds to compile it for one batch size
+    batch: float = 0.0  # seconds to train a batch
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ BOUNDS = {
     "hang_after": (0, LARGEST),
     "cache_mb": (0, LARGEST),
     "features_mb": (0, LARGEST),
+    "memory_mb": (0, LARGEST),
 }
+AUTO_SHARD, NEVER_SHARD = "auto", "never"
+MOST_SHARDS = 1000
 
 
 def by_segment() -> Any:
@@ -50,6 +53,8 @@ class TrainerSettings:
     reuse: str = AUTO_REUSE  # whether what frozen layers give is kept (none, auto, all)
     features_mb: int = FEATURES_MB  # limit of what frozen layers give that is kept
     silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
+    shard: str = AUTO_SHARD  # into how many shards a model is cut: auto, never or a number
+    memory_mb: int = 0  # that a trainer may use for a model; 0: no limit is known
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -57,6 +62,9 @@ class TrainerSettings:
             if value is not None and not least <= value <= most:
                 raise InvalidArgument(f"a trainer cannot have {name} = {value}")
         require(self.reuse in (NO_REUSE, AUTO_REUSE, ALL_REUSE), f"a trainer cannot have reuse = {self.reuse[:80]}")
+        number = self.shard.isascii() and self.shard.isdigit() and 1 <= int(self.shard[:9]) <= MOST_SHARDS
+        known = number or self.shard in (AUTO_SHARD, NEVER_SHARD)
+        require(known, f"a trainer cannot have shard = {self.shard[:80]}")
 
 
 class Origin(str, Enum):
