@@ -6,7 +6,16 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Optional
 
-from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, MOST_THREADS, NO_REUSE
+from cerebro_db.core.engines import (
+    ALL_REUSE,
+    AUTO_REUSE,
+    AUTO_SHARD,
+    FEATURES_MB,
+    MOST_SHARDS,
+    MOST_THREADS,
+    NEVER_SHARD,
+    NO_REUSE,
+)
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
@@ -25,8 +34,6 @@ BOUNDS = {
     "features_mb": (0, LARGEST),
     "memory_mb": (0, LARGEST),
 }
-AUTO_SHARD, NEVER_SHARD = "auto", "never"
-MOST_SHARDS = 1000
 
 
 def by_segment() -> Any:

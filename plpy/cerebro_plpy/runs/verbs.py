@@ -33,6 +33,7 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
+from ..segment import memory
 from . import background, calibrating, search
 from .begin.new_run import require_short
 from .drive import rules
@@ -241,6 +242,8 @@ def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
 
 def _require_sound(db: Database, given: Given, asked: Asked) -> None:
     """Raise the errors of the run that do not depend on the rows."""
+    if "memory_mb" in asked.options:
+        memory.require_within_limit(db, asked.options["memory_mb"], bool(given.use_gpus))
     wished = str(asked.options.get("objective") or "")
     if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
         raise InvalidArgument(

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable
 
-from cerebro_db.core.errors import DiskFull, OutOfResources
+from cerebro_db.core.errors import DiskFull, LimitExceeded, OutOfResources
 from cerebro_db.core.protocol import Average, BeginJoint, Computation, Evaluate, Train, TrainedGroup
 from cerebro_db.core.sql import sql
 
@@ -24,6 +24,17 @@ def limit_of_trainers(db: Database) -> int | None:
     """The megabytes of private memory that each trainer of the current user may take; None: no limit."""
     found = db.value(sql("SELECT cerebro._trainer_limit(current_user, session_user)"))
     return None if found is None else int(found)
+
+
+def require_within_limit(db: Database, memory_mb: int, on_gpu: bool) -> None:
+    """Refuse a run whose trainers are to have more memory than an administrator lets them have."""
+    limit = None if on_gpu else limit_of_trainers(db)
+    if limit is not None and memory_mb > limit:
+        raise LimitExceeded(
+            f"memory_mb is {memory_mb:,}, and your trainers may have {limit:,} MB each",
+            hint="Leave the option memory_mb out: models are then cut to fit into that limit. SELECT * FROM"
+            " cerebro.limits shows it as trainer_mb; cerebro_admin sets it with cerebro.set_limits().",
+        )
 
 
 def resident(pid: int) -> int | None:

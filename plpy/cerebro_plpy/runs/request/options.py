@@ -19,7 +19,7 @@ from ...data.packed import Packed
 from ...database.access import Database
 from ...database.cancellation import Listen, listener
 from ...platform import machine
-from ...segment import installation, nursery
+from ...segment import installation, memory, nursery
 from ...sessions import warm_up
 from ..record.log import RunLog
 from .place import in_own_session
@@ -49,6 +49,8 @@ def choose_options(
             recorded.pop("direction", None)  # it belongs to the recorded objective
         given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys)
+    if "memory_mb" in given:
+        memory.require_within_limit(db, given["memory_mb"], any(gpu is not None for gpu in gpus))
     deterministic = given.get("deterministic", False)
     engine, among = choose_engine(given.get("engine"), deterministic, listener(db.plpy))
     if engine != AUTO:
