@@ -200,8 +200,8 @@ _TABLE = (
         models that need more than memory_mb, into as few shards as fit. A number cuts each model into that many
         shards, if it has as many layers that can be cut. never cuts no model: a model that needs more than memory_mb
         is refused before training.""",
-        when="""never, if a model that has to be cut should be an error, because a cut model trains more slowly. A number,
-        to try how much slower.""",
+        when="""never, if a model that has to be cut should be an error, because a cut model trains more slowly. A
+        number, to try how much slower.""",
         default=AUTO_SHARD,
         choices=(AUTO_SHARD, NEVER_SHARD),
         numbers=(1, MOST_SHARDS),

@@ -44,8 +44,8 @@ BY_TYPE: dict[str, list[Any]] = {
     "jsonb": [
         *(json.dumps(value) for value in (None, 1, "x", [], {}, {"engine": None}, {"engine": "x"}, {"engine": []})),
         *(json.dumps({"engine": ENGINE, name: value})
-          for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "reuse", "features_mb", "shard", "memory_mb",
-                       "deterministic", "silent")
+          for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "reuse", "features_mb",
+                       "shard", "memory_mb", "deterministic", "silent")
           for value in ("x", -1, 2**70, 1e300, [], {})),
     ],
 }  # fmt: skip
