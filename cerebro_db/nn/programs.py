@@ -17,7 +17,7 @@ from cerebro_db.core.errors import (
     ConfigurationFailed,
     CorruptState,
     InvalidArgument,
-    OutOfResources,
+    OutOfMemory,
     WrongState,
 )
 from cerebro_db.core.protocol import ModelReplica, Origin, StateRef
@@ -300,7 +300,7 @@ class Programs:
             raise
         except Exception as error:
             if self._engine.is_out_of_memory(error):
-                raise OutOfResources("the model does not fit into memory", detail=one_line(error)) from error
+                raise OutOfMemory("the model does not fit into memory", detail=one_line(error)) from error
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
     def _evict(self, room: int = 0) -> None:

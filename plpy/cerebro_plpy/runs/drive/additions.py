@@ -301,6 +301,7 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
             build.engine = like.build.engine if like is not None else engine_choice.of_added(run, model)
         model.state_bytes = sizes.get(model.asked.model_id, largest)
         build.parameters = like.build.parameters if like is not None else None
+        build.memory = like.build.memory if like is not None else build.memory
         equal = (one for one in beside.get(_rows(model.asked), ()) if _same_step(one, model))
         build.group = next((one.build.group for one in equal), None)
 

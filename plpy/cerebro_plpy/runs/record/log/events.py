@@ -245,4 +245,5 @@ class Events(Part):
 def built_of(model: Model) -> dict[str, Any]:
     """What the event says of a model that is built."""
     told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
+    told.update(model.build.memory.to_json())
     return told if model.build.parameters is None else {**told, "parameters": model.build.parameters}

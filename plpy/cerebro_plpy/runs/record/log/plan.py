@@ -15,6 +15,7 @@ from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.search.decision import Variant
+from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 
@@ -247,8 +248,8 @@ class PlanLog(Part):
         if not 0 <= asked.place < 2**31:
             raise row.wrong("has a negative place")
 
-    def _built(self) -> dict[int, tuple[int, str, int | None, int | None]]:
-        """Model -> the bytes of its state, its engine, its ring position and the number of its parameters."""
+    def _built(self) -> dict[int, tuple[int, str, int | None, int | None, ModelMemory]]:
+        """Model -> the bytes of its state, its engine, its ring position, the number of its parameters, its memory."""
         found = {}
         for number, text in self._all(
             sql(
@@ -267,6 +268,7 @@ class PlanLog(Part):
                 fields.choice("engine", ENGINES),
                 None if fields.value("position", None) is None else fields.whole("position", 0, 2**31 - 1),
                 None if fields.value("parameters", None) is None else fields.whole("parameters"),
+                ModelMemory.read(fields),
             )
         return found
 
@@ -274,7 +276,8 @@ class PlanLog(Part):
         for number, built in self._built().items():
             model = run.models[number]
             model.build.done = True
-            model.state_bytes, model.build.engine, model.build.position, model.build.parameters = built
+            build = model.build
+            model.state_bytes, build.engine, build.position, build.parameters, build.memory = built
         for number, group in self._all(
             sql(
                 "SELECT model, detail ->> 'group' FROM cerebro.event WHERE {own} AND event = {fused} AND {of_models}",
@@ -360,7 +363,7 @@ class PlanLog(Part):
 
     def built(self) -> dict[int, tuple[str, int | None]]:
         """Model -> its engine and its ring position, for a replay."""
-        return {model: (engine, position) for model, (_, engine, position, _) in self._built().items()}
+        return {model: (engine, position) for model, (_, engine, position, *_) in self._built().items()}
 
     def fusion(self) -> dict[str, dict[str, Any]]:
         """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""

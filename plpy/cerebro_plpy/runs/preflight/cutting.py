@@ -1,0 +1,73 @@
+"""Models that are larger than a trainer's memory: which of them are cut, which are refused, and what users are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cerebro_db.core import sharding
+from cerebro_db.core.engines import NEVER_SHARD
+from cerebro_db.core.errors import CerebroError, Unsupported
+from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.texts import counted
+
+from ...database.access import Database
+from ...sessions import limits
+from ...sessions.session import Session
+from ..record.run import Model, Run
+from . import engine_choice
+
+MOST_NAMED = 10  # configurations in a message
+
+
+def memory_of_trainer(recorder: Session, run: Run) -> int | None:
+    """The megabytes that each trainer of a run may use; None: nobody has said."""
+    allowed = None if run.options.gpus else limits.answered(recorder.run)["trainer_mb"][0]
+    known = [int(one) for one in (run.options.memory_mb, allowed) if one is not None]
+    return min(known, default=None)
+
+
+def offer(run: Run, answers: Mapping[int, Any]) -> None:
+    """Errors about memory offer to cut the model."""
+    # Models of groups and folds share an error.
+    for number, error in {id(one): (number, one) for number, one in answers.items()}.values():
+        if isinstance(error, CerebroError) and not run.averages and not run.options.adds_gradients:
+            engine = run.models[number].build.engine or engine_choice.first_tried(run)
+            memory = run.models[number].build.memory
+            error.message = sharding.told(error, memory, run.trainer_mb, engine, str(run.options.shard))
+
+
+def refused(run: Run, model: Model, memory: ModelMemory, engine: str) -> CerebroError | None:
+    """Why a model cannot be trained with the memory that there is, as the run wants it; None if it can."""
+    limit = run.trainer_mb
+    if run.options.shard in (NEVER_SHARD, 1) and limit is not None and memory.uncut_mb > limit:
+        return sharding.too_large(memory, limit, engine)
+    why = sharding.composes(memory, jointly=bool(run.jointly(model)), averages=run.averages)
+    if why is None:
+        return None
+    return Unsupported(
+        why,
+        hint='Give trainers more memory (option "memory_mb", or max_trainer_mb of cerebro.set_limits), or make the'
+        " model smaller. Without the option parallel, models hop, and can be cut.",
+    )
+
+
+def say(db: Database, run: Run, built: Iterable[int]) -> None:
+    """Say which configurations are cut, and into how many shards."""
+    cut: dict[tuple[int, int, int], set[int]] = {}
+    for number in built:
+        memory = run.models[number].build.memory
+        if memory.is_cut:
+            cut.setdefault((memory.shards, memory.uncut_mb, memory.needed_mb), set()).add(run.models[number].key)
+    for (shards, whole, needed), keys in sorted(cut.items()):
+        db.notice(
+            f"{_named(keys)} {'is' if len(keys) == 1 else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
+            f" about {needed:,} MB for {'it' if len(keys) == 1 else 'each'} instead of {whole:,} MB"
+            + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")
+        )
+
+
+def _named(keys: set[int]) -> str:
+    named = ", ".join(map(str, sorted(keys)[:MOST_NAMED]))
+    others = f" and {len(keys) - MOST_NAMED} others" if len(keys) > MOST_NAMED else ""
+    return f"{'configuration' if len(keys) == 1 else 'configurations'} {named}{others}"
