@@ -78,13 +78,13 @@ def build_in_pieces(
         add = optimizer.add_variable_from_reference
 
         def noting(reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
-            slots.append((add(reference_variable, *args, **kwargs), reference_variable))
+            with _no_values():
+                slots.append((add(reference_variable, *args, **kwargs), reference_variable))
             return slots[-1][0]
 
         optimizer.add_variable_from_reference = noting
         try:
-            with _no_values():
-                optimizer.build(model.trainable_variables)
+            optimizer.build(model.trainable_variables)
         finally:
             del optimizer.add_variable_from_reference
         for slot, _ in slots:

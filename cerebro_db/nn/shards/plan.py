@@ -19,7 +19,6 @@ from cerebro_db.nn.shards.graph import Piece, Shard, bytes_of, shards
 
 GROUP_BYTES = 16 << 20  # of weights that one call of the optimizer changes; a larger weight is changed alone
 TEMPORARIES = 3  # copies of the weights of a group that an optimizer's step has in memory at once
-BATCHES_AHEAD = 4  # that may wait at the boundaries when a model is evaluated or predicts
 # Of a process besides what is in shards: the graphs that TensorFlow traces, and memory that malloc() keeps.
 GRAPH_BYTES = 1 << 20  # of a layer
 RESERVE = 40 << 20
@@ -65,9 +64,7 @@ class Plan:
 class Planner:
     """Cuts one model for one batch size."""
 
-    def __init__(
-        self, model: Any, pieces: Sequence[Piece], slots: Sequence[tuple[Any, Any]], batch_size: int
-    ) -> None:
+    def __init__(self, model: Any, pieces: Sequence[Piece], slots: Sequence[tuple[Any, Any]], batch_size: int) -> None:
         self._model, self._pieces, self._batch_size = model, list(pieces), batch_size
         slot_bytes: dict[int, int] = {}
         for slot, weight in slots:
@@ -83,6 +80,11 @@ class Planner:
         largest = max((cost.largest_group for cost in costs), default=0)
         activations = sum(cost.activations for cost in costs)
         return int(self.margin * (kept + max(activations, TEMPORARIES * largest))) + self._graphs
+
+    @property
+    def to_predict(self) -> int:
+        """Bytes that predicting needs without a cut."""
+        return sum(cost.variables + cost.activations for cost in self._costs) + self._graphs
 
     def into(self, number: int, *, ahead: bool = True) -> Plan:
         """Into so many shards, or as many as there are pieces."""
@@ -146,8 +148,7 @@ class Planner:
     def _needed(self, groups: Sequence[Sequence[int]], found: Sequence[Shard], ahead: bool) -> int:
         costs = [[self._costs[place] for place in group] for group in groups]
         variables = [sum(one.variables for one in each) for each in costs]
-        group = max((max(_group_bytes(each), default=0) for each in costs), default=0)
-        slots = max((max(_slot_bytes(each), default=0) for each in costs), default=0)
+        group, slots = max(map(_group_bytes, costs)), max(map(_slot_bytes, costs))
         computing = max(
             own
             + sum(one.gradients for one in each)
@@ -155,29 +156,31 @@ class Planner:
             for own, each in zip(variables, costs)
         )
         waiting = max(max(variables), slots) + 2 * (group + slots) if ahead and len(groups) > 1 else 0
-        carried = sum(self._batch_size * sum(map(_row_bytes, shard.entering)) for shard in found)
+        carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
         return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
 
 
-def _group_bytes(costs: Sequence[Cost]) -> list[int]:
-    return [max(min(GROUP_BYTES, sum(one.gradients for one in costs)), *(one.largest_group for one in costs))]
+def _group_bytes(costs: Sequence[Cost]) -> int:
+    """Of the weights that one call of the optimizer changes."""
+    gradients = sum(one.gradients for one in costs)
+    return max(min(GROUP_BYTES, gradients), *(one.largest_group for one in costs))
 
 
-def _slot_bytes(costs: Sequence[Cost]) -> list[int]:
+def _slot_bytes(costs: Sequence[Cost]) -> int:
+    """Of their slots."""
     gradients, slots = sum(one.gradients for one in costs), sum(one.slots for one in costs)
-    if not gradients:
-        return [0]
-    return [max(int(slots / gradients * min(GROUP_BYTES, gradients)), *(one.largest_slots for one in costs))]
+    together = slots * min(GROUP_BYTES, gradients) // max(1, gradients)
+    return max(together, *(one.largest_slots for one in costs))
 
 
-def _row_bytes(tensor: Any) -> int:
+def row_bytes(tensor: Any) -> int:
     return math.prod(size or 1 for size in tensor.shape[1:]) * item_bytes(str(tensor.dtype))
 
 
 def _activations(node: Any) -> int:
     """Bytes of a row that a step has in memory between its forward and its backward pass, with their gradients."""
-    operation, outputs = node.operation, sum(map(_row_bytes, node.outputs))
-    inputs = sum(map(_row_bytes, node.input_tensors))
+    operation, outputs = node.operation, sum(map(row_bytes, node.outputs))
+    inputs = sum(map(row_bytes, node.input_tensors))
     kind = type(operation).__name__
     if kind == "MultiHeadAttention":
         steps = [tensor.shape[1] or 1 for tensor in node.input_tensors if len(tensor.shape) == 3] or [1]
@@ -185,8 +188,7 @@ def _activations(node: Any) -> int:
         return 3 * scores + 8 * max(inputs, outputs)
     if kind in ("LSTM", "GRU", "SimpleRNN", "Bidirectional", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"):
         first = node.input_tensors[0]
-        steps = first.shape[1] or 1
-        units = outputs if len(node.outputs[0].shape) == len(first.shape) else outputs * steps
+        units = outputs if len(node.outputs[0].shape) == len(first.shape) else outputs * (first.shape[1] or 1)
         return 16 * units + 2 * inputs
     if kind == "Sequential" or kind == "Functional":
         inner = operation._functional if kind == "Sequential" else operation
@@ -200,9 +202,8 @@ def _activations(node: Any) -> int:
 def used() -> int:
     """Bytes that this process has: its share of what is resident, or its private memory, whichever is more."""
     found = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/smaps_rollup") as file:
-            found = next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/smaps_rollup") as file:
+        found = next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
     return max(found, private())
 
 

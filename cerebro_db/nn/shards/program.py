@@ -8,9 +8,8 @@ The operations are those of Keras' train_step in the same order, so the bits are
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.graph import Shard
-from cerebro_db.nn.shards.plan import GROUP_BYTES, MB, Plan, Planner
+from cerebro_db.nn.shards.plan import GROUP_BYTES, Plan, Planner
 from cerebro_db.nn.shards.store import Courier, Store
 
 # Optimizers that change each weight by itself. Their variables that belong to no weight are told by these names.
@@ -33,6 +32,11 @@ REFUSED = {  # arguments of optimizers
     "gradient_accumulation_steps": "gradients would be kept beside the weights",
 }
 LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
+MOST_TRIALS = 3  # of cuts, each with less in a shard
+# When a model is evaluated or predicts:
+MOST_AT_ONCE = 64  # batches that go through a shard together
+BOUNDARY_BYTES = 32 << 20  # of the tensors between two shards, of all these batches
+ROWS_BYTES = 16 << 20  # of what a layer reads and gives
 
 
 class ShardedProgram(TensorFlowProgram):
@@ -45,11 +49,15 @@ class ShardedProgram(TensorFlowProgram):
         cut: Callable[[Planner], Plan],
         *,
         batch_size: int,
+        room: int | None = None,
         folder: str | None = None,
         listen: Callable[[], None] = lambda: None,
         ahead: bool = True,
     ) -> None:
-        """``cut``: chooses the shards.  ``listen``: called between shards.  ``folder``: for the file of the state."""
+        """``cut``: chooses the shards.  ``room``: bytes that they may take; None: no limit is known.
+
+        ``folder``: for the file of the state.  ``listen``: called between shards.
+        """
         self._slots: list[tuple[Any, Any]] = []
         self._listen, self._batch_size, self._ahead = listen, batch_size, ahead
         super().__init__(engine._tf, engine._kept, configuration, layout, seed)
@@ -63,27 +71,26 @@ class ShardedProgram(TensorFlowProgram):
         model = {id(variable) for variable in self.model.variables}
         # Those of the optimizer that belong to no weight are always in memory, such as its count of steps.
         self._resident = {place for identity, place in self._places.items() if identity not in slots | model}
-        self._store = Store(
-            folder, [(_numpy(dtype), tuple(shape)) for _, dtype, shape in self.variables]
-        )
+        self._store = Store(folder, [(_numpy(dtype), tuple(shape)) for _, dtype, shape in self.variables])
         self._courier = Courier(self._store, ahead)
         self._loaded: set[int] = set()
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
-        self._choose = cut
-        self._step: _Step | None = None  # the traced functions
+        self._choose, self._room = cut, room
+        self.measured_bytes: int | None = None  # that a batch has needed
+        self._passes: _Passes | None = None  # the traced functions
         self._cut(cut(self._planner))
 
     def built(self, configuration: dict[str, Any], seed: int | None) -> Any:
         if seed is not None:
             _require_optimizer(configuration)
-        model, self._slots = build.build_in_pieces(configuration, self.layout, seed, _without_memory)
+        model, self._slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
         return model
 
     def _cut(self, chosen: Plan) -> None:
         self._plan = chosen
         if self._courier.ahead != (chosen.ahead and self._ahead):
             self._courier = Courier(self._store, chosen.ahead and self._ahead)
-        self._step = None
+        self._passes = None
 
     @property
     def shards(self) -> list[Shard]:
@@ -111,7 +118,7 @@ class ShardedProgram(TensorFlowProgram):
     def initialise(self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
         self._release()
         self._store.clear()
-        fresh, slots = build.build_in_pieces(configuration, self.layout, seed, _without_memory)
+        fresh, slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
         if weights is not None:
             for place, value in enumerate(weights):
                 self.set(place, value)
@@ -130,7 +137,7 @@ class ShardedProgram(TensorFlowProgram):
     def get(self, index: int) -> np.ndarray:
         if index in self._resident:
             return super().get(index)
-        self._courier.settle()
+        self._release()
         return self._store.read(index)
 
     def set(self, index: int, value: np.ndarray) -> None:
@@ -216,68 +223,99 @@ class ShardedProgram(TensorFlowProgram):
     # --- the loops ---
 
     @property
-    def _traced_step(self) -> _Step:
-        if self._step is None:
-            self._step = _Step(self)
-        return self._step
+    def _ready_passes(self) -> _Passes:
+        if self._passes is None:
+            self._passes = _Passes(self)
+        return self._passes
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
         if members:
             raise ConfigurationFailed("models that are cut into shards are not fused")
+        if what == "train" and self._room is not None and self.measured_bytes is None:
+            self._measure()
 
     def prepare_ahead(self) -> None:
-        pass
+        if self.output_columns and self.measured_bytes is None:
+            self._measure()
+
+    @property
+    def batches_at_once(self) -> int:
+        """That go through a shard together when the model is evaluated or predicts."""
+        widest = max(sum(map(plan.row_bytes, shard.entering)) for shard in self.shards)
+        return max(1, min(MOST_AT_ONCE, BOUNDARY_BYTES // max(1, widest * self._rows_at_once)))
+
+    @functools.cached_property
+    def _rows_at_once(self) -> int:
+        """Rows of a batch that is evaluated or predicted: more than are trained on only if they need little memory."""
+        widest = max(
+            sum(map(plan.row_bytes, [*node.input_tensors, *node.outputs]))
+            for each in self.shards
+            for node in each.nodes
+        )
+        return max(self._batch_size, ROWS_BYTES // max(1, widest))
 
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
         self._reset_metrics()
         self._counted = None
-        batches = list(slab.batches(batch_size))
-        for number, batch in enumerate(batches):
-            self._traced_step.train(batch.gathered(batch.dataset.columns), last=number + 1 == len(batches))
+        for batch in slab.batches(batch_size):
+            self._ready_passes.train(batch.gathered(batch.dataset.columns))
         self._courier.settle()
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._reset_metrics()
         self._counted = None
-        self._traced_step.evaluate([one.gathered(one.dataset.columns) for one in slab.batches(batch_size)])
+        batches = slab.batches(min(batch_size, self._rows_at_once))
+        self._ready_passes.evaluate([one.gathered(one.dataset.columns) for one in batches])
 
     def predict(self, slab: Slab, batch_size: int) -> list[np.ndarray]:
-        found = self._traced_step.predict([one.gathered(one.dataset.inputs) for one in slab.batches(batch_size)])
-        return [np.concatenate(batches) for batches in zip(*found)]
+        batches = slab.batches(min(batch_size, self._rows_at_once))
+        found = self._ready_passes.predict([one.gathered(one.dataset.inputs) for one in batches])
+        return [np.concatenate(each) for each in zip(*found)]
 
     def outputs_of(self, batch: Slab) -> list[np.ndarray]:
-        return self._traced_step.predict([batch.gathered(batch.dataset.inputs)])[0]
+        return self._ready_passes.predict([batch.gathered(batch.dataset.inputs)])[0]
 
     def gradients(self, batch: Slab) -> list[np.ndarray]:
         self.require_joint()
         return []
 
-    def try_memory(self, room: int | None) -> None:
-        """Train a batch of zeros and measure; cut again if that needs more than there is."""
-        assert self.columns is not None
-        for _ in range(3):
-            zeros = [
-                np.zeros((self._batch_size, *column["shape"]), column["dtype"])
-                for column in (*self.columns["inputs"], *self.columns["outputs"])
-            ]
+    def _measure(self) -> None:
+        """Train a batch of zeros, and cut again if that needs more memory than there is."""
+        for _ in range(MOST_TRIALS):
             self._release()
-            self._store.clear()
             with plan.measured() as grown:
-                self._reset_metrics()
-                self._traced_step.train(zeros, last=True)
-                self._courier.settle()
-            self._release()
-            most = grown()
-            self.measured_bytes = most
-            self._planner.margin = max(1.0, self._planner.margin * most / max(1, self._plan.needed))
-            if room is None or most <= room:
-                break
+                self._try_batch()
+                self.measured_bytes = grown()
+            self._planner.margin *= max(1.0, self.measured_bytes / self._plan.needed)
+            if self._room is None or self.measured_bytes <= self._room:
+                return
             self._cut(self._choose(self._planner))
-        self._store.clear()
+
+    def _try_batch(self) -> None:
+        """With the state that is there, which stays: the values go to a file of their own."""
+        assert self.columns is not None
+        rows = [
+            np.zeros((self._batch_size, *column["shape"]), column["dtype"])
+            for column in (*self.columns["inputs"], *self.columns["outputs"])
+        ]
+        resident = {place: super(ShardedProgram, self).get(place) for place in self._resident}
+        store, courier = self._store, self._courier
+        self._store = store.another()
+        self._courier = Courier(self._store, courier.ahead)
+        self._reset_metrics()
+        try:
+            self._ready_passes.train(rows)
+        finally:
+            self._release()
+            self._store.close()
+            self._store, self._courier = store, courier
+            for place, value in resident.items():
+                self.set(place, value)
+            self.start_metrics()
 
 
-class _Step:
+class _Passes:
     """The functions of a program's shards, traced once, and the order in which a batch goes through them."""
 
     def __init__(self, program: ShardedProgram) -> None:
@@ -315,7 +353,7 @@ class _Step:
 
     # -- the order --
 
-    def train(self, columns: list[np.ndarray], last: bool) -> None:
+    def train(self, columns: list[np.ndarray]) -> None:
         program, shards = self._program, self.shards
         carried = [self._inputs(columns[: len(program._packed_inputs)])]
         penalties: list[Any] = []
@@ -351,10 +389,8 @@ class _Step:
         """The part of the optimizer's step that belongs to a shard; what is ready goes to the file."""
         program, kept = self._program, shard.number == 0
         for place, group in enumerate(shard.groups):
-            if place + 1 < len(shard.groups):
-                following = shard.groups[place + 1].slots
-            else:
-                following = self._before(shard.number)
+            more = place + 1 < len(shard.groups)
+            following = shard.groups[place + 1].slots if more else self._before(shard.number)
             program._bring(group.slots, following)
             mine = [gradients[index] for index in group.gradients]
             for index in group.gradients:
@@ -409,24 +445,25 @@ class _Step:
 class _Group:
     """Weights of a shard that the optimizer changes in one call."""
 
-    def __init__(self, step: _Step, weights: list[Any], gradients: list[int]) -> None:
-        self._step, self._variables, self.gradients = step, weights, gradients
-        program = step._program
+    def __init__(self, passes: _Passes, weights: list[Any], gradients: list[int]) -> None:
+        self._passes, self._variables, self.gradients = passes, weights, gradients
+        program = passes._program
         identities = {id(weight) for weight in weights}
         self.weights = [program._places[id(weight)] for weight in weights]
         self.slots = [program._places[id(slot)] for slot, weight in program._slots if id(weight) in identities]
         self._function: Any = None
 
     def step(self, gradients: list[Any], closing: bool) -> None:
-        tf = self._step._tf
+        tf = self._passes._tf
         if self._function is None:
-            signature = [[_specification(tf, one) for one in gradients], tf.TensorSpec((), tf.bool)]
+            pairs = zip(gradients, self._variables)
+            signature = [[_specification(tf, one, weight) for one, weight in pairs], tf.TensorSpec((), tf.bool)]
             self._function = tf.function(self._traced, input_signature=signature, autograph=False)
         self._function(gradients, tf.constant(closing))
 
     def _traced(self, gradients: list[Any], closing: Any) -> None:
         """What belongs to no weight, such as the count of steps, changes with the last group of a batch only."""
-        tf, program = self._step._tf, self._step._program
+        tf, program = self._passes._tf, self._passes._program
         shared = [program._state[place].value for place in sorted(program._resident)]
         before = [tf.identity(variable) for variable in shared]
         program.model.optimizer.apply(gradients, self._variables)
@@ -437,10 +474,10 @@ class _Group:
 class _ShardFunctions:
     """What TensorFlow computes of a shard."""
 
-    def __init__(self, step: _Step, shard: Shard, number: int, trained: set[int], behind: set[int]) -> None:
-        self._step, self.shard, self.number = step, shard, number
-        self._tf, self._program = step._tf, step._program
-        program = step._program
+    def __init__(self, passes: _Passes, shard: Shard, number: int, trained: set[int], behind: set[int]) -> None:
+        self._passes, self.shard, self.number = passes, shard, number
+        self._tf, self._program = passes._tf, passes._program
+        program = passes._program
         self.places = sorted({program._places[id(variable)] for variable in shard.variables})
         self.weights = [variable for variable in program.model.trainable_variables if id(variable) in self._own]
         written = {id(variable) for variable in program._written_by_calls}
@@ -469,13 +506,13 @@ class _ShardFunctions:
             size = 0
             for place, weight in enumerate(self.weights):
                 if weights and size + graph.bytes_of(weight) > GROUP_BYTES:
-                    self._groups.append(_Group(self._step, weights, places))
+                    self._groups.append(_Group(self._passes, weights, places))
                     weights, places, size = [], [], 0
                 weights.append(weight)
                 places.append(place)
                 size += graph.bytes_of(weight)
             if weights:
-                self._groups.append(_Group(self._step, weights, places))
+                self._groups.append(_Group(self._passes, weights, places))
         return self._groups
 
     # -- functions, traced when they are first called --
@@ -540,7 +577,7 @@ class _ShardFunctions:
     @functools.cached_property
     def _backward(self) -> Any:
         tf = self._tf
-        after = self._step.shards[self.number + 1]
+        after = self._passes.shards[self.number + 1]
         tensors = [
             self._tf.TensorSpec(tensor.shape, self._tf.as_dtype(str(tensor.dtype)))
             for tensor, its in zip(self.shard.leaving, after.with_gradient)
@@ -557,9 +594,7 @@ class _ShardFunctions:
             targets = [tensor for tensor, its in zip(leaving, after.with_gradient) if its]
             added = [one for _, one in penalties]
             ones = [tf.ones_like(one) * (1.0 if scale is None else scale) for one in added]
-            found = tape.gradient(
-                [*targets, *added], [*self.weights, *watched], output_gradients=[*upstream, *ones]
-            )
+            found = tape.gradient([*targets, *added], [*self.weights, *watched], output_gradients=[*upstream, *ones])
             return self._gradients(found)
 
         return self._function(backward, self._entering, tensors)
@@ -594,7 +629,7 @@ class _ShardFunctions:
     def _masked_before(self) -> list[bool]:
         if self.number == 0:
             return [False] * len(self.shard.entering)
-        return self._step.shards[self.number - 1].masked
+        return self._passes.shards[self.number - 1].masked
 
     @property
     def _penalties(self) -> list[Any]:
@@ -603,7 +638,7 @@ class _ShardFunctions:
         return [self._tf.TensorSpec((), self._tf.float32)] * count
 
     def _step_keys(self) -> list[list[tuple[int, int, int]]]:
-        return [shard.keys for shard in self._step.shards]
+        return [shard.keys for shard in self._passes.shards]
 
     keys: list[tuple[int, int, int]] = []  # by which the penalties of all shards are ordered
 
@@ -638,15 +673,15 @@ class _ShardFunctions:
         return [tensors[id(one)] for one in self.shard.leaving], self._losses()
 
     def _losses(self) -> list[tuple[tuple[int, int, int], Any]]:
-        model, step = self._program.model, self._step
+        model, passes = self._program.model, self._passes
         found = []
         for layer in self.shard.layers:
             for number, loss in enumerate(layer._get_own_losses()):
-                found.append(((0, step._numbers[id(layer)], number), model._aggregate_additional_loss(loss)))
+                found.append(((0, passes._numbers[id(layer)], number), model._aggregate_additional_loss(loss)))
         for weight in self._program.model.trainable_weights:
             if id(weight) in self._own and weight.regularizer is not None:
                 loss = model._aggregate_additional_loss(weight.regularizer(weight))
-                found.append(((1, step._penalised[id(weight)], 0), loss))
+                found.append(((1, passes._penalised[id(weight)], 0), loss))
         self.keys = [key for key, _ in found]
         return found
 
@@ -708,7 +743,7 @@ def _require_optimizer(configuration: dict[str, Any]) -> None:
         )
 
 
-def _without_memory(variable: Any) -> None:
+def without_memory(variable: Any) -> None:
     """Give a variable that has no value one that takes no memory until it is assigned."""
     import tensorflow as tf
     from tensorflow.python.ops.resource_variable_ops import UninitializedVariable  # has no public name
@@ -732,10 +767,11 @@ def _initial(variable: Any) -> np.ndarray:
     return np.asarray(ops.convert_to_numpy(value), _numpy(str(variable.dtype)))
 
 
-def _specification(tf: Any, tensor: Any) -> Any:
-    if isinstance(tensor, tf.IndexedSlices):
-        return tf.IndexedSlicesSpec(tensor.dense_shape, tensor.dtype, tensor.indices.dtype)
-    return tf.TensorSpec(tensor.shape, tensor.dtype)
+def _specification(tf: Any, gradient: Any, weight: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):  # of the rows that an Embedding looked up
+        shape = None if gradient.dense_shape is None else gradient.dense_shape.dtype
+        return tf.IndexedSlicesSpec(weight.shape, gradient.dtype, gradient.indices.dtype, shape, [None])
+    return tf.TensorSpec(gradient.shape, gradient.dtype)
 
 
 def _is_float(tensor: Any) -> bool:

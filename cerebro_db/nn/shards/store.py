@@ -33,7 +33,8 @@ class Store:
             self._starts.append(end)
             end += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         self.bytes = end
-        self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._folder = folder if folder is not None and os.path.isdir(folder) else None  # it may be removed
+        self._file: Any = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         self.read_bytes = self.written_bytes = 0
         self.clear()
 
@@ -48,6 +49,13 @@ class Store:
                 detail=str(error),
                 hint="Make room on the disk of the database's data folder, or make the model smaller.",
             ) from error
+
+    def another(self) -> Store:
+        """A store of the same variables, with values of its own."""
+        return Store(self._folder, self._variables)
+
+    def close(self) -> None:
+        self._file.close()
 
     def read(self, place: int) -> np.ndarray:
         """In memory of its own."""
