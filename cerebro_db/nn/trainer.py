@@ -7,7 +7,7 @@ import contextlib
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -63,6 +63,7 @@ from cerebro_db.nn.joint import JointVisit
 from cerebro_db.nn.models import custom_functions
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset
+from cerebro_db.nn.shards.cutting import Cutting
 
 PROGRESS_SECONDS = 0.25
 
@@ -71,8 +72,14 @@ class Trainer:
     """An engine, its compiled programs, and the rows that it was given."""
 
     def __init__(
-        self, report: Callable[[Progress], None], listen: Callable[[], None], confinement: Sequence[str] = ()
+        self,
+        report: Callable[[Progress], None],
+        listen: Callable[[], None],
+        confinement: Sequence[str] = (),
+        folders: Sequence[str] = (),
     ) -> None:
+        """``folders``: in which this process may have files."""
+        self._folders = list(folders)
         self._report = report
         self._listen = listen
         self._confinement = list(confinement)
@@ -147,7 +154,7 @@ class Trainer:
             deterministic=settings.deterministic,
             compiled=order.compiled,
         )
-        self._opened = Programs(engine, Features.of_settings(settings))
+        self._opened = Programs(engine, Features.of_settings(settings), Cutting(settings, self._listen, self._folders))
         versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
         devices, no_gpu = engine.devices(), None
         if self._gpu and all(device.startswith("CPU") for device in devices):
@@ -191,14 +198,14 @@ class Trainer:
         ready = self._programs.described(order.configuration, order.layout)
         with self._programs.configuration_errors():
             ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
-        return Described(**_description(ready, [order.configuration, *order.others], order.layout))
+        return Described(**self._description(ready, [order.configuration, *order.others], order.layout))
 
     def try_engine(self, order: TryEngine) -> EngineTried:
         dataset = self._with_outputs(order.handle)
         ready, build, compiling, batch = trials.try_engine(
             self._programs, order.configuration, dataset, self._gpu, self._listen
         )
-        description = _description(ready, [order.configuration, *order.others], dataset.layout)
+        description = self._description(ready, [order.configuration, *order.others], dataset.layout)
         return EngineTried(**description, program=ready.name, build=build, compile=compiling, batch=batch)
 
     def rehearse_fusion(self, order: RehearseFusion) -> FusionRehearsed:
@@ -311,6 +318,20 @@ class Trainer:
 
     # -- parts -------------------------------------------------------------------------------------
 
+    def _description(self, ready: ReadyProgram, configurations: Sequence[Json], layout: Json | None) -> dict[str, Any]:
+        """The fields of Described; the first configuration is that of the program."""
+        keys = [fusion_key(each, layout) for each in configurations]
+        return {
+            "parameters": ready.program.parameters,
+            "state_bytes": ready.state_bytes,
+            "inputs": ready.program.inputs,
+            "outputs": ready.program.outputs,
+            "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
+            "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
+            "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
+            **self._programs.memory(ready, configurations[0]),
+        }
+
     @property
     def _programs(self) -> Programs:
         assert self._opened is not None
@@ -326,17 +347,3 @@ class Trainer:
         if not dataset.outputs:
             raise WrongState(f"the rows of {handle!r} have no outputs to compare with")
         return dataset
-
-
-def _description(ready: ReadyProgram, configurations: Iterable[Json], layout: Json | None) -> dict[str, Any]:
-    """The fields of Described; the first configuration is that of the program."""
-    keys = [fusion_key(each, layout) for each in configurations]
-    return {
-        "parameters": ready.program.parameters,
-        "state_bytes": ready.state_bytes,
-        "inputs": ready.program.inputs,
-        "outputs": ready.program.outputs,
-        "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
-        "frozen_layers": 0 if ready.program.cut is None else ready.program.cut.layers,
-        "feature_bytes": 0 if ready.program.cut is None else row_bytes(ready.program),
-    }
