@@ -311,9 +311,10 @@ class Driver:
 
     def _told(self, unit: Unit, error: CerebroError) -> str:
         """Why a unit failed.  If a trainer had too little memory for a model, that it can be cut."""
-        run, build = self.run, self.run.models[unit.model].build
-        if run.averages or run.options.adds_gradients:
+        run = self.run
+        if not sharding.is_short_of_memory(error) or run.averages or run.options.adds_gradients:
             return error.message
+        build = run.models[unit.model].build
         return sharding.told(error, build.memory, run.trainer_mb, build.engine, str(run.options.shard))
 
     def _is_too_large(self, model: int) -> bool:

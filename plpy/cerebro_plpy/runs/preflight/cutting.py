@@ -13,16 +13,15 @@ from cerebro_db.core.texts import counted
 
 from ...database.access import Database
 from ...sessions import limits
-from ...sessions.session import Session
 from ..record.run import Model, Run
 from . import engine_choice
 
 MOST_NAMED = 10  # configurations in a message
 
 
-def memory_of_trainer(recorder: Session, run: Run) -> int | None:
+def memory_of_trainer(figures: limits.Figures, run: Run) -> int | None:
     """The megabytes that each trainer of a run may use; None: nobody has said."""
-    allowed = None if run.options.gpus else limits.answered(recorder.run)["trainer_mb"][0]
+    allowed = None if run.options.gpus else figures["trainer_mb"][0]
     known = [int(one) for one in (run.options.memory_mb, allowed) if one is not None]
     return min(known, default=None)
 

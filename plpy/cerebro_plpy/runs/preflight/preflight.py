@@ -76,7 +76,8 @@ def build_models(
     A model that cannot be built, or does not fit the rows, fails here and alone.  The others say how much memory and
     disk the run will need.  ``may_all_fail``: others may be proposed then.
     """
-    run.trainer_mb = cutting.memory_of_trainer(recorder, run)
+    figures = limits.answered(recorder.run)
+    run.trainer_mb = cutting.memory_of_trainer(figures, run)
     fresh = [model for model in run.models.values() if not model.build.done and model.asked.refused is None]
     if fresh:
         failed: dict[int, CerebroError] = {}
@@ -128,7 +129,7 @@ def build_models(
             engine_trials.tell(db, run, team)
         say_features(db, run, built)
         cutting.say(db, run, built)
-    require_room(recorder, run)
+    require_room(figures, recorder, run)
     say_needs(db, run)
 
 
@@ -303,8 +304,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     return result
 
 
-def require_room(recorder: Session, run: Run) -> None:
-    figures = limits.answered(recorder.run)
+def require_room(figures: limits.Figures, recorder: Session, run: Run) -> None:
     if figures["state_bytes"][0] is not None:
         stored = recorder.run(
             sql(
