@@ -53,15 +53,17 @@ def refused(run: Run, model: Model, memory: ModelMemory, engine: str) -> Cerebro
 
 def say(db: Database, run: Run, built: Iterable[int]) -> None:
     """Say which configurations are cut, and into how many shards."""
-    cut: dict[tuple[int, int, int], set[int]] = {}
+    cut: dict[int, list[Model]] = {}
     for number in built:
-        memory = run.models[number].build.memory
-        if memory.is_cut:
-            cut.setdefault((memory.shards, memory.uncut_mb, memory.needed_mb), set()).add(run.models[number].key)
-    for (shards, whole, needed), keys in sorted(cut.items()):
+        model = run.models[number]
+        if model.build.memory.is_cut:
+            cut.setdefault(model.build.memory.shards, []).append(model)
+    for shards, models in sorted(cut.items()):
+        keys, largest = {model.key for model in models}, max(models, key=lambda model: model.build.memory.uncut_mb)
+        one, memory = len(keys) == 1, largest.build.memory
         db.notice(
-            f"{_named(keys)} {'is' if len(keys) == 1 else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
-            f" about {needed:,} MB for {'it' if len(keys) == 1 else 'each'} instead of {whole:,} MB"
+            f"{_named(keys)} {'is' if one else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
+            f" {'about' if one else 'up to'} {memory.needed_mb:,} MB instead of {memory.uncut_mb:,} MB"
             + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")
         )
 
