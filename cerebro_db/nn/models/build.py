@@ -162,6 +162,11 @@ def has_value(variable: Any) -> bool:
     return variable._value is not None
 
 
+def has_initializer(variable: Any) -> bool:
+    """Whether the first value of a variable without one would be computed."""
+    return callable(getattr(variable, "_initializer", None))
+
+
 _roomy: set[str] = set()  # architectures that fit into memory
 
 

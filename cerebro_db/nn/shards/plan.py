@@ -200,41 +200,29 @@ def _activations(node: Any) -> int:
 
 
 def used() -> int:
-    """Bytes that this process has: its share of what is resident, or its private memory, whichever is more."""
-    found = 0
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/smaps_rollup") as file:
-        found = next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
-    return max(found, private())
+    """Bytes of private memory, as a limit counts them (cerebro.set_limits).
 
-
-def private() -> int:
-    """The bytes that the kernel counts against a limit of private memory (RLIMIT_DATA)."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/status") as file:
+    What is resident is close to it, but for the code of libraries, which all trainers share.
+    """
+    with contextlib.suppress(OSError, ValueError, StopIteration), open("/proc/self/status") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
-    return 0
-
-
-def _resident() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
-        fields = file.read().split()
-        return (int(fields[1]) - int(fields[2])) * 4096  # without files that are mapped
     return 0
 
 
 @contextlib.contextmanager
 def measured() -> Iterator[Callable[[], int]]:
-    """The function tells by how many bytes the resident memory has grown at most since the beginning."""
-    before = _resident()
+    """The function tells by how many bytes the private memory has grown at most since the beginning."""
+    before = used()
     most, ended = [before], threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.002):
-            most[0] = max(most[0], _resident())
+        while not ended.wait(0.005):
+            most[0] = max(most[0], used())
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield lambda: max(most[0], _resident()) - before
+        yield lambda: max(most[0], used()) - before
     finally:
         ended.set()
         watcher.join()

@@ -32,6 +32,7 @@ REFUSED = {  # arguments of optimizers
     "gradient_accumulation_steps": "gradients would be kept beside the weights",
 }
 LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
+LEAST_MARGIN = 1.1  # a long training had up to 1.07 times what two batches had: the heap gets holes
 MOST_TRIALS = 3  # of cuts, each with less in a shard
 # When a model is evaluated or predicts:
 MOST_AT_ONCE = 64  # batches that go through a shard together
@@ -287,8 +288,8 @@ class ShardedProgram(TensorFlowProgram):
             with plan.measured() as grown:
                 self._try_batch()
                 self.measured_bytes = grown()
-            self._planner.margin *= max(1.0, self.measured_bytes / self._plan.needed)
-            if self._room is None or self.measured_bytes <= self._room:
+            self._planner.margin *= max(1.0, LEAST_MARGIN * self.measured_bytes / self._plan.needed)
+            if self._room is None or LEAST_MARGIN * self.measured_bytes <= self._room:
                 return
             self._cut(self._choose(self._planner))
 
@@ -305,7 +306,11 @@ class ShardedProgram(TensorFlowProgram):
         self._courier = Courier(self._store, courier.ahead)
         self._reset_metrics()
         try:
-            self._ready_passes.train(rows)
+            largest = max((each for each in self._state), key=graph.bytes_of)
+            if build.has_initializer(largest):
+                _initial(largest)  # it takes several times the variable's memory
+            for _ in range(2):  # the second needs more: the heap has holes then
+                self._ready_passes.train(rows)
         finally:
             self._release()
             self._store.close()

@@ -57,22 +57,27 @@ class Store:
     def close(self) -> None:
         self._file.close()
 
-    def read(self, place: int) -> np.ndarray:
-        """In memory of its own."""
+    def room(self, place: int) -> np.ndarray:
+        """Memory for the value of a variable."""
         dtype, shape = self._variables[place]
         size = math.prod(shape) * dtype.itemsize
         memory = np.empty(size + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
-        taken = memory[start : start + size]
-        for part in range(0, size, PART):
-            left, offset = taken[part : part + PART].data, self._starts[place] + part
+        return memory[start : start + size].view(dtype).reshape(shape)
+
+    def read(self, place: int, array: np.ndarray | None = None) -> np.ndarray:
+        """The value of a variable, in memory of its own."""
+        array = self.room(place) if array is None else array
+        whole = array.reshape(-1).view(np.uint8).data
+        for part in range(0, len(whole), PART):
+            left, offset = whole[part : part + PART], self._starts[place] + part
             while left:
                 count = os.preadv(self._file.fileno(), [left], offset)
                 if not count:
                     raise OSError("the file of a model's state ends too early")
                 left, offset = left[count:], offset + count
-        self.read_bytes += size
-        return taken.view(dtype).reshape(shape)
+        self.read_bytes += len(whole)
+        return array
 
     def write(self, place: int, value: np.ndarray) -> None:
         dtype, shape = self._variables[place]
@@ -108,7 +113,9 @@ class Courier:
         """These will be taken next."""
         if self._pool is not None and places:
             self.forget()
-            self._coming = tuple(places), self._pool.submit(self._read, tuple(places))
+            # Memory of another thread comes from another part of the heap, which this thread would not use again.
+            arrays = [self._store.room(place) for place in places]
+            self._coming = tuple(places), self._pool.submit(self._read, tuple(places), arrays)
 
     def take(self, places: Sequence[int]) -> list[np.ndarray]:
         coming, self._coming = self._coming, None
@@ -117,7 +124,7 @@ class Courier:
         if coming is not None:
             coming[1].cancel()
         self._wait(0)  # what is read may be on its way to the file
-        return self._read(tuple(places))
+        return [self._store.read(place) for place in places]
 
     def put(self, places: Sequence[int], values: Sequence[Callable[[], np.ndarray]]) -> None:
         """Write the values.  Each is a function that gives it, so that a copy is made when it is written."""
@@ -141,8 +148,8 @@ class Courier:
         while len(self._going) > left:
             self._going.popleft().result()
 
-    def _read(self, places: Sequence[int]) -> list[np.ndarray]:
-        return [self._store.read(place) for place in places]
+    def _read(self, places: Sequence[int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [self._store.read(place, array) for place, array in zip(places, arrays)]
 
     def _write(self, places: Sequence[int], values: Sequence[Callable[[], np.ndarray]]) -> None:
         for place, value in zip(places, values):
