@@ -39,12 +39,13 @@ from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
-from .request import budgets, configurations, cross_validation, training_rows
+from .request import budgets, configurations, cross_validation, needs, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
 from .request.request import (
     AskedRun,
     RunRequest,
+    as_trained,
     model_table,
     of_configurations,
     read_rows,
@@ -336,10 +337,16 @@ def _fitting(
             f"{counted(len(found.rows), 'configuration')}{each} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
-        for row in found.rows[:MOST_SHOWN]:
-            name = found.architectures[row["model_id"]].name or f"architecture {row['model_id']}"
-            parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
-            db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
+        found = as_trained(found, options.get("precision"))
+        with needs.told(db, options, rows.layout) as tell:
+            for row in found.rows[:MOST_SHOWN]:
+                architecture = found.architectures[row["model_id"]]
+                name = architecture.name or f"architecture {row['model_id']}"
+                parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
+                db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
+                if tell is not None:
+                    definition = {"architecture": architecture.translated, "compile": row["compile"], "fit": row["fit"]}
+                    db.notice(f"{row['key']}: {tell(definition)}")
         return None
     return of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
 

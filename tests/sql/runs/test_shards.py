@@ -198,3 +198,19 @@ def test_a_model_that_may_not_be_cut_and_does_not_fit(place: Lab, options: dict[
     assert '"shard":' in (error.diag.message_hint or "") and '"memory_mb":' in (error.diag.message_hint or "")
     (hops,) = place("SELECT count(*) FROM hop WHERE run = (SELECT max(run) FROM run)")[0]
     assert hops == 0
+
+
+def test_a_dry_run_says_what_memory_is_needed(place: Lab) -> None:
+    def said(**options: Any) -> list[str]:
+        place.told()
+        call = "SELECT cerebro.fit('train', 'none', 'mst', epochs => 1, dry_run => true, options => %s)"
+        assert place.value(call, json.dumps({"engine": "tensorflow", **options})) is None
+        return [line for line in place.told() if "a trainer needs" in line]
+
+    before = place.value("SELECT count(*) FROM run")
+    assert said() == [], "nothing is known of limits, so no trainer starts"
+    plenty = said(memory_mb=4000)
+    assert len(plenty) == 2 and all("cut" not in line and "fails" not in line for line in plenty)
+    assert all("so it would be cut into 3 shards" in line for line in said(shard=3))
+    assert all("and may use 100 MB: it fails" in line for line in said(shard="never", memory_mb=100))
+    assert place.value("SELECT count(*) FROM run") == before

@@ -365,6 +365,18 @@ class PlanLog(Part):
         """Model -> its engine and its ring position, for a replay."""
         return {model: (engine, position) for model, (_, engine, position, *_) in self._built().items()}
 
+    def cut_models(self) -> set[int]:
+        """The models that were cut into shards."""
+        found = self._all(
+            sql(
+                "SELECT DISTINCT model FROM cerebro.event WHERE {own} AND event = {built}"
+                " AND detail ->> 'shards' IS NOT NULL",
+                own=OWN,
+                built=literal(Event.BUILT),
+            )
+        )
+        return {int(model) for (model,) in found}
+
     def fusion(self) -> dict[str, dict[str, Any]]:
         """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""
         found = self._all(
