@@ -211,7 +211,7 @@ def test_the_average_of_replicas_is_that_of_whole_models(whole: Trainer, three: 
     replicas = [ModelReplica(full(one), one.rows, one.result.metric_states) for one in visits]
     ends = []
     for trainer in (whole, three):
-        order = Average(handle, ours, replicas, out=str(trainer.folder / "average"))
+        order = Average(ours, handle, replicas, out=str(trainer.folder / "average"))
         ends.append(trainer(order).groups[0].members[0].state.sha256)
     assert ends[0] == ends[1]
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_done_shard_by_shard_is_refused(
 
 def test_mixed_float16_is_refused_and_mixed_bfloat16_is_not(whole: Trainer, three: Trainer) -> None:
     def of(policy: str) -> Json:
-        model = copy.deepcopy(STACK)
+        model = copy.deepcopy(CNN)
         for layer in model["config"]["layers"][1:]:
             layer["config"]["dtype"] = {
                 "module": "keras",
@@ -264,7 +264,7 @@ def test_several_segments_do_not_train_a_cut_model_together(three: Trainer) -> N
     ours, handle = CASES["a stack with dropout and penalties"]
     member = three.member(ours)
     with pytest.raises(OrderFailed, match="several segments"):
-        three(BeginJoint(handle, ours, member, [ROWS], 0))
+        three(BeginJoint(ours, handle, member, [ROWS, ROWS], 0))
 
 
 def test_layers_that_share_weights_are_not_cut_apart(whole: Trainer, three: Trainer) -> None:

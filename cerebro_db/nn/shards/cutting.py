@@ -68,6 +68,9 @@ class Cutting:
                 "a model is cut into shards with TensorFlow only",
                 hint='Train it with the engine tensorflow or "auto", or give trainers more memory.',
             )
+        base, room = self.base, self.room
+        if room is not None:
+            plan.give_back_memory()
         return ShardedProgram(
             engine,
             configuration,
@@ -75,7 +78,8 @@ class Cutting:
             seed,
             self._chosen,
             batch_size=Fit.of(configuration).batch_size,
-            room=self.room,
+            base=base,
+            room=room,
             folder=self._folder,
             listen=self._listen,
             ahead=self._ahead,

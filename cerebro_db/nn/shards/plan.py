@@ -7,6 +7,7 @@ margin with which it is cut again if it needs more than there is.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +20,13 @@ from cerebro_db.nn.shards.graph import Piece, Shard, bytes_of, shards
 
 GROUP_BYTES = 16 << 20  # of weights that one call of the optimizer changes; a larger weight is changed alone
 TEMPORARIES = 3  # copies of the weights of a group that an optimizer's step has in memory at once
-# Of a process besides what is in shards: the graphs that TensorFlow traces, and memory that malloc() keeps.
-GRAPH_BYTES = 1 << 20  # of a layer
-RESERVE = 40 << 20
+# Of a process besides what is in shards: TensorFlow's threads, which have 60 MB of stacks and heaps, and the functions
+# that it traces, which had 1.0 to 1.6 MB for each layer of a Dense stack.
+RESERVE = 64 << 20
+GRAPH_BYTES = 2 << 20  # of a layer
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+LARGE_PIECE = 8 << 20
 
 MB = 1 << 20
 
@@ -57,6 +62,7 @@ class Plan:
 
     shards: list[Shard]
     needed: int
+    graphs: int  # of these, those that do not depend on the sizes of the layers
     ahead: bool  # whether what comes next is read meanwhile
     largest: str  # the piece that needs most
 
@@ -91,7 +97,7 @@ class Planner:
         groups = self._balanced(min(number, len(self._pieces)))
         found = shards(self._model, [[self._pieces[place] for place in group] for group in groups])
         largest = max(range(len(self._costs)), key=lambda place: self._weight(place))
-        return Plan(found, self._needed(groups, found, ahead), ahead, self._pieces[largest].name)
+        return Plan(found, self._needed(groups, found, ahead), self._graphs, ahead, self._pieces[largest].name)
 
     def fitting(self, room: int) -> Plan:
         """Into as few shards as fit into so many bytes."""
@@ -155,7 +161,7 @@ class Planner:
             + max(sum(one.activations for one in each), slots + TEMPORARIES * group)
             for own, each in zip(variables, costs)
         )
-        waiting = max(max(variables), slots) + 2 * (group + slots) if ahead and len(groups) > 1 else 0
+        waiting = max(max(variables), slots) + group + slots if ahead and len(groups) > 1 else 0
         carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
         return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
 
@@ -211,18 +217,29 @@ def used() -> int:
 
 @contextlib.contextmanager
 def measured() -> Iterator[Callable[[], int]]:
-    """The function tells by how many bytes the private memory has grown at most since the beginning."""
-    before = used()
-    most, ended = [before], threading.Event()
+    """The function tells the largest ``used`` since the beginning."""
+    most, ended = [used()], threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.005):
+        while not ended.wait(0.002):
             most[0] = max(most[0], used())
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield lambda: max(most[0], used()) - before
+        yield lambda: max(most[0], used())
     finally:
         ended.set()
         watcher.join()
+
+
+def give_back_memory() -> None:
+    """From now on have malloc() give large pieces of memory back when they are free.
+
+    Else they stay in the heap: a model of 1 GB in shards of 50 MB had 360 MB after some batches, and so it has 95 MB.
+    Other pieces of the kernel's memory take longer to get (a batch of small layers takes up to twice as long).
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            libc.mallopt(parameter, LARGE_PIECE)

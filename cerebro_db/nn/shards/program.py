@@ -32,7 +32,7 @@ REFUSED = {  # arguments of optimizers
     "gradient_accumulation_steps": "gradients would be kept beside the weights",
 }
 LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
-LEAST_MARGIN = 1.1  # a long training had up to 1.07 times what two batches had: the heap gets holes
+LEAST_MARGIN = 1.05  # over what two batches have needed: the heap gets holes
 MOST_TRIALS = 3  # of cuts, each with less in a shard
 # When a model is evaluated or predicts:
 MOST_AT_ONCE = 64  # batches that go through a shard together
@@ -50,12 +50,14 @@ class ShardedProgram(TensorFlowProgram):
         cut: Callable[[Planner], Plan],
         *,
         batch_size: int,
+        base: int = 0,
         room: int | None = None,
         folder: str | None = None,
         listen: Callable[[], None] = lambda: None,
         ahead: bool = True,
     ) -> None:
-        """``cut``: chooses the shards.  ``room``: bytes that they may take; None: no limit is known.
+        """``cut``: chooses the shards.  ``base``: bytes of the process without the model.  ``room``: those
+        that there are for it; None: no limit is known.
 
         ``folder``: for the file of the state.  ``listen``: called between shards.
         """
@@ -76,7 +78,7 @@ class ShardedProgram(TensorFlowProgram):
         self._courier = Courier(self._store, ahead)
         self._loaded: set[int] = set()
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
-        self._choose, self._room = cut, room
+        self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
         self._passes: _Passes | None = None  # the traced functions
         self._cut(cut(self._planner))
@@ -282,18 +284,19 @@ class ShardedProgram(TensorFlowProgram):
         return []
 
     def _measure(self) -> None:
-        """Train a batch of zeros, and cut again if that needs more memory than there is."""
+        """Train two batches of zeros, and cut again if that needs more memory than there is."""
         for _ in range(MOST_TRIALS):
             self._release()
-            with plan.measured() as grown:
-                self._try_batch()
-                self.measured_bytes = grown()
-            self._planner.margin *= max(1.0, LEAST_MARGIN * self.measured_bytes / self._plan.needed)
-            if self._room is None or LEAST_MARGIN * self.measured_bytes <= self._room:
+            with plan.measured() as most:
+                self._try_batches()
+                self.measured_bytes = int(LEAST_MARGIN * (most() - self._base))
+            graphs = self._plan.graphs
+            self._planner.margin *= max(1.0, (self.measured_bytes - graphs) / max(1, self._plan.needed - graphs))
+            if self._room is None or self.measured_bytes <= self._room:
                 return
             self._cut(self._choose(self._planner))
 
-    def _try_batch(self) -> None:
+    def _try_batches(self) -> None:
         """With the state that is there, which stays: the values go to a file of their own."""
         assert self.columns is not None
         rows = [

@@ -6,7 +6,6 @@ that it is gone with the process, however that ends.
 
 from __future__ import annotations
 
-import collections
 import math
 import os
 import tempfile
@@ -20,7 +19,6 @@ from cerebro_db.core.errors import OutOfResources
 
 ALIGNMENT = 64  # bytes; TensorFlow takes over an array's memory only if the memory is aligned like this
 PART = 16 << 20  # bytes that are read or written at a time
-MOST_WRITES = 1  # that wait for the thread: each holds its arrays in memory
 
 
 class Store:
@@ -103,7 +101,7 @@ class Courier:
         self._store = store
         self._pool = ThreadPoolExecutor(1, "shards") if ahead else None
         self._coming: tuple[tuple[int, ...], Future[list[np.ndarray]]] | None = None
-        self._going: collections.deque[Future[None]] = collections.deque()
+        self._going: Future[None] | None = None
 
     @property
     def ahead(self) -> bool:
@@ -123,7 +121,7 @@ class Courier:
             return coming[1].result()
         if coming is not None:
             coming[1].cancel()
-        self._wait(0)  # what is read may be on its way to the file
+        self.settle()  # what is read may be on its way to the file
         return [self._store.read(place) for place in places]
 
     def put(self, places: Sequence[int], values: Sequence[Callable[[], np.ndarray]]) -> None:
@@ -131,8 +129,8 @@ class Courier:
         if self._pool is None:
             self._write(places, values)
             return
-        self._wait(MOST_WRITES)
-        self._going.append(self._pool.submit(self._write, tuple(places), list(values)))
+        self.settle()  # what waits to be written holds its memory
+        self._going = self._pool.submit(self._write, tuple(places), list(values))
 
     def forget(self) -> None:
         """Nothing of what is expected will be taken."""
@@ -142,11 +140,9 @@ class Courier:
 
     def settle(self) -> None:
         """Wait until all is written."""
-        self._wait(0)
-
-    def _wait(self, left: int) -> None:
-        while len(self._going) > left:
-            self._going.popleft().result()
+        going, self._going = self._going, None
+        if going is not None:
+            going.result()
 
     def _read(self, places: Sequence[int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [self._store.read(place, array) for place, array in zip(places, arrays)]
