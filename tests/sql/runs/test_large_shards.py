@@ -31,7 +31,7 @@ MB = 1 << 20
 BIG = bool(os.environ.get("CEREBRO_BIG"))
 STATE, LIMIT = (1200 * MB, 600) if BIG else (240 * MB, 480)  # bytes, and megabytes of a trainer
 BACKEND = 300 * MB  # the memory of a session: shared buffers (128 MB), the interpreter, copies of a chunk
-OPTIONS = {"deterministic": True, "seed": 6, "engine": "tensorflow", "memory_mb": LIMIT}
+OPTIONS = {"deterministic": True, "seed": 6, "engine": "tensorflow"}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def place(lab: Lab, tmp_path_factory: Any) -> Iterator[Lab]:
     lab.iris(segments=2)
     arch = lab.architecture(model_of(STATE, depth=24))
     lab.selection("mst", [(arch, compiled("Adam", 0.0001), "batch_size=64, epochs=1")])
+    lab("SELECT cerebro.set_limits(NULL, max_trainer_mb => %s)", LIMIT)
     try:
         yield lab
     finally:
@@ -66,14 +67,12 @@ def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_pro
     with Peaks(lab) as peaks:
         peaks.begin("fit")
         run = fit(lab, "large", validation_table="val")
-        lab("SELECT cerebro.set_limits(NULL, max_trainer_mb => %s)", LIMIT)
         peaks.begin("predict")
         assert len(lab("SELECT * FROM predict('large', 'SELECT * FROM garden', 'id')")) == 30
         peaks.begin("predict into")
         lab("SELECT predict_into('large', 'garden', 'said', 'id')")
         peaks.begin("evaluate")
         lab("SELECT * FROM evaluate('large', 'SELECT * FROM garden')")
-        lab("DELETE FROM cerebro.role_limit")
         peaks.begin("materialize")
         lab("SELECT materialize(%s, 'again')", run)
         peaks.begin("warm start")
