@@ -88,8 +88,7 @@ def test_a_model_of_one_gigabyte_trains_in_600_mb(tmp_path: Path) -> None:
         visits = trained(small)
         evaluated = small.evaluate(CONFIGURATION, "rows", full(visits[1]))
         small.predict(CONFIGURATION, "rows", full(visits[1]), str(tmp_path / "predicted"))
-    print(described.shards, described.memory_mb, described.uncut_memory_mb, watch.most)
-    assert described.state_bytes > 1 << 30 and described.shards > 1
+    assert described.state_bytes > 10**9 and described.shards > 1
     assert described.memory_mb <= LIMIT_MB < described.uncut_memory_mb
     assert 0 < watch.most["anonymous"] <= watch.most["private"] <= LIMIT_MB
     with pytest.raises(OrderFailed, match="the layer wide alone needs about [0-9,]+ MB"):
@@ -106,7 +105,7 @@ def test_a_model_of_one_gigabyte_trains_in_600_mb(tmp_path: Path) -> None:
 
 def test_without_a_cut_the_trainer_says_that_the_model_does_not_fit(tmp_path: Path) -> None:
     trainer = with_rows(Trainer(tmp_path, engine="tensorflow", memory_limit_mb=LIMIT_MB, shard="never"))
-    with pytest.raises((OrderFailed, EOFError, Exception), match="memory|code") as caught:
+    with pytest.raises(OrderFailed, match="does not fit into memory") as caught:
         trainer.train(CONFIGURATION, "rows")
-    assert getattr(caught.value, "kind", "Gone") in ("OutOfResources", "Gone")
-    trainer.process.kill()
+    assert caught.value.kind == "OutOfResources"
+    trainer.close()
