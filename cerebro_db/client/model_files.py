@@ -44,6 +44,7 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, Key
 TOLERANCE = 1e-5
 TOLERANCES = {".onnx": 1e-4}  # of formats with another one
 IN_16_BITS = 0.05  # of models with layers that compute in 16 bits: bfloat16 has 8 bits
+COMPARED = 64 << 20  # bytes of weights; of larger archives the bytes are compared, not the predictions
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
 
 
@@ -106,6 +107,8 @@ def export(
         raise ClientError("The scorer does not read archives.", "Export to .safetensors, or leave out --scorer.")
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration, group)
+        if ending == archives.ENDING and stored.size > COMPARED and sample is None:
+            return _large_archive(stored, path)
         found = _prepared(snapshot, stored, sample)
         left_out = _left_out(stored)
         beside = _beside(path, ending, found.document, with_scorer)
@@ -128,6 +131,23 @@ def export(
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
     return Exported(path, size, sha256, difference, found.sample.told, tuple(beside), left_out)
+
+
+def _large_archive(stored: StoredModel, path: Path) -> Exported:
+    """Writes an archive whose bytes are compared, piece by piece: to predict with it, the model would have to fit into
+    the memory of this client twice."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
+            made = Path(folder) / path.name
+            archives.write(stored, made)
+            for _ in archives.read(made).pieces():  # an error if the hash is another one
+                pass
+            size, sha256 = made.stat().st_size, hashed(made)
+            os.replace(made, path)
+    except OSError as error:
+        raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
+    told = f"the weights have {stored.size >> 20:,} MB, so their bytes were compared, and no predictions"
+    return Exported(path, size, sha256, 0.0, told, (), _left_out(stored))
 
 
 def _tolerance(model: Any, ending: str, wanted: float | None) -> float:

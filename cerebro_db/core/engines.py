@@ -33,6 +33,11 @@ NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"
 FEATURES_MB = 1024  # that each segment keeps of it, unless a run says
 FLOAT32, FLOAT16 = "float32", "float16"  # the values of the option ``features_type``
 
+# The values of the option ``shard`` beside a number: whether a model that is larger than a trainer's memory is cut.
+AUTO_SHARD, NEVER_SHARD = "auto", "never"
+MOST_SHARDS = 1000  # of a model
+SHARDING_ENGINES = frozenset({"tensorflow"})  # those that can train a model that is cut
+
 # The engines that compile for each batch size, which takes longer than reading what another trainer has compiled.
 COMPILED_PER_BATCH_SIZE = frozenset({"jax"})
 

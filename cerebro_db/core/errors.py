@@ -7,7 +7,7 @@ DETAIL, HINT and SQLSTATE.  The message names the wrong argument and says why it
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the error numbers of a full disk and of an exceeded quota
@@ -125,6 +125,10 @@ class OutOfResources(CerebroError):
     sqlstate = "53000"
 
 
+class OutOfMemory(OutOfResources):
+    """A trainer lacks memory for a model.  It may have enough for the model's shards."""
+
+
 class DependentObjects(CerebroError):
     """Other objects depend on the one that is to be dropped."""
 
@@ -147,6 +151,10 @@ class TrainerFailed(CerebroError):
     """The trainer process died or sent an invalid answer.  The unit can be retried, also on another segment."""
 
     sqlstate = "58000"
+
+
+class TrainerKilled(TrainerFailed):
+    """Something has killed the trainer, most likely the kernel because memory ran out."""
 
 
 class RowsLost(CerebroError):
@@ -191,9 +199,16 @@ class CorruptState(CerebroError):
     sqlstate = "XX001"
 
 
+def kinds(base: type[CerebroError] = CerebroError) -> Iterator[type[CerebroError]]:
+    """All classes of errors."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
 def from_dict(fields: Mapping[str, Any]) -> CerebroError:
     """The error in a dictionary of ``as_dict``.  An unknown class becomes a plain CerebroError."""
-    classes = {error_class.__name__: error_class for error_class in CerebroError.__subclasses__()}
+    classes = {error_class.__name__: error_class for error_class in kinds()}
     error_class = classes.get(str(fields.get("kind")), CerebroError)
     message = str(fields.get("message", "the trainer gave no reason"))
     return error_class(message, hint=fields.get("hint"), detail=fields.get("detail"))

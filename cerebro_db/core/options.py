@@ -16,11 +16,14 @@ from .engines import (
     AUTO,
     AUTO_ENGINES,
     AUTO_REUSE,
+    AUTO_SHARD,
     ENGINES,
     FEATURES_MB,
     FLOAT16,
     FLOAT32,
+    MOST_SHARDS,
     MOST_THREADS,
+    NEVER_SHARD,
     NO_REUSE,
 )
 from .errors import CerebroError, InvalidArgument, Unsupported
@@ -50,12 +53,13 @@ class Option:
     choices: tuple[str, ...] = ()
     bounds: tuple[int, int] | None = None  # the smallest and the largest number that it takes
     object: bool = False  # whether it takes a JSON object as well
+    numbers: tuple[int, int] | None = None  # the smallest and the largest number that it takes as well
 
     @property
     def values(self) -> str:
         """The values that the option takes, for people."""
         if self.choices:
-            return ", ".join(self.choices)
+            return ", ".join(self.choices) + self._or_number
         if self.bounds is None or self.bounds[0] < 0:
             return self._takes
         if self.bounds[1] >= 2**31 - 1:
@@ -64,17 +68,23 @@ class Option:
 
     @property
     def _takes(self) -> str:
-        return TYPES[self.type] + (" or an object" if self.object else "")
+        return TYPES[self.type] + (" or an object" if self.object else "") + self._or_number
+
+    @property
+    def _or_number(self) -> str:
+        return f" or a whole number from {self.numbers[0]} to {self.numbers[1]}" if self.numbers else ""
 
     def check(self, value: Any) -> None:
         """Raises an error if the option does not take the value."""
         found = type(value)  # not isinstance(): to Python, true is a number, too
         if self.object and found is dict:
             return
-        if found is not self.type:
+        if self.numbers and found is int and self.numbers[0] <= value <= self.numbers[1]:
+            return
+        if found is not self.type and not (self.numbers and found is int):
             raise self._refused(value, f"It takes {self._takes}.")
         if self.choices and value not in self.choices:
-            raise self._refused(value, f"It is one of {', '.join(self.choices)}{self._without()}.")
+            raise self._refused(value, f"It is one of {self.values}{self._without()}.")
         if self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
             raise self._refused(value, f"It takes a number from {self.bounds[0]} to {self.bounds[1]}.")
 
@@ -192,6 +202,32 @@ _TABLE = (
         when="float16, if twice as many features should fit into features_mb.",
         default=FLOAT32,
         choices=(FLOAT32, FLOAT16),
+    ),
+    Option(
+        name="shard",
+        type=str,
+        what="""Whether a model that is larger than the memory of its trainer is cut into shards. A shard is some layers
+        that follow each other. The trainer has one shard in memory at a time; the others are in files. auto cuts the
+        models that need more than memory_mb, into as few shards as fit. A number cuts each model into that many
+        shards, if it has as many layers that can be cut. never cuts no model: a model that needs more than memory_mb
+        is refused before training.""",
+        when="""never, if a model that has to be cut should be an error, because a cut model trains more slowly. A
+        number, to try how much slower.""",
+        default=AUTO_SHARD,
+        choices=(AUTO_SHARD, NEVER_SHARD),
+        numbers=(1, MOST_SHARDS),
+    ),
+    Option(
+        name="memory_mb",
+        type=int,
+        what="""Megabytes of memory that the trainer of each segment may use for a model, its gradients and its
+        optimizer, with the framework itself. Models that need more are cut (see shard). On a GPU it is the memory of
+        the GPU. It cannot be more than the limit that an administrator has set for you
+        (cerebro.limits, trainer_mb).""",
+        when="""To train models that are larger than the memory, or to leave memory to other work. A trainer needs about
+        300 MB before it has a model.""",
+        unset="the limit that an administrator has set for your trainers; if there is none, no model is cut by auto",
+        bounds=(1, 2**31 - 1),
     ),
     Option(
         name="fuse",

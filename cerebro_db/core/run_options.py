@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import Fields
-from .engines import AUTO, AUTO_ENGINES, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
+from .engines import AUTO, AUTO_ENGINES, AUTO_SHARD, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
 from .errors import CerebroError
 from .metrics import MAX, MIN
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
@@ -76,6 +76,8 @@ class RunOptions:
     reuse: str | None = None
     features_mb: int = FEATURES_MB
     features_type: str = FLOAT32
+    shard: str | int = AUTO_SHARD  # whether models are cut, or into how many shards
+    memory_mb: int | None = None  # that each trainer may use; None: as the role's limit says
     synchronous_commit: bool | None = None
     stop_when: str | None = None
     precision: str | None = None

@@ -12,7 +12,7 @@ from cerebro_db.core.errors import (
     CerebroError,
     DiskFull,
     InvalidArgument,
-    OutOfResources,
+    OutOfMemory,
     TrainerFailed,
 )
 
@@ -28,13 +28,13 @@ def as_error(error: Exception) -> CerebroError:
     if isinstance(error, CerebroError):
         return error
     if isinstance(error, MemoryError):
-        return OutOfResources("the trainer ran out of memory", detail=tail(error))
+        return OutOfMemory("the trainer ran out of memory", detail=tail(error))
     if isinstance(error, KeyError):
         return InvalidArgument(f"the configuration or the layout lacks {error}", detail=tail(error))
     if isinstance(error, OSError):
         if error.errno in NO_ROOM:
             return DiskFull(str(error), detail=tail(error), hint=MAKE_ROOM)
-        kind = OutOfResources if error.errno == errno.ENOMEM else TrainerFailed
+        kind = OutOfMemory if error.errno == errno.ENOMEM else TrainerFailed
         return kind(str(error), detail=tail(error))
     return TrainerFailed(one_line(error), detail=tail(error))
 

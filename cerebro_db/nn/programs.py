@@ -15,7 +15,7 @@ from cerebro_db.core.errors import (
     ConfigurationFailed,
     CorruptState,
     InvalidArgument,
-    OutOfResources,
+    OutOfMemory,
     WrongState,
 )
 from cerebro_db.core.protocol import FeaturesUsed, ModelReplica, Origin, StateRef
@@ -26,11 +26,14 @@ from cerebro_db.nn.features import Features, row_bytes
 from cerebro_db.nn.fit import Fit, fusion_key
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
-from cerebro_db.nn.rows.data import Dataset, Slab, SlabSize
+from cerebro_db.nn.rows.data import Dataset, Slab, SlabOfOneSize, SlabSize
+from cerebro_db.nn.shards.cutting import Cutting, uncut_bytes
+from cerebro_db.nn.shards.program import ShardedProgram
 
 # Compiled programs are kept for later orders. TensorFlow never gives back the memory of a traced graph (6 MB for a
 # small MLP), so dropping a program frees the memory of its variables only.
 GRAPH_BYTES = 8 << 20
+PREDICT, SHARDS = "predict ", "shards of batches of "  # so begin the keys of programs that only predict, that are cut
 FEATURES = "features "  # the keys of programs whose steps begin behind frozen layers begin so
 PROGRAM_BYTES = 1 << 30  # of all programs together; the newest program stays in any case
 
@@ -44,7 +47,14 @@ class ReadyProgram:
         self.name = hashlib.sha256(key.removeprefix(FEATURES).encode()).hexdigest()[:16]
         self.program = program
         self.state_bytes = state_file.size(program)
+        self.sharded = program if isinstance(program, ShardedProgram) else None
+        # Bytes of memory; of a model that is cut, what a trainer may use for it is taken while it computes.
+        self.held_bytes = 0 if self.sharded else self.state_bytes
         self.speed: defaultdict[tuple[str, int], SlabSize] = defaultdict(SlabSize)  # by what it does, and members
+        if self.sharded is not None:
+            self.speed["train", 1] = SlabSize(1)
+            for what in ("evaluate", "predict"):
+                self.speed[what, 1] = SlabOfOneSize(self.sharded.batches_at_once)
         self.batch_seconds: float | None = None  # once it was tried
         self.uses_features = False  # else steps get the rows as they are
         self.fuses = True  # if the program can
@@ -60,8 +70,9 @@ class ReadyProgram:
 class Programs:
     """The programs by configuration; those that were not used for longest are dropped."""
 
-    def __init__(self, engine: Engine, features: Features | None = None) -> None:
-        """``features``: None: those of frozen layers are computed in each step."""
+    def __init__(self, engine: Engine, features: Features | None = None, cutting: Cutting | None = None) -> None:
+        """``features``: None: those of frozen layers are computed in each step.  ``cutting``: None: no model is cut."""
+        self._cutting = cutting
         self._engine = engine
         self._features = features
         self._lap = 0.0  # seconds in which features had been computed when the last lap ended
@@ -98,11 +109,34 @@ class Programs:
         ready.program.put_numbers(configuration)
         return ready
 
+    def memory(self, ready: ReadyProgram, configuration: Json) -> dict[str, int]:
+        """Into how many shards a model is cut, and the megabytes that a trainer needs for it with and without that."""
+        if self._cutting is None:
+            return {}
+        if ready.sharded is not None:
+            shards, needed, uncut = len(ready.sharded.shards), ready.sharded.needed_bytes, ready.sharded.uncut_bytes
+        else:
+            with self.configuration_errors():
+                needed = uncut = uncut_bytes(ready.program, Fit.of(configuration).batch_size)
+            shards = 1
+        in_mb = self._cutting.needed_mb
+        return {"shards": shards, "memory_mb": in_mb(needed), "uncut_memory_mb": in_mb(uncut)}
+
     def _key(self, configuration: Json, layout: Json | None) -> str:
         last = self._last
         if last is None or last[:2] != (configuration, layout):  # the models of groups have the same configuration
-            last = self._last = configuration, layout, program_key(configuration, layout)
+            key = self._by_batch_size(program_key(configuration, layout), configuration, layout)
+            last = self._last = configuration, layout, key
         return last[2]
+
+    def _by_batch_size(self, key: str, configuration: Json, layout: Json | None, *, to_train: bool = True) -> str:
+        """The key of a program; how a model is cut depends on the size of its batches."""
+        if self._cutting is None:
+            return key
+        with self.configuration_errors():
+            if not self._cutting.cuts(configuration, layout, to_train):
+                return key
+        return f"{SHARDS}{Fit.of(configuration).batch_size} {key}"
 
     def _behind_frozen(self, key: str, configuration: Json, rows: Dataset, seed: int) -> ReadyProgram | None:
         """The program whose steps begin behind its frozen layers; None if it has none, or if that does not pay."""
@@ -122,7 +156,7 @@ class Programs:
         """The program of a model that is cut behind its frozen layers; None if it has none."""
         if self._features is None or key in self._whole:
             return None
-        if not has_frozen(configuration["architecture"]):
+        if key.startswith(SHARDS) or not has_frozen(configuration["architecture"]):
             self._whole.add(key)
             return None
         ready = self._ready(FEATURES + key, configuration, layout, seed, features=self._features.type)
@@ -136,9 +170,13 @@ class Programs:
         self, key: str, configuration: Json, layout: Json | None, seed: int | None, *, features: str | None = None
     ) -> ReadyProgram:
         if key not in self._programs:
-            self._evict(room=max((ready.state_bytes for ready in self._programs.values()), default=0))
+            self._evict(room=max((ready.held_bytes for ready in self._programs.values()), default=0))
             with self.configuration_errors():
-                program = self._engine.program(configuration, layout, seed, features)
+                program: Any
+                if self._cutting is not None and key.removeprefix(PREDICT).startswith(SHARDS):
+                    program = self._cutting.program(self._engine, configuration, layout, seed)
+                else:
+                    program = self._engine.program(configuration, layout, seed, features)
                 self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
@@ -182,7 +220,8 @@ class Programs:
         """For single rows, making the key would take longer than the prediction."""
         last = self._predicted
         if last is None or last[:2] != (configuration, layout):
-            last = configuration, layout, "predict " + program_key(configuration, layout)
+            key = self._by_batch_size(program_key(configuration, layout), configuration, layout, to_train=False)
+            last = configuration, layout, PREDICT + key
             self._predicted = last
         return last[2]
 
@@ -315,16 +354,16 @@ class Programs:
             raise
         except Exception as error:
             if self._engine.is_out_of_memory(error):
-                raise OutOfResources("the model does not fit into memory", detail=one_line(error)) from error
+                raise OutOfMemory("the model does not fit into memory", detail=one_line(error)) from error
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
 
     def _evict(self, room: int = 0) -> None:
         """Drop the programs that were not used for longest; a program that is not built yet needs ``room``, too."""
-        kept = sum(ready.state_bytes + GRAPH_BYTES for ready in self._programs.values()) + room
+        kept = sum(ready.held_bytes + GRAPH_BYTES for ready in self._programs.values()) + room
         dropped = False
         while kept > PROGRAM_BYTES and len(self._programs) > (0 if room else 1):
             _, ready = self._programs.popitem(last=False)
-            kept -= ready.state_bytes + GRAPH_BYTES
+            kept -= ready.held_bytes + GRAPH_BYTES
             dropped = True
         if dropped:
             del ready

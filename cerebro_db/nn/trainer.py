@@ -8,7 +8,7 @@ import hashlib
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -64,6 +64,7 @@ from cerebro_db.nn.joint import JointVisit
 from cerebro_db.nn.models import custom_functions
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset
+from cerebro_db.nn.shards.cutting import Cutting
 
 PROGRESS_SECONDS = 0.25
 
@@ -72,8 +73,14 @@ class Trainer:
     """An engine, its compiled programs, and the rows that it was given."""
 
     def __init__(
-        self, report: Callable[[Progress], None], listen: Callable[[], None], confinement: Sequence[str] = ()
+        self,
+        report: Callable[[Progress], None],
+        listen: Callable[[], None],
+        confinement: Sequence[str] = (),
+        folders: Sequence[str] = (),
     ) -> None:
+        """``folders``: in which this process may have files."""
+        self._folders = list(folders)
         self._report = report
         self._listen = listen
         self._confinement = list(confinement)
@@ -148,7 +155,7 @@ class Trainer:
             deterministic=settings.deterministic,
             compiled=order.compiled,
         )
-        self._opened = Programs(engine, Features.of_settings(settings))
+        self._opened = Programs(engine, Features.of_settings(settings), Cutting(settings, self._listen, self._folders))
         versions = {"python": platform.python_version(), "numpy": np.__version__, **engine.versions()}
         devices, no_gpu = engine.devices(), None
         if self._gpu and all(device.startswith("CPU") for device in devices):
@@ -194,7 +201,7 @@ class Trainer:
             ready.program.prepare_ahead()  # each segment describes some of the configurations, and trains them all
             alike = (one for one in self._datasets.values() if one.layout == order.layout and one.rows)
             seconds = self._programs.feature_seconds(ready, next(alike, None))
-        return Described(**_description(ready, [order.configuration, *order.others], order.layout, seconds))
+        return Described(**self._description(ready, [order.configuration, *order.others], order.layout, seconds))
 
     def try_engine(self, order: TryEngine) -> EngineTried:
         dataset = self._with_outputs(order.handle)
@@ -202,7 +209,7 @@ class Trainer:
             self._programs, order.configuration, dataset, self._gpu, self._listen
         )
         seconds = self._programs.feature_seconds(ready, dataset)
-        description = _description(ready, [order.configuration, *order.others], dataset.layout, seconds)
+        description = self._description(ready, [order.configuration, *order.others], dataset.layout, seconds)
         return EngineTried(**description, program=ready.name, build=build, compile=compiling, batch=batch)
 
     def rehearse_fusion(self, order: RehearseFusion) -> FusionRehearsed:
@@ -316,6 +323,26 @@ class Trainer:
 
     # -- parts -------------------------------------------------------------------------------------
 
+    def _description(
+        self, ready: ReadyProgram, configurations: Sequence[Json], layout: Json | None, feature_seconds: float
+    ) -> dict[str, Any]:
+        """The fields of Described; the first configuration is that of the program."""
+        cut = ready.program.cut
+        keys = [fusion_key(each, layout) for each in configurations]
+        return {
+            "parameters": ready.program.parameters,
+            "state_bytes": ready.state_bytes,
+            "inputs": ready.program.inputs,
+            "outputs": ready.program.outputs,
+            "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
+            "frozen_layers": 0 if cut is None else cut.layers,
+            "feature_bytes": 0 if cut is None else row_bytes(ready.program),
+            "feature_seconds": feature_seconds,
+            "features": "" if cut is None else hashlib.sha256(ready.program.features_key.encode()).hexdigest()[:16],
+            "frozen_bytes": state_file.frozen_bytes(ready.program),
+            **self._programs.memory(ready, configurations[0]),
+        }
+
     @property
     def _programs(self) -> Programs:
         assert self._opened is not None
@@ -331,23 +358,3 @@ class Trainer:
         if not dataset.outputs:
             raise WrongState(f"the rows of {handle!r} have no outputs to compare with")
         return dataset
-
-
-def _description(
-    ready: ReadyProgram, configurations: Iterable[Json], layout: Json | None, feature_seconds: float
-) -> dict[str, Any]:
-    """The fields of Described; the first configuration is that of the program."""
-    cut = ready.program.cut
-    keys = [fusion_key(each, layout) for each in configurations]
-    return {
-        "parameters": ready.program.parameters,
-        "state_bytes": ready.state_bytes,
-        "inputs": ready.program.inputs,
-        "outputs": ready.program.outputs,
-        "fusion_keys": keys if ready.program.fusion and ready.fuses else [None] * len(keys),
-        "frozen_layers": 0 if cut is None else cut.layers,
-        "feature_bytes": 0 if cut is None else row_bytes(ready.program),
-        "feature_seconds": feature_seconds,
-        "features": "" if cut is None else hashlib.sha256(ready.program.features_key.encode()).hexdigest()[:16],
-        "frozen_bytes": state_file.frozen_bytes(ready.program),
-    }

@@ -98,7 +98,7 @@ def run(confined: Sequence[str], gpu: bool) -> None:
         if session_is_gone():
             os._exit(0)
 
-    trainer = Trainer(report, listen, confinement)
+    trainer = Trainer(report, listen, confinement, confined[1:])
     decoder = frames.Decoder()
     while piece := os.read(STDIN, 1 << 20):
         for document in decoder.feed(piece):

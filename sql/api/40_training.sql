@@ -89,6 +89,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   reuse (none, auto or all: whether what frozen layers give is computed once and kept),
   features_mb (maximum megabytes of that per segment),
   features_type (float32 or float16: the numbers in which that is kept),
+  shard (auto, never or a number: into how many shards models are cut that are larger than a trainer''s memory),
+  memory_mb (megabytes that the trainer of each segment may use),
   fuse (whether similar models train together in one pass; jax only),
   read_ahead (whether segments fetch the next state while they train),
   synchronous_commit (whether the commit of a visit waits for the disk),

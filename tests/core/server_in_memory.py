@@ -454,7 +454,7 @@ class Server:
         return [(rows[-1]["event"] == "cancel requested",)] if rows else []
 
     def limits(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
-        return [("run_seconds", None, 0), ("state_bytes", None, 0)]
+        return [("run_seconds", None, 0), ("state_bytes", None, 0), ("trainer_mb", None, 0)]
 
     def initial_state(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return [(row["initial_sha256"],) for row in self.log["model"] if row["model"] == values[1]]

@@ -257,7 +257,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     """Those of other calls are named here."""
     others = {
         *(f"runs.{door}" for door in ("background", "calibrating", "elsewhere", "lifecycle", "search", "steering")),
-        *("runs.request.past", "runs.units.averaging"),
+        *("runs.request.needs", "runs.request.past", "runs.units.averaging"),
         *("segment.inspection", "segment.keeping", "segment.nursery_place", "segment.prediction"),
     }
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cerebro_db.core import errors, protocol
-from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument
+from cerebro_db.core.errors import CorruptState, InvalidArgument
 from cerebro_db.core.protocol import ORDERS, Failure, ModelState, Order, Origin, Route, StateRef, TrainerSettings
 from cerebro_db.core.protocol import answers as answers_module
 from cerebro_db.core.protocol.page import page
@@ -219,7 +219,7 @@ def test_a_loss_that_is_no_number() -> None:
     assert isinstance(reply, protocol.Evaluated) and math.isnan(reply.models[0].loss)
 
 
-@pytest.mark.parametrize("kind", CerebroError.__subclasses__(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", list(errors.kinds()), ids=lambda kind: kind.__name__)
 def test_errors_arrive_as_they_were_raised(kind: Any) -> None:
     raised = kind("what", hint="do", detail="more")
     failure = protocol.reply_of(protocol.Wake(), protocol.reply_json(Failure.of(raised)))

@@ -138,6 +138,6 @@ def test_what_does_not_fit_into_memory(tmp_path: Path) -> None:
     small = Trainer(tmp_path, engine="torch", memory_limit_mb=1500)
     small.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
     wide = c.configuration(c.mlp(units=1_000_000), CATEGORICAL)
-    assert "memory" in failure("OutOfResources", small.train, wide, "digits")
+    assert "memory" in failure("OutOfMemory", small.train, wide, "digits")
     assert small.train(c.configuration(c.mlp(), CATEGORICAL), "digits").finite
     small.close()

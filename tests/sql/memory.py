@@ -76,3 +76,57 @@ class Watch:
                         }
                     )
                 time.sleep(self.every)
+
+
+class Peaks:
+    """The largest proportional memory (PSS) of each sort of process of a server, phase by phase.
+
+    Shared buffers count with the part that falls to a process.  ``begin`` ends a phase and begins the next one.
+    """
+
+    def __init__(self, lab: Lab, every: float = 0.05) -> None:
+        self.lab, self.every, self.phase = lab, every, ""
+        self.mine = lab.db.info.backend_pid
+        self.found: dict[tuple[str, str], int] = {}  # (phase, sort) -> bytes
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Peaks:
+        self._connection = self.lab.connect()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._connection.close()
+
+    def begin(self, phase: str) -> None:
+        self.phase = phase
+
+    def of(self, sort: str) -> int:
+        """The largest of all phases."""
+        return max((size for (_, its), size in self.found.items() if its == sort), default=0)
+
+    def _look(self) -> None:
+        query = "SELECT pid, application_name FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        with self._connection.cursor() as cursor:
+            while not self._stop.is_set():
+                cursor.execute(query)
+                processes = {pid: "worker" if "segment" in name else "" for pid, name in cursor.fetchall()}
+                sorts = {pid: sort for pid, sort in processes.items() if sort} | {self.mine: "caller"}
+                trainers = trainer_processes(self.lab.home) if self.lab.home else []
+                sorts |= {pid: "trainer" for pid, session in trainers if session in processes}
+                for pid, sort in sorts.items():
+                    key = (self.phase, sort)
+                    self.found[key] = max(self.found.get(key, 0), proportional(pid))
+                time.sleep(self.every)
+
+
+def proportional(pid: int) -> int:
+    """The proportional memory of a process in bytes, or 0 if the process has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+        for line in file:
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return 0

@@ -95,16 +95,19 @@ class Described:
     feature_seconds: float  # of a row: what these layers take; 0: not measured
     features: str  # equal if what these layers give is, with the same weights; empty: there are none
     frozen_bytes: int  # of the state, that training never changes: the weights of frozen layers that lie together
+    shards: int = 1  # into which a trainer cuts the model to train it; 1: it trains it as a whole
+    memory_mb: int = 0  # that a trainer needs with so many shards, estimated and rounded up
+    uncut_memory_mb: int = 0  # that a trainer would need for the whole model
 
 
 @dataclass(frozen=True)
 class EngineTried(Described):
     """What a configuration needs, and how fast an engine trains it on a machine with nothing else to do."""
 
-    program: str  # a hash; configurations with the same hash share a compiled program
-    build: float  # seconds to build the model
-    compile: float  # seconds to compile it for one batch size
-    batch: float  # seconds to train a batch
+    program: str = ""  # a hash; configurations with the same hash share a compiled program
+    build: float = 0.0  # seconds to build the model
+    compile: float = 0.0  # seconds to compile it for one batch size
+    batch: float = 0.0  # seconds to train a batch
 
 
 @dataclass(frozen=True)

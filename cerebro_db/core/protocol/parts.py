@@ -6,7 +6,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Optional
 
-from cerebro_db.core.engines import ALL_REUSE, AUTO_REUSE, FEATURES_MB, FLOAT16, FLOAT32, MOST_THREADS, NO_REUSE
+from cerebro_db.core.engines import (
+    ALL_REUSE,
+    AUTO_REUSE,
+    AUTO_SHARD,
+    FEATURES_MB,
+    FLOAT16,
+    FLOAT32,
+    MOST_SHARDS,
+    MOST_THREADS,
+    NEVER_SHARD,
+    NO_REUSE,
+)
 from cerebro_db.core.errors import InvalidArgument
 
 from ..records import dataclass, field
@@ -23,6 +34,7 @@ BOUNDS = {
     "hang_after": (0, LARGEST),
     "cache_mb": (0, LARGEST),
     "features_mb": (0, LARGEST),
+    "memory_mb": (0, LARGEST),
 }
 
 
@@ -51,6 +63,8 @@ class TrainerSettings:
     features_mb: int = FEATURES_MB  # limit of what frozen layers give that is kept
     features_type: str = FLOAT32  # of the numbers of that (float32, float16)
     silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
+    shard: str = AUTO_SHARD  # into how many shards a model is cut: auto, never or a number
+    memory_mb: int = 0  # that a trainer may use for a model; 0: no limit is known
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -60,6 +74,9 @@ class TrainerSettings:
         require(self.reuse in (NO_REUSE, AUTO_REUSE, ALL_REUSE), f"a trainer cannot have reuse = {self.reuse[:80]}")
         known = self.features_type in (FLOAT32, FLOAT16)
         require(known, f"a trainer cannot have features_type = {self.features_type[:80]}")
+        number = self.shard.isascii() and self.shard.isdigit() and 1 <= int(self.shard[:9]) <= MOST_SHARDS
+        known = number or self.shard in (AUTO_SHARD, NEVER_SHARD)
+        require(known, f"a trainer cannot have shard = {self.shard[:80]}")
 
 
 class Origin(str, Enum):

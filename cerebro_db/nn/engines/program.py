@@ -73,11 +73,10 @@ class KerasProgram(abc.ABC):
         self._untouched: tuple[Any, int] | None = None
         self._makers: initial.Makers | None = None  # until a recipe was made of them
         if seed is None:
-            self.model = build.build_to_predict(configuration, layout)
+            self.model = self.built(configuration, None)
         else:
             shape, _ = numbers.apart(configuration)
-            with initial.observed() as self._makers:
-                self.model = build.build_model({**configuration, "architecture": shape["architecture"]}, layout, seed)
+            self.model = self.built({**configuration, "architecture": shape["architecture"]}, seed)
             if features is not None and not group_statistics.any_layer(self.model):
                 self.cut = frozen.cut(self.model, features)  # before layers get variables of ours, which have no JSON
             self._numbers = numbers.install(self.model, configuration, as_variables=self.compiles)
@@ -137,6 +136,13 @@ class KerasProgram(abc.ABC):
             raise ConfigurationFailed("class_weight can only be used with a model that has one output")
         if self.output_columns:
             self._try_one_row()
+
+    def built(self, configuration: dict[str, Any], seed: int | None) -> Any:
+        """The model; without a seed one that can only predict."""
+        if seed is None:
+            return build.build_to_predict(configuration, self.layout)
+        with initial.observed() as self._makers:
+            return build.build_model(configuration, self.layout, seed)
 
     def _all_variables(self) -> list[Any]:
         """All that steps read and write: the state, what the metrics count, and the numbers."""

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,72 @@ def build_model(
     configuration: dict[str, Any], layout: dict[str, Any] | None, seed: int, weights: Iterable[Any] | None = None
 ) -> Any:
     """A compiled model with its optimizer's variables; all initial values depend on the seed and the weights alone."""
+    _begin(configuration, seed, lambda: _require_room(configuration, layout))
+    model = _built(configuration["architecture"], layout)
+    _compile_to_train(model, configuration)
+    if weights is not None:
+        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
+            variable.assign(value)
+    model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
+    return model
+
+
+def build_in_pieces(
+    configuration: dict[str, Any],
+    layout: dict[str, Any] | None,
+    seed: int | None,
+    place: Callable[[Any], None],
+) -> tuple[Any, list[tuple[Any, Any]]]:
+    """As ``build_model``, but no variable of the model and no slot of its optimizer has a value.
+
+    ``place`` is called with each of them, which keeps its initializer.  Returns the model, and the slots, each with
+    its weight.  Without a seed the model is not compiled.
+    """
+    slots: list[tuple[Any, Any]] = []
+    _begin(configuration, seed)
+    with _no_values():
+        model = _built(configuration["architecture"], layout)
+    for variable in model.variables:
+        place(variable)
+    if seed is not None:
+        _compile_to_train(model, configuration)
+        optimizer = model.optimizer
+        add = optimizer.add_variable_from_reference
+
+        def noting(reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
+            with _no_values():
+                slots.append((add(reference_variable, *args, **kwargs), reference_variable))
+            return slots[-1][0]
+
+        optimizer.add_variable_from_reference = noting
+        try:
+            optimizer.build(model.trainable_variables)
+        finally:
+            del optimizer.add_variable_from_reference
+        for slot, _ in slots:
+            place(slot)
+    return model, slots
+
+
+def _begin(configuration: dict[str, Any], seed: int | None, require_room: Callable[[], None] = lambda: None) -> None:
+    """What has to be before a model is built."""
     import keras
     from keras.src.utils.naming import reset_uids  # has no public name
 
     allowlist.check(configuration["architecture"])
-    check_compile(configuration["compile"], custom_functions.known())
-    _require_room(configuration, layout)
+    if seed is not None:
+        check_compile(configuration["compile"], custom_functions.known())
+    require_room()
     # Keras gives unnamed objects names with numbers (dense_7, adam_3) that grow through a process' life. The names go
     # into the state, and equal states must have equal bytes in any process.
     reset_uids()
-    keras.utils.set_random_seed(seed % (1 << 32))
-    model = _built(configuration["architecture"], layout)
+    if seed is not None:
+        keras.utils.set_random_seed(seed % (1 << 32))
+
+
+def _compile_to_train(model: Any, configuration: dict[str, Any]) -> None:
+    import keras
+
     parameters = configuration["compile"]
     if parameters.get("optimizer") is None:
         raise ConfigurationFailed("the compile parameters name no optimizer")
@@ -65,11 +120,6 @@ def build_model(
     if _policy(configuration["architecture"]) == "mixed_float16":  # as Keras does for a model that knows its policy
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     _compile(model, optimizer, parameters)
-    if weights is not None:
-        for variable, value in zip(model.weights, weights):  # set_weights() would need all values in memory at once
-            variable.assign(value)
-    model.optimizer.build(model.trainable_variables)  # after the weights: some optimizers start from their values
-    return model
 
 
 def compile_as(head: Any, whole: Any, parameters: dict[str, Any]) -> None:
@@ -112,6 +162,11 @@ def has_value(variable: Any) -> bool:
     return variable._value is not None
 
 
+def has_initializer(variable: Any) -> bool:
+    """Whether the first value of a variable without one would be computed."""
+    return callable(getattr(variable, "_initializer", None))
+
+
 _roomy: set[str] = set()  # architectures that fit into memory
 
 
@@ -132,19 +187,26 @@ def _without_values(architecture: dict[str, Any], layout: dict[str, Any] | None)
     The model is None if it cannot be built in this way.  An error of the architecture is raised when it is built
     with values.
     """
+    model = None
+    with _no_values() as made:
+        with contextlib.suppress(Exception):
+            model = _built(architecture, layout)
+        return model, sum(math.prod(variable.shape) * item_bytes(str(variable.dtype)) for variable in made)
+
+
+@contextlib.contextmanager
+def _no_values() -> Iterator[list[Any]]:
+    """Variables that are made within have shapes and no values; they are in the list."""
     import keras
     from keras.src.backend.common import global_state  # has no public name
 
     name = "uninitialized_variables"
-    before, model = global_state.get_global_attribute(name), None
-    global_state.set_global_attribute(name, [])
+    made: list[Any] = []
+    before = global_state.get_global_attribute(name)
+    global_state.set_global_attribute(name, made)
     try:
-        with contextlib.suppress(Exception), keras.StatelessScope(initialize_variables=False):
-            model = _built(architecture, layout)
-        return model, sum(
-            math.prod(variable.shape) * item_bytes(str(variable.dtype))
-            for variable in global_state.get_global_attribute(name)
-        )
+        with keras.StatelessScope(initialize_variables=False):
+            yield made
     finally:
         global_state.set_global_attribute(name, before)
 

@@ -125,12 +125,19 @@ def row_order(rows: int, shuffle_seed: int, visit: int) -> np.ndarray:
 class SlabSize:
     """The number of batches in a slab: as many as take SECONDS_PER_SLAB.  It has no influence on the bits."""
 
-    def __init__(self) -> None:
-        self.batches = FIRST_BATCHES
+    def __init__(self, batches: int = FIRST_BATCHES) -> None:
+        self.batches = batches
 
     def measured(self, batches: int, seconds: float) -> None:
         wanted = int(batches * SECONDS_PER_SLAB / max(seconds, 1e-6))
         self.batches = max(1, min(wanted, max(self.batches, batches) * GROWTH))
+
+
+class SlabOfOneSize(SlabSize):
+    """A number of batches that does not depend on their speed."""
+
+    def measured(self, batches: int, seconds: float) -> None:
+        pass
 
 
 @dataclass(frozen=True)

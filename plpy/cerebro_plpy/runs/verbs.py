@@ -33,17 +33,19 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
+from ..segment import memory
 from . import background, calibrating, search
 from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
-from .request import budgets, configurations, cross_validation, training_rows
+from .request import budgets, configurations, cross_validation, needs, training_rows
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
 from .request.request import (
     AskedRun,
     RunRequest,
+    as_trained,
     model_table,
     of_configurations,
     read_rows,
@@ -241,6 +243,8 @@ def _kinds(value: dict[str, Any], where: str) -> dict[Any, Named]:
 
 def _require_sound(db: Database, given: Given, asked: Asked) -> None:
     """Raise the errors of the run that do not depend on the rows."""
+    if "memory_mb" in asked.options:
+        memory.require_within_limit(db, asked.options["memory_mb"], bool(given.use_gpus))
     wished = str(asked.options.get("objective") or "")
     if wished.startswith("val_") and given.validation == 0 and given.validation_table is None and given.folds is None:
         raise InvalidArgument(
@@ -333,10 +337,16 @@ def _fitting(
             f"{counted(len(found.rows), 'configuration')}{each} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
-        for row in found.rows[:MOST_SHOWN]:
-            name = found.architectures[row["model_id"]].name or f"architecture {row['model_id']}"
-            parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
-            db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
+        found = as_trained(found, options.get("precision"))
+        with needs.told(db, options, rows.layout) as tell:
+            for row in found.rows[:MOST_SHOWN]:
+                architecture = found.architectures[row["model_id"]]
+                name = architecture.name or f"architecture {row['model_id']}"
+                parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
+                db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
+                if tell is not None:
+                    definition = {"architecture": architecture.translated, "compile": row["compile"], "fit": row["fit"]}
+                    db.notice(f"{row['key']}: {tell(definition)}")
         return None
     return of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
 

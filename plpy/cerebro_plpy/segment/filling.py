@@ -126,7 +126,7 @@ def require_engine(engine: str) -> None:
 
 
 def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
-    """The settings with the limit of memory that the user's trainers have.
+    """The settings with the limit of memory that the user's trainers have, which models are cut to fit into.
 
     Trainers that use a GPU are not limited, so nobody may claim a GPU that is not there.
     """
@@ -136,7 +136,11 @@ def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
             f"there is no GPU {settings.gpu} here",
             hint=f"The machine has {there} of them. Without the setting gpu, trainers use processors.",
         )
-    return replace(settings, memory_limit_mb=memory.limit_of_trainers(db))
+    limit = memory.limit_of_trainers(db)
+    settings = replace(settings, memory_limit_mb=limit)
+    if limit is None or settings.gpu is not None:
+        return settings
+    return replace(settings, memory_mb=min(settings.memory_mb or limit, limit))
 
 
 def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:

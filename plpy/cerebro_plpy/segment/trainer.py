@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from cerebro_db.core import frames, protocol
-from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed
+from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed, TrainerKilled
 from cerebro_db.core.nursery import Keep, StartTrainer
 from cerebro_db.core.protocol import (
     BeginPrediction,
@@ -367,7 +367,7 @@ class TrainerProcess:
         if self._engine is None and signalled is not None:
             raise nursery.Lost(f"it died {signalled}")
         if status == -signal.SIGKILL:
-            return TrainerFailed(
+            return TrainerKilled(
                 "the trainer was killed, most likely because memory ran out",
                 detail=self._last_words(),
                 hint="Train fewer segments at once, smaller batches or smaller models.",

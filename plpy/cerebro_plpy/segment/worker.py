@@ -357,7 +357,7 @@ class Segment:
         if isinstance(order, (Train, Average, BeginJoint)) and self.folder == self.folders[-1]:
             require_disk(self.folder, sum(sizes))
         on_gpu = self.settings is not None and self.settings.gpu is not None
-        memory.require_memory(trainer.pid, max(sizes, default=0), on_gpu, self.listen)
+        memory.require_memory(trainer.pid, max(sizes, default=0), on_gpu, self.listen, self.settings)
 
     @contextlib.contextmanager
     def _dropped_if_it_fails(self, states: Sequence[str]) -> Iterator[None]:

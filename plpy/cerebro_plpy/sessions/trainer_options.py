@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.engines import AUTO_REUSE, FEATURES_MB, FLOAT32
+from cerebro_db.core.engines import AUTO_REUSE, AUTO_SHARD, FEATURES_MB, FLOAT32
 from cerebro_db.core.protocol import HANG_AFTER, TrainerSettings
 from cerebro_db.core.records import dataclass
 
@@ -21,6 +21,8 @@ class TrainerOptions:
     reuse: str = AUTO_REUSE
     features_mb: int = FEATURES_MB
     features_type: str = FLOAT32
+    shard: str = AUTO_SHARD
+    memory_mb: int = 0  # 0: as the role's limit says
 
     def engine(self, segment: int) -> str:
         return self.engines[segment % len(self.engines)]
@@ -36,4 +38,6 @@ class TrainerOptions:
             reuse=self.reuse,
             features_mb=self.features_mb,
             features_type=self.features_type,
+            shard=self.shard,
+            memory_mb=self.memory_mb,
         )

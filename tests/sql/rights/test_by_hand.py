@@ -16,7 +16,7 @@ from cerebro_db.core.protocol.orders import ORDERS
 from tests.conftest import ENGINE
 from tests.sql.users import ARCHITECTURE, User, town
 
-OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
+OURS = {kind.sqlstate for kind in errors.kinds()}
 # PostgreSQL itself refuses arguments that have not the type of a parameter, and functions that are not there.
 SERVERS = {"22P02", "22003", "22P05", "22021", "42883", "42P13"}
 # cerebro._scan, cerebro._await and cerebro._perform, which only Greenplum has, run the user's own statement: NULL,
@@ -46,7 +46,7 @@ BY_TYPE: dict[str, list[Any]] = {
         *(json.dumps({"engine": ENGINE, name: value})
           for name in ("threads", "gpu", "memory_limit_mb", "hang_after", "cache_mb", "reuse", "features_mb",
                        "features_type",
-                       "deterministic", "silent")
+                       "shard", "memory_mb", "deterministic", "silent")
           for value in ("x", -1, 2**70, 1e300, [], {})),
     ],
 }  # fmt: skip
@@ -305,5 +305,5 @@ def test_arrays_of_anything(user: User) -> None:
 def check_reply(found: Any, sent: Any) -> None:
     """The reply is an answer, or an error that a user can understand."""
     if isinstance(found, list) and "error" in (reply := json.loads(found[0])):
-        assert reply["error"]["kind"] in {kind.__name__ for kind in errors.CerebroError.__subclasses__()}, (sent, reply)
+        assert reply["error"]["kind"] in {kind.__name__ for kind in errors.kinds()}, (sent, reply)
         assert not any(word in reply["error"]["message"] for word in RAW), (sent, reply)

@@ -21,7 +21,7 @@ from tests.documents import CALL, MARK, SQL
 from tests.sql import users
 from tests.sql.users import Town, User
 
-OURS = {kind.sqlstate for kind in errors.CerebroError.__subclasses__()}
+OURS = {kind.sqlstate for kind in errors.kinds()}
 RAW = ("KeyError", "TypeError", "ValueError", "OverflowError", "IndexError", "AttributeError", "RecursionError",
        "UnicodeEncodeError", "AssertionError", "spiexceptions", "syntax error")  # fmt: skip
 

@@ -236,6 +236,23 @@ def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
     assert {limit_of(pid) for pid in second} == {"unlimited"}
 
 
+def test_models_are_cut_to_fit_into_the_limit_of_the_role(ann: User, limited: Any) -> None:
+    """A run may ask for less memory than the role has, and not for more."""
+    limited(max_trainer_mb=6000)
+    for options in ({"memory_mb": 6001}, {"memory_mb": 2**31 - 1, "shard": 2}):
+        for call in (
+            "SELECT madlib_fit_multiple_model('packed', 'none', 'mst', 1, options => %s)",
+            "SELECT cerebro.fit('packed', 'none', 'mst', epochs => 1, dry_run => true, options => %s)",
+        ):
+            message = refused(ann, call, json.dumps(options))
+            assert message == f"memory_mb is {options['memory_mb']:,}, and your trainers may have 6,000 MB each"
+    run = users.fit(ann, f"limited_{secrets.token_hex(3)}", options=json.dumps({"memory_mb": 6000}))
+    assert ann("SELECT status FROM cerebro.runs WHERE run = %s", run) == ["finished"]
+    limited()
+    run = users.fit(ann, f"limited_{secrets.token_hex(3)}", options=json.dumps({"memory_mb": 6001, "shard": "never"}))
+    assert ann("SELECT options ->> 'memory_mb' FROM cerebro.run_plan WHERE run = %s", run) == ["6001"]
+
+
 @pytest.mark.same_machine
 def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited: Any) -> None:
     """By calling the worker's function with other settings, as another role, or with a GPU that is not there."""

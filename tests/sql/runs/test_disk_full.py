@@ -17,7 +17,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core.errors import OutOfResources
+from cerebro_db.core.errors import OutOfMemory
+from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.embedded import cluster as clusters
 from cerebro_db.embedded.errors import ClusterError
 from cerebro_plpy.segment import memory as memories
@@ -145,15 +146,19 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
     return known
 
 
-def asks(state_bytes: int, listen: Any = lambda: None, *, on_gpu: bool = False) -> None:
-    memories.require_memory(1, state_bytes, on_gpu, listen)
+def asks(state_bytes: int, listen: Any = lambda: None, *, on_gpu: bool = False, **settings: Any) -> None:
+    memories.require_memory(1, state_bytes, on_gpu, listen, TrainerSettings("tensorflow", **settings))
 
 
 def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
     asks(300 * MB)
-    with pytest.raises(OutOfResources, match="needs about 1,200 MB of memory more, and 1,000 MB are avail") as told:
+    with pytest.raises(OutOfMemory, match="needs about 1,200 MB of memory more, and 1,000 MB are avail") as told:
         asks(400 * MB)
     assert "retry_failed" in (told.value.hint or "")
+    asks(2000 * MB, shard="20")  # two shards are in memory at a time
+    asks(400 * MB, memory_mb=1500)
+    with pytest.raises(OutOfMemory):
+        asks(400 * MB, memory_mb=1500, shard="never")
     memory.resident += 400 * MB  # The trainer already has most of it.
     asks(400 * MB)
 

@@ -191,15 +191,15 @@ def _whole_state(
 
 def _has_weights(db: Database, key: int, rows: Sql, state: StateOnRecord, given: GivenWeights) -> bool:
     first, size = state.weights_offset, state.weights_bytes
-    if size <= weights.LARGEST_VALUE:
+    if given.chunks is None:
+        if size > weights.LARGEST_VALUE:
+            return False  # the given model is a smaller one
         hashed = sql("SELECT encode(sha256(value), 'hex') FROM")
         hashes = (
             db.value(sql("{hashed} ({query}) w", hashed=hashed, query=query))
             for query in weights.value_queries(rows, first, size)
         )
-        return given.chunks is None and next(filter(None, hashes), None) == given.sha256
-    if given.chunks is None:
-        return False  # the given model is a smaller one
+        return next(filter(None, hashes), None) == given.sha256
     chunks = weights.chunks_sql(key, rows, first, size)
     hashed = sql("SELECT start, sha256(payload) FROM")
     return bool(

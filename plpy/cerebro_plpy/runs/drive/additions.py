@@ -328,6 +328,7 @@ def _settle(run: Run, log: RunLog, models: Sequence[Model]) -> None:
         model.state_bytes = sizes.get(model.asked.model_id, largest)
         model.frozen_bytes = like.frozen_bytes if like is not None else 0
         build.parameters = like.build.parameters if like is not None else None
+        build.memory = like.build.memory if like is not None else build.memory
         equal = (one for one in beside.get(_rows(model.asked), ()) if _same_step(one, model))
         build.group = next((one.build.group for one in equal), None)
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import psycopg2
 
+from cerebro_db.core import sharding
 from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import (
     Cancelled,
+    CerebroError,
     ConfigurationFailed,
     CorruptState,
     DiskFull,
@@ -293,7 +295,8 @@ class Driver:
                 self.pace.add(unit, seconds, result.building)
                 outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
                 continue
-            error, reason = result.error.error, result.error.error.message
+            error = result.error.error
+            reason = self._told(unit, error)
             # Which of several models is to blame shows when each is tried alone.
             try_again = len(task.units) > 1 or isinstance(error, LOSSES)
             if not try_again and isinstance(error, ConfigurationFailed) and (engine := self._other_engine(unit)):
@@ -305,6 +308,14 @@ class Driver:
             counts = unit not in first_of_chains(task.groups)
             outcomes.append(Outcome(unit, seconds, error=reason, try_again=try_again, counts=counts))
         return outcomes
+
+    def _told(self, unit: Unit, error: CerebroError) -> str:
+        """Why a unit failed.  If a trainer had too little memory for a model, that it can be cut."""
+        run = self.run
+        if not sharding.is_short_of_memory(error) or run.averages or run.options.adds_gradients:
+            return error.message
+        build = run.models[unit.model].build
+        return sharding.told(error, build.memory, run.trainer_mb, build.engine, str(run.options.shard))
 
     def _is_too_large(self, model: int) -> bool:
         """Whether a model has a larger state than those that share orders; of a new model the size was a guess."""

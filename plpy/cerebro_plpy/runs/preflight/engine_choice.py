@@ -58,6 +58,8 @@ def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
         options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
         options.features_mb,
         options.features_type,
+        shard=str(options.shard),
+        memory_mb=options.memory_mb or 0,
     )
 
 

@@ -12,7 +12,7 @@ import psycopg2
 
 from cerebro_db.core import feature_plan, protocol
 from cerebro_db.core.engines import ALL_REUSE, AUTO
-from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, Unsupported
+from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, TrainerKilled, Unsupported
 from cerebro_db.core.events import DataSetName, Event, Initial
 from cerebro_db.core.feature_plan import FeaturePlan, FeatureUse, WantedFeatures
 from cerebro_db.core.layout import DataSet
@@ -20,6 +20,7 @@ from cerebro_db.core.names import STATE_SCHEMA
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.ring import ring_positions
+from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
@@ -33,7 +34,7 @@ from ...sessions.team import Team, Worker
 from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Model, Run
-from . import engine_choice, engine_trials
+from . import cutting, engine_choice, engine_trials
 
 MOST_TRIES = 3
 
@@ -50,12 +51,17 @@ class Built:
     fusion_key: str | None
     why: dict[str, Any] = field(default_factory=dict)  # the trial that the engine was chosen by
 
+    @property
+    def memory(self) -> ModelMemory:
+        return ModelMemory(self.described.shards, self.described.memory_mb, self.described.uncut_memory_mb)
+
     def on_record(self) -> dict[str, Any]:
         return {
             "parameters": self.described.parameters,
             "state_bytes": self.described.state_bytes,
             "engine": self.engine,
             **({"frozen_bytes": self.described.frozen_bytes} if self.described.frozen_bytes else {}),
+            **self.memory.to_json(),
             **self._of_features(),
             **self.why,
         }
@@ -75,11 +81,15 @@ def build_models(
     cost, if it has built models that have some.
     """
     planned = None
+    figures = limits.answered(recorder.run)
+    run.trainer_mb = cutting.memory_of_trainer(figures, run)
     fresh = [model for model in run.models.values() if not model.build.done and model.asked.refused is None]
     if fresh:
         failed: dict[int, CerebroError] = {}
         built: dict[int, Built] = {}
-        for number, found in _of_each(run, fresh, described_for_sure(team, run, _representatives(fresh))).items():
+        answers = _of_each(run, fresh, described_for_sure(team, run, _representatives(fresh)))
+        cutting.offer(run, answers)
+        for number, found in answers.items():
             model = run.models[number]
             if run.source.has_groups and isinstance(found, Built) and found.described.state_bytes > LARGEST_VALUE:
                 found = Unsupported(
@@ -87,13 +97,17 @@ def build_models(
                     f" {megabytes(LARGEST_VALUE)}",
                     hint="Choose a smaller architecture, or pack the rows without group_by.",
                 )
+            if isinstance(found, Built):
+                found = cutting.refused(run, model, found.memory, found.engine) or found
             if isinstance(found, CerebroError):
                 failed[number] = found
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)
             else:
+                model.build.memory = found.memory
                 model.state_bytes, model.build.engine = found.described.state_bytes, found.engine
                 model.build.parameters, model.frozen_bytes = found.described.parameters, found.described.frozen_bytes
-                model.build.group = _fusion_group(model, found.fusion_key)  # fusion.settle decides whether it is used
+                group = None if found.memory.is_cut else found.fusion_key
+                model.build.group = _fusion_group(model, group)  # fusion.settle decides whether it is used
                 built[number] = found
         if built:
             settle_positions(run, log, built)
@@ -119,7 +133,8 @@ def build_models(
         if run.options.engine == AUTO:
             engine_trials.tell(db, run, team)
         planned = say_features(db, run, built)
-    require_room(recorder, run)
+        cutting.say(db, run, built)
+    require_room(figures, recorder, run)
     say_needs(db, run)
     return planned
 
@@ -203,7 +218,8 @@ def described_for_sure(team: Team, run: Run, models: Sequence[Model]) -> dict[in
                 if crashes[number] < MOST_TRIES:
                     continue
                 text = f"gave up after {MOST_TRIES} attempts: {answer.message}"
-                answer = TrainerFailed(text, hint=answer.hint, detail=answer.detail)
+                kind = TrainerKilled if isinstance(answer, TrainerKilled) else TrainerFailed
+                answer = kind(text, hint=answer.hint, detail=answer.detail)
             answers[number] = answer
     return answers
 
@@ -294,8 +310,7 @@ def described(team: Team, run: Run, models: Sequence[Model]) -> dict[int, Built 
     return result
 
 
-def require_room(recorder: Session, run: Run) -> None:
-    figures = limits.answered(recorder.run)
+def require_room(figures: limits.Figures, recorder: Session, run: Run) -> None:
     if figures["state_bytes"][0] is not None:
         stored = recorder.run(
             sql(
@@ -380,8 +395,13 @@ def say_needs(db: Database, run: Run) -> None:
     """Say what the run will take of the machine, and warn where it has less."""
     disk = state_tables.most_bytes(run)
     largest_part = max(partition["bytes"] for partition in run.source.partitions)
-    largest_state = max((model.state_bytes for model in run.models.values()), default=0)
-    memory = memory_of_trainers(run.segments, largest_state, largest_part)
+    models = run.models.values()
+    largest_state = max((model.state_bytes for model in models if not model.build.memory.is_cut), default=0)
+    cut = max((model.build.memory.needed_mb << 20 for model in models if model.build.memory.is_cut), default=0)
+    memory = max(
+        memory_of_trainers(run.segments, largest_state, largest_part),
+        memory_of_trainers(run.segments, 0, largest_part) + run.segments * cut,
+    )
     db.notice(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {counted(run.segments, 'trainer')}"

@@ -17,6 +17,7 @@ from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.variants import UNJUDGED, of_folds, of_groups
+from cerebro_db.core.sharding import ModelMemory
 
 from .groups import joint_segments
 from .shared_tables import SharedTables
@@ -116,6 +117,7 @@ class ModelBuild:
     parameters: int | None = None
     position: int | None = None  # on the ring; the visits follow from it
     group: str | None = None  # its fusion group
+    memory: ModelMemory = ModelMemory()  # that a trainer needs for it; of models that were added later it is a guess
 
 
 @dataclass
@@ -185,6 +187,7 @@ class Run:
     models: dict[int, Model] = field(default_factory=dict)
     shared: SharedTables = field(default_factory=SharedTables)  # for small states
     frozen_stored: set[str] = field(default_factory=set)  # checksums of frozen parts that are committed for sure
+    trainer_mb: int | None = None  # memory that each trainer may use; None: no limit is known
     segments_lost: bool = False  # Greenplum lost a segment meanwhile, so the caller's own session is of no more use
     # Configuration and group -> the number of their first model.
     _of_group: dict[tuple[int, int | None], int] = field(default_factory=dict)

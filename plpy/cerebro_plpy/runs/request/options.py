@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core import documents, options
-from cerebro_db.core.engines import AUTO, AUTO_ENGINES, ENGINES, OPTIONAL_PACKAGES
+from cerebro_db.core.engines import (
+    AUTO,
+    AUTO_ENGINES,
+    AUTO_SHARD,
+    ENGINES,
+    NEVER_SHARD,
+    OPTIONAL_PACKAGES,
+    SHARDING_ENGINES,
+)
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.options import GRADIENTS
 from cerebro_db.core.run_options import RunOptions
@@ -19,7 +27,7 @@ from ...data.packed import Packed
 from ...database.access import Database
 from ...database.cancellation import Listen, listener
 from ...platform import machine
-from ...segment import installation, nursery
+from ...segment import installation, memory, nursery
 from ...sessions import warm_up
 from ..record.log import RunLog
 from .place import in_own_session
@@ -49,10 +57,16 @@ def choose_options(
             recorded.pop("direction", None)  # it belongs to the recorded objective
         given = options.check({**recorded, **own})
     gpus = platform.require_gpus(db, use_gpus, keys)
+    if "memory_mb" in given:
+        memory.require_within_limit(db, given["memory_mb"], any(gpu is not None for gpu in gpus))
     deterministic = given.get("deterministic", False)
-    engine, among = choose_engine(given.get("engine"), deterministic, listener(db.plpy))
+    wanted = given.get("engine")
+    if given.get("shard", AUTO_SHARD) not in UNCUT and wanted == AUTO:
+        wanted = next(iter(SHARDING_ENGINES))
+    engine, among = choose_engine(wanted, deterministic, listener(db.plpy))
     if engine != AUTO:
         warm_up.ahead(db, engine)  # the rest of what is done before training takes 0.2 s
+    require_cutting(given, engine)
     in_session = in_own_session(db, given.get("execution"), tables, given.get("stop_when"))
     if in_session and given.get("parallel") == GRADIENTS:
         raise InvalidArgument(
@@ -69,6 +83,8 @@ def choose_options(
         "reuse",
         "features_mb",
         "features_type",
+        "shard",
+        "memory_mb",
         "execution",
         "stop_when",
         "precision",
@@ -97,6 +113,27 @@ def choose_options(
         budget=checked_budget(given["budget"]) if "budget" in given else None,
         **{name: given[name] for name in others if name in given},
     )
+
+
+UNCUT = (AUTO_SHARD, NEVER_SHARD, 1)  # the values of the option shard with which small models are not cut
+
+
+def require_cutting(given: dict[str, Any], engine: str) -> None:
+    """Refuse a number of shards with what models that are cut cannot do."""
+    shard = given.get("shard", AUTO_SHARD)
+    if shard in UNCUT:
+        return
+    if engine not in SHARDING_ENGINES:
+        raise Unsupported(
+            f"the engine {engine} cannot train models that are cut into shards, and option 'shard' is {shard}.",
+            hint=f'Take "engine": "{next(iter(SHARDING_ENGINES))}", or leave the option shard out.',
+        )
+    if given.get("parallel") == GRADIENTS:
+        raise InvalidArgument(
+            "options 'shard' and 'parallel' exclude each other: a model that is cut cannot be trained by several"
+            " segments at the same time.",
+            hint="Leave one of them out. Without the option parallel, models hop from segment to segment.",
+        )
 
 
 def checked_budget(given: dict[str, Any]) -> Budget:

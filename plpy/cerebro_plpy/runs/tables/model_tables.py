@@ -35,6 +35,7 @@ from . import faces, group_tables
 from .made import MadeTables, Values
 
 MOST_NAMED = 10  # configurations in a message
+LARGE_PIECES = 16 << 20  # bytes of the weights of a model that was cut; fewer are one value
 
 
 @entry(called="cerebro.materialize")
@@ -167,6 +168,7 @@ def _make_models(db: Database, made: MadeTables) -> None:
         )
     )
     db.execute(sql("ALTER TABLE {name} ALTER COLUMN weights SET STORAGE EXTERNAL", name=name.sql))
+    cut = RunLog.of_caller(db, run["run"]).plan.cut_models()
     chunks, changed = None, []
     for state in made.states:
         place = state.place(run["storage"], run["dist_keys"])
@@ -181,7 +183,10 @@ def _make_models(db: Database, made: MadeTables) -> None:
             )
             continue
         first, size = state.weights_offset, state.weights_bytes
-        if size > weights.LARGEST_VALUE:
+        # To make one value of weights takes three times their size in memory.  Those of a model that was cut, because
+        # memory is short, stay in pieces.
+        in_pieces = size > weights.LARGEST_VALUE or (state.model in cut and size > LARGE_PIECES)
+        if in_pieces:
             if chunks is None:
                 chunks = name.suffixed("_weights")
                 db.execute(
@@ -194,9 +199,9 @@ def _make_models(db: Database, made: MadeTables) -> None:
                     )
                 )
                 db.execute(sql("ALTER TABLE {chunks} ALTER COLUMN payload SET STORAGE EXTERNAL", chunks=chunks.sql))
-            cut = weights.chunks_sql(state.key, rows, first, size)
-            db.execute(sql("INSERT INTO {chunks} {cut}", chunks=chunks.sql, cut=cut))
-        values = weights.value_queries(rows, first, size) if size <= weights.LARGEST_VALUE else ()
+            pieces = weights.chunks_sql(state.key, rows, first, size)
+            db.execute(sql("INSERT INTO {chunks} {pieces}", chunks=chunks.sql, pieces=pieces))
+        values = () if in_pieces else weights.value_queries(rows, first, size)
         for query in (*values, sql("SELECT NULL::bytea AS value, {dist_key} AS __dist_key__", dist_key=dist_key)):
             # The value is in FROM and not in a sub-select of its own, whose result PostgreSQL would copy.
             insert = sql(

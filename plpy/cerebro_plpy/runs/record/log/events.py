@@ -247,4 +247,5 @@ def built_of(model: Model) -> dict[str, Any]:
     told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
     if model.frozen_bytes:
         told["frozen_bytes"] = model.frozen_bytes
+    told.update(model.build.memory.to_json())
     return told if model.build.parameters is None else {**told, "parameters": model.build.parameters}

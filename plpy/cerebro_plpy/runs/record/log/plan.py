@@ -15,6 +15,7 @@ from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.search.decision import Variant
+from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 
@@ -249,8 +250,8 @@ class PlanLog(Part):
         if not 0 <= asked.place < 2**31:
             raise row.wrong("has a negative place")
 
-    def _built(self) -> dict[int, tuple[int, str, int | None, int | None, int]]:
-        """Model -> bytes of its state, engine, ring position, number of parameters, and how many bytes never change."""
+    def _built(self) -> dict[int, tuple[int, str, int | None, int | None, int, ModelMemory]]:
+        """Model -> bytes of state, engine, ring position, number of parameters, bytes that never change, its memory."""
         found = {}
         for number, text in self._all(
             sql(
@@ -270,6 +271,7 @@ class PlanLog(Part):
                 None if fields.value("position", None) is None else fields.whole("position", 0, 2**31 - 1),
                 None if fields.value("parameters", None) is None else fields.whole("parameters"),
                 fields.whole("frozen_bytes", 0, default=0),
+                ModelMemory.read(fields),
             )
         return found
 
@@ -277,7 +279,8 @@ class PlanLog(Part):
         for number, built in self._built().items():
             model = run.models[number]
             model.build.done = True
-            model.state_bytes, model.build.engine, model.build.position, model.build.parameters, frozen = built
+            build = model.build
+            model.state_bytes, build.engine, build.position, build.parameters, frozen, build.memory = built
             model.frozen_bytes = min(frozen, model.state_bytes)
         for number, group in self._all(
             sql(
@@ -386,6 +389,18 @@ class PlanLog(Part):
     def built(self) -> dict[int, tuple[str, int | None]]:
         """Model -> its engine and its ring position, for a replay."""
         return {model: (engine, position) for model, (_, engine, position, *_) in self._built().items()}
+
+    def cut_models(self) -> set[int]:
+        """The models that were cut into shards."""
+        found = self._all(
+            sql(
+                "SELECT DISTINCT model FROM cerebro.event WHERE {own} AND event = {built}"
+                " AND detail ->> 'shards' IS NOT NULL",
+                own=OWN,
+                built=literal(Event.BUILT),
+            )
+        )
+        return {int(model) for (model,) in found}
 
     def fusion(self) -> dict[str, dict[str, Any]]:
         """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""

@@ -1,0 +1,119 @@
+"""Which models a trainer cuts into shards, by its settings and by the memory that it may use."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cerebro_db.core.errors import CerebroError, ConfigurationFailed
+from cerebro_db.core.protocol import TrainerSettings
+from cerebro_db.core.protocol.parts import AUTO_SHARD, NEVER_SHARD
+from cerebro_db.nn.engines.base import Engine
+from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
+from cerebro_db.nn.fit import Fit
+from cerebro_db.nn.models import build
+from cerebro_db.nn.rows.data import MEMORY
+from cerebro_db.nn.shards import graph, plan
+from cerebro_db.nn.shards.plan import MB, Plan, Planner
+from cerebro_db.nn.shards.program import ShardedProgram, without_memory
+
+Json = dict[str, Any]
+
+
+class Cutting:
+    """The decision for each configuration, and the programs of those that are cut."""
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        listen: Callable[[], None] = lambda: None,
+        folders: Sequence[str] = (),
+        *,
+        ahead: bool = True,
+    ) -> None:
+        """``folders``: in which this process may have files.  ``ahead``: whether shards are read ahead."""
+        self._shard, self._listen, self._ahead = settings.shard, listen, ahead
+        self._limit = settings.memory_mb or settings.memory_limit_mb or 0
+        self._folder = next((one for one in folders if not os.path.join(one, "").startswith(MEMORY)), None)
+        self._known: dict[str, bool] = {}
+
+    @functools.cached_property
+    def base(self) -> int:
+        """Bytes that this process has before it has any model."""
+        return plan.used()
+
+    @property
+    def room(self) -> int | None:
+        """Bytes for a model; None: no limit is known."""
+        return (self._limit * MB) - self.base if self._limit else None
+
+    def cuts(self, configuration: Json, layout: Json | None, to_train: bool = True) -> bool:
+        """Whether the model of a configuration is cut."""
+        number = self._number
+        if number is not None or self._shard == NEVER_SHARD or self.room is None:
+            return number is not None and number > 1
+        fit = Fit.of(configuration).batch_size if to_train else None
+        compile_ = configuration.get("compile") if to_train else None
+        key = json.dumps([configuration["architecture"], compile_, fit, layout], sort_keys=True)
+        if key not in self._known:
+            self._known[key] = self._is_too_large(configuration, layout, to_train)
+        return self._known[key]
+
+    def program(self, engine: Engine, configuration: Json, layout: Json | None, seed: int | None) -> ShardedProgram:
+        if not isinstance(engine, TensorFlowEngine):
+            raise ConfigurationFailed(
+                "a model is cut into shards with TensorFlow only",
+                hint='Train it with the engine tensorflow or "auto", or give trainers more memory.',
+            )
+        base, room = self.base, self.room
+        if room is not None:
+            plan.give_back_memory()
+        return ShardedProgram(
+            engine,
+            configuration,
+            layout,
+            seed,
+            self._chosen,
+            batch_size=Fit.of(configuration).batch_size,
+            base=base,
+            room=room,
+            folder=self._folder,
+            listen=self._listen,
+            ahead=self._ahead,
+        )
+
+    def needed_mb(self, size: int) -> int:
+        """Of the process, if its model needs so many bytes."""
+        return -(-(self.base + size) // MB)
+
+    @property
+    def _number(self) -> int | None:
+        return None if self._shard in (AUTO_SHARD, NEVER_SHARD) else int(self._shard)
+
+    def _chosen(self, planner: Planner) -> Plan:
+        if self._number is not None:
+            return planner.into(self._number)
+        assert self.room is not None
+        return planner.fitting(self.room)
+
+    def _is_too_large(self, configuration: Json, layout: Json | None, to_train: bool) -> bool:
+        room = self.room
+        assert room is not None
+        try:
+            model, slots = build.build_in_pieces(configuration, layout, 0 if to_train else None, without_memory)
+            planner = Planner(model, graph.pieces(model), slots, Fit.of(configuration).batch_size)
+        except CerebroError:
+            raise
+        except Exception:  # what the model cannot be built without is told when it is built as a whole
+            return False
+        return (planner.uncut if to_train else planner.to_predict) > room
+
+
+def uncut_bytes(program: Any, batch_size: int) -> int:
+    """What training needs beside the process, of a program whose model is in memory as a whole."""
+    model = program.model
+    planner = Planner(model, graph.pieces(model), [], batch_size)
+    return planner.uncut + (sum(map(graph.bytes_of, model.optimizer.variables)) if model.compiled else 0)

@@ -1,0 +1,245 @@
+"""Into which shards a model is cut, so that training it needs no more memory than there is.
+
+What a shard needs is estimated from its shapes, and then measured with a batch (program.py).  The ratio of both is the
+margin with which it is cut again if it needs more than there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_db.core.errors import OutOfResources
+from cerebro_db.nn.models.dtypes import item_bytes
+from cerebro_db.nn.shards.graph import Piece, Shard, bytes_of, shards
+
+GROUP_BYTES = 16 << 20  # of weights that one call of the optimizer changes; a larger weight is changed alone
+TEMPORARIES = 3  # copies of the weights of a group that an optimizer's step has in memory at once
+# Of a process besides what is in shards: TensorFlow's threads, which have 60 MB of stacks and heaps, and the functions
+# that it traces, which had 1.0 to 1.6 MB for each layer of a Dense stack.
+RESERVE = 64 << 20
+GRAPH_BYTES = 2 << 20  # of a layer
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+LARGE_PIECE = 8 << 20
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a piece needs in memory, in bytes."""
+
+    variables: int
+    gradients: int
+    slots: int
+    activations: int  # of a batch
+    largest_group: int  # weights
+    largest_slots: int
+
+    @classmethod
+    def of(cls, piece: Piece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
+        """``slot_bytes``: of all slots of a weight, by its identity."""
+        trained = [one for one in piece.variables if one.trainable]
+        return cls(
+            piece.bytes,
+            sum(map(bytes_of, trained)),
+            sum(slot_bytes.get(id(one), 0) for one in trained),
+            batch_size * sum(_activations(node) for node in piece.nodes),
+            max(map(bytes_of, trained), default=0),
+            max((slot_bytes.get(id(one), 0) for one in trained), default=0),
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Shards, and the bytes that training with them needs beside the process itself."""
+
+    shards: list[Shard]
+    needed: int
+    graphs: int  # of these, those that do not depend on the sizes of the layers
+    ahead: bool  # whether what comes next is read meanwhile
+    largest: str  # the piece that needs most
+
+
+class Planner:
+    """Cuts one model for one batch size."""
+
+    def __init__(self, model: Any, pieces: Sequence[Piece], slots: Sequence[tuple[Any, Any]], batch_size: int) -> None:
+        self._model, self._pieces, self._batch_size = model, list(pieces), batch_size
+        slot_bytes: dict[int, int] = {}
+        for slot, weight in slots:
+            slot_bytes[id(weight)] = slot_bytes.get(id(weight), 0) + bytes_of(slot)
+        self._costs = [Cost.of(piece, slot_bytes, batch_size) for piece in self._pieces]
+        self.margin = 1.0  # the ratio of what was measured to what was estimated
+
+    @property
+    def uncut(self) -> int:
+        """Bytes that training needs without a cut."""
+        costs = self._costs
+        kept = sum(cost.variables + cost.gradients + cost.slots for cost in costs)
+        largest = max((cost.largest_group for cost in costs), default=0)
+        activations = sum(cost.activations for cost in costs)
+        return int(self.margin * (kept + max(activations, TEMPORARIES * largest))) + self._graphs
+
+    @property
+    def to_predict(self) -> int:
+        """Bytes that predicting needs without a cut."""
+        return sum(cost.variables + cost.activations for cost in self._costs) + self._graphs
+
+    def into(self, number: int, *, ahead: bool = True) -> Plan:
+        """Into so many shards, or as many as there are pieces."""
+        groups = self._balanced(min(number, len(self._pieces)))
+        found = shards(self._model, [[self._pieces[place] for place in group] for group in groups])
+        largest = max(range(len(self._costs)), key=lambda place: self._weight(place))
+        return Plan(found, self._needed(groups, found, ahead), self._graphs, ahead, self._pieces[largest].name)
+
+    def fitting(self, room: int) -> Plan:
+        """Into as few shards as fit into so many bytes."""
+        least: Plan | None = None
+        for ahead in (True, False):
+            number = 1
+            while number <= len(self._pieces):
+                plan = self.into(number, ahead=ahead)
+                if plan.needed <= room:
+                    return plan
+                if least is None or plan.needed < least.needed:
+                    least = plan
+                number += max(1, number // 8)
+        assert least is not None
+        raise OutOfResources(
+            f"the layer {least.largest} alone needs about {-(-least.needed // MB):,} MB in a trainer to train it with"
+            f" batches of {self._batch_size} rows, and there are {max(0, room) // MB:,} MB",
+            hint="Give trainers more memory, take a smaller batch_size, or make the layer smaller: a layer is not cut.",
+        )
+
+    @property
+    def _graphs(self) -> int:
+        return RESERVE + GRAPH_BYTES * sum(len(piece.nodes) for piece in self._pieces)
+
+    def _weight(self, place: int) -> int:
+        cost = self._costs[place]
+        return cost.variables + cost.gradients + cost.activations
+
+    def _balanced(self, number: int) -> list[list[int]]:
+        """Runs of pieces, so many or one fewer, whose largest sum is as small as it can be."""
+        weights = [self._weight(place) for place in range(len(self._costs))]
+
+        def runs(most: int) -> list[list[int]]:
+            found: list[list[int]] = [[]]
+            total = 0
+            for place, weight in enumerate(weights):
+                left, open_ = len(weights) - place, number - len(found)
+                if found[-1] and (total + weight > most or left <= open_):
+                    found.append([])
+                    total = 0
+                found[-1].append(place)
+                total += weight
+            return found
+
+        low, high = max(weights), sum(weights)
+        while low < high:
+            middle = (low + high) // 2
+            if len(runs(middle)) <= number:
+                high = middle
+            else:
+                low = middle + 1
+        return runs(low)
+
+    def _needed(self, groups: Sequence[Sequence[int]], found: Sequence[Shard], ahead: bool) -> int:
+        costs = [[self._costs[place] for place in group] for group in groups]
+        variables = [sum(one.variables for one in each) for each in costs]
+        group, slots = max(map(_group_bytes, costs)), max(map(_slot_bytes, costs))
+        computing = max(
+            own
+            + sum(one.gradients for one in each)
+            + max(sum(one.activations for one in each), slots + TEMPORARIES * group)
+            for own, each in zip(variables, costs)
+        )
+        waiting = max(max(variables), slots) + group + slots if ahead and len(groups) > 1 else 0
+        carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
+        return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
+
+
+def _group_bytes(costs: Sequence[Cost]) -> int:
+    """Of the weights that one call of the optimizer changes."""
+    gradients = sum(one.gradients for one in costs)
+    return max(min(GROUP_BYTES, gradients), *(one.largest_group for one in costs))
+
+
+def _slot_bytes(costs: Sequence[Cost]) -> int:
+    """Of their slots."""
+    gradients, slots = sum(one.gradients for one in costs), sum(one.slots for one in costs)
+    together = slots * min(GROUP_BYTES, gradients) // max(1, gradients)
+    return max(together, *(one.largest_slots for one in costs))
+
+
+def row_bytes(tensor: Any) -> int:
+    return math.prod(size or 1 for size in tensor.shape[1:]) * item_bytes(str(tensor.dtype))
+
+
+def _activations(node: Any) -> int:
+    """Bytes of a row that a step has in memory between its forward and its backward pass, with their gradients."""
+    operation, outputs = node.operation, sum(map(row_bytes, node.outputs))
+    inputs = sum(map(row_bytes, node.input_tensors))
+    kind = type(operation).__name__
+    if kind == "MultiHeadAttention":
+        steps = [tensor.shape[1] or 1 for tensor in node.input_tensors if len(tensor.shape) == 3] or [1]
+        scores = operation._num_heads * steps[0] * steps[-1] * 4
+        return 3 * scores + 8 * max(inputs, outputs)
+    if kind in ("LSTM", "GRU", "SimpleRNN", "Bidirectional", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"):
+        first = node.input_tensors[0]
+        units = outputs if len(node.outputs[0].shape) == len(first.shape) else outputs * (first.shape[1] or 1)
+        return 16 * units + 2 * inputs
+    if kind == "Sequential" or kind == "Functional":
+        inner = operation._functional if kind == "Sequential" else operation
+        return sum(_activations(each) for each in inner._nodes if not each.is_input)
+    return 3 * outputs
+
+
+# -- what a process has in memory -----------------------------------------------------------------------------
+
+
+def used() -> int:
+    """Bytes of private memory, as a limit counts them (cerebro.set_limits).
+
+    What is resident is close to it, but for the code of libraries, which all trainers share.
+    """
+    with contextlib.suppress(OSError, ValueError, StopIteration), open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
+    return 0
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Callable[[], int]]:
+    """The function tells the largest ``used`` since the beginning."""
+    most, ended = [used()], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.002):
+            most[0] = max(most[0], used())
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield lambda: max(most[0], used())
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def give_back_memory() -> None:
+    """From now on have malloc() give large pieces of memory back when they are free.
+
+    Else they stay in the heap: a model of 1 GB in shards of 50 MB had 360 MB after some batches, and so it has 95 MB.
+    Other pieces of the kernel's memory take longer to get (a batch of small layers takes up to twice as long).
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            libc.mallopt(parameter, LARGE_PIECE)

@@ -1,0 +1,74 @@
+"""Models that are larger than a trainer's memory: which of them are cut, which are refused, and what users are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cerebro_db.core import sharding
+from cerebro_db.core.engines import NEVER_SHARD
+from cerebro_db.core.errors import CerebroError, Unsupported
+from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.texts import counted
+
+from ...database.access import Database
+from ...sessions import limits
+from ..record.run import Model, Run
+from . import engine_choice
+
+MOST_NAMED = 10  # configurations in a message
+
+
+def memory_of_trainer(figures: limits.Figures, run: Run) -> int | None:
+    """The megabytes that each trainer of a run may use; None: nobody has said."""
+    allowed = None if run.options.gpus else figures["trainer_mb"][0]
+    known = [int(one) for one in (run.options.memory_mb, allowed) if one is not None]
+    return min(known, default=None)
+
+
+def offer(run: Run, answers: Mapping[int, Any]) -> None:
+    """Errors about memory offer to cut the model."""
+    # Models of groups and folds share an error.
+    for number, error in {id(one): (number, one) for number, one in answers.items()}.values():
+        if isinstance(error, CerebroError) and not run.averages and not run.options.adds_gradients:
+            engine = run.models[number].build.engine or engine_choice.first_tried(run)
+            memory = run.models[number].build.memory
+            error.message = sharding.told(error, memory, run.trainer_mb, engine, str(run.options.shard))
+
+
+def refused(run: Run, model: Model, memory: ModelMemory, engine: str) -> CerebroError | None:
+    """Why a model cannot be trained with the memory that there is, as the run wants it; None if it can."""
+    limit = run.trainer_mb
+    if run.options.shard in (NEVER_SHARD, 1) and limit is not None and memory.uncut_mb > limit:
+        return sharding.too_large(memory, limit, engine)
+    why = sharding.composes(memory, jointly=bool(run.jointly(model)), averages=run.averages)
+    if why is None:
+        return None
+    return Unsupported(
+        why,
+        hint='Give trainers more memory (option "memory_mb", or max_trainer_mb of cerebro.set_limits), or make the'
+        " model smaller. Without the option parallel, models hop, and can be cut.",
+    )
+
+
+def say(db: Database, run: Run, built: Iterable[int]) -> None:
+    """Say which configurations are cut, and into how many shards."""
+    cut: dict[int, list[Model]] = {}
+    for number in built:
+        model = run.models[number]
+        if model.build.memory.is_cut:
+            cut.setdefault(model.build.memory.shards, []).append(model)
+    for shards, models in sorted(cut.items()):
+        keys, largest = {model.key for model in models}, max(models, key=lambda model: model.build.memory.uncut_mb)
+        one, memory = len(keys) == 1, largest.build.memory
+        db.notice(
+            f"{_named(keys)} {'is' if one else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
+            f" {'about' if one else 'up to'} {memory.needed_mb:,} MB instead of {memory.uncut_mb:,} MB"
+            + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")
+        )
+
+
+def _named(keys: set[int]) -> str:
+    named = ", ".join(map(str, sorted(keys)[:MOST_NAMED]))
+    others = f" and {len(keys) - MOST_NAMED} others" if len(keys) > MOST_NAMED else ""
+    return f"{'configuration' if len(keys) == 1 else 'configurations'} {named}{others}"

@@ -1,0 +1,59 @@
+"""What a dry run says of memory: what a trainer needs for each configuration, and whether that would be cut."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Callable
+
+from cerebro_db.core.engines import AUTO, AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.layout import DataSet, Layout
+from cerebro_db.core.protocol import Describe, TrainerSettings
+from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.texts import counted
+
+from ...database.access import Database
+from ...database.cancellation import listener
+from ...segment import current, memory, nursery
+
+Tell = Callable[[dict[str, Any]], str]  # of a configuration: what a trainer needs for it, in words
+
+
+@contextlib.contextmanager
+def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell | None]:
+    """Within it a trainer of this session describes configurations.
+
+    None if models of any size train as they are: then a dry run starts no trainer.
+    """
+    limit, shard = options.get("memory_mb"), options.get("shard", AUTO_SHARD)
+    allowed = memory.limit_of_trainers(db)
+    if limit is None and allowed is None and shard in (AUTO_SHARD, NEVER_SHARD):
+        yield None
+        return
+    engine = options.get("engine")
+    if engine in (None, AUTO):
+        default = nursery.default_engine(listener(db.plpy))
+        engine = next(iter(SHARDING_ENGINES)) if engine == AUTO else default
+    for_trainer = DataSet("", layout.to_json()).for_trainer
+    mine = current.mine(db)
+    mine.start(TrainerSettings(engine, threads=1, shard=str(shard), memory_mb=limit or 0))
+
+    def tell(definition: dict[str, Any]) -> str:
+        try:
+            found = mine.obey(Describe(configuration=definition, layout=for_trainer, others=[]))
+        except CerebroError as error:
+            return f"fails: {error.message}"
+        needs = ModelMemory(found.shards, found.memory_mb, found.uncut_memory_mb)
+        whole = f"a trainer needs about {needs.uncut_mb:,} MB"
+        if needs.is_cut:
+            shards = counted(needs.shards, "shard")
+            return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB"
+        least = min((one for one in (limit, allowed) if one is not None), default=None)
+        fails = least is not None and needs.uncut_mb > least
+        return whole + (f", and may use {least:,} MB: it fails" if fails else "")
+
+    try:
+        yield tell
+    finally:
+        current.close_mine()

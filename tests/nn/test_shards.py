@@ -1,0 +1,327 @@
+"""Models that are cut into shards: the bits are those of whole models, and the trainer stays within its memory."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.protocol import Average, BeginJoint, Describe, ModelReplica, Predict, StateRef, TrainerSettings
+
+from . import configurations as c
+from .trainer_client import OrderFailed, Trainer, Visit, full, resident, weights
+
+pytestmark = pytest.mark.tensorflow
+Json = dict[str, Any]
+
+rng = np.random.default_rng(0)
+ROWS = 100
+IMAGES, DIGITS = rng.integers(0, 16, (ROWS, 8, 8)), c.one_hot(rng.integers(0, 10, ROWS), 10)
+WORDS, MOODS = rng.integers(0, 50, (ROWS, 6)), c.one_hot(rng.integers(0, 3, ROWS), 3)
+
+
+def dense(name: str, units: int, **more: Any) -> Json:
+    return c.layer("Dense", name, units=units, **more)
+
+
+L2 = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": 0.01}}
+STACK = c.sequential(
+    c.input_layer([8, 8]),
+    c.layer("Flatten", "flat"),
+    dense("one", 32, activation="relu", kernel_regularizer=L2),
+    c.layer("Dropout", "drop", rate=0.3),
+    dense("two", 48, activation="relu", activity_regularizer=L2),
+    dense("three", 32, activation="tanh", kernel_regularizer=L2),
+    c.layer("Dropout", "drop_more", rate=0.2),
+    dense("out", 10, activation="softmax"),
+)
+CNN = c.sequential(
+    c.input_layer([8, 8]),
+    c.layer("Reshape", "shape", target_shape=[8, 8, 1]),
+    c.layer("Conv2D", "conv", filters=8, kernel_size=3, activation="relu"),
+    c.layer("BatchNormalization", "norm"),
+    c.layer("Dropout", "drop", rate=0.3),
+    c.layer("Conv2D", "conv_more", filters=8, kernel_size=3, activation="relu"),
+    c.layer("BatchNormalization", "norm_more"),
+    c.layer("MaxPooling2D", "pool"),
+    c.layer("Flatten", "flat"),
+    dense("out", 10, activation="softmax"),
+)
+LSTM = c.sequential(
+    c.input_layer([8, 8]),
+    c.layer("Masking", "mask", mask_value=0.0),
+    c.layer("LSTM", "one", units=12, return_sequences=True, dropout=0.2),
+    c.layer("LSTM", "two", units=12),
+    dense("out", 10, activation="softmax"),
+)
+
+
+def transformer(blocks: int = 2) -> Json:
+    """Residuals that cross every cut; the attention of a block reads one tensor three times."""
+    layers: list[Any] = [
+        (c.input_layer([6], "int32", "words"), []),
+        (c.layer("Embedding", "embedding", input_dim=50, output_dim=16), ["words"]),
+    ]
+    last = "embedding"
+    for n in range(blocks):
+        layers += [
+            (c.layer("MultiHeadAttention", f"attention{n}", num_heads=2, key_dim=8, dropout=0.1), [last, last]),
+            (c.layer("Dropout", f"drop{n}", rate=0.1), [f"attention{n}"]),
+            (c.layer("Add", f"sum{n}"), [last, f"drop{n}"]),
+            (c.layer("LayerNormalization", f"norm{n}"), [f"sum{n}"]),
+            (dense(f"wide{n}", 32, activation="gelu"), [f"norm{n}"]),
+            (dense(f"narrow{n}", 16), [f"wide{n}"]),
+            (c.layer("Add", f"end{n}"), [f"norm{n}", f"narrow{n}"]),
+        ]
+        last = f"end{n}"
+    layers += [
+        (c.layer("GlobalAveragePooling1D", "pool"), [last]),
+        (dense("out", 3, activation="softmax"), ["pool"]),
+    ]
+    model = c.functional(layers, ["words"], ["out"])
+    for layer in model["config"]["layers"]:
+        if layer["class_name"] == "MultiHeadAttention":
+            call = layer["inbound_nodes"][0]
+            call["args"] = call["args"][0]  # query and value
+    return model
+
+
+def configuration(architecture: Json, optimizer: str = "Adam", **more: Any) -> Json:
+    return c.configuration(architecture, "categorical_crossentropy", optimizer, **more)
+
+
+CASES = {
+    "a stack with dropout and penalties": (configuration(STACK), "digits"),
+    "SGD with momentum": (configuration(STACK, "SGD", momentum=0.9, nesterov=True, learning_rate=0.05), "digits"),
+    "AdamW with a schedule and clipnorm": (
+        configuration(STACK, "AdamW", weight_decay=0.01, learning_rate=c.cosine(0.01, 30), clipnorm=0.5),
+        "digits",
+    ),
+    "Nadam, which has a number for all weights": (configuration(STACK, "Nadam", clipvalue=0.1), "digits"),
+    "weights of classes": (configuration(STACK, class_weight={"1": 2.0, "3": 0.5}), "digits"),
+    "convolutions with batch normalization": (configuration(CNN), "digits"),
+    "recurrent layers with a mask": (configuration(LSTM), "digits"),
+    "a transformer": (configuration(transformer(), "AdamW", weight_decay=0.01), "words"),
+}
+
+
+def with_rows(trainer: Trainer) -> Trainer:
+    trainer.data("digits", c.DIGITS, image=IMAGES, digit=DIGITS)
+    trainer.data("words", c.SENTENCES, words=WORDS, mood=MOODS)
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("whole"), engine="tensorflow", shard="never"))
+    yield trainer
+    trainer.close()
+
+
+@pytest.fixture(scope="module", params=["3", "100"])
+def cut(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """A trainer that cuts each model into three shards, and one that cuts it between all layers."""
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("cut"), engine="tensorflow", shard=request.param))
+    yield trainer
+    trainer.close()
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("three"), engine="tensorflow", shard="3"))
+    yield trainer
+    trainer.close()
+
+
+def content(visit: Visit) -> str:
+    return hashlib.sha256(Path(visit.path).read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cut_model_has_the_bits_of_a_whole_one(whole: Trainer, cut: Trainer, case: str) -> None:
+    ours, handle = CASES[case]
+    visits: dict[Trainer, list[Visit]] = {}
+    for trainer in (whole, cut):
+        first = trainer.train(ours, handle, seed=5, out=str(trainer.folder / "first"))
+        second = trainer.train(ours, handle, resident(first), shuffle_seed=2, out=str(trainer.folder / "second"))
+        visits[trainer] = [first, second]
+    for one, other in zip(visits[whole], visits[cut]):
+        assert one.state.sha256 == other.state.sha256 == content(other)
+        assert (one.loss, one.metrics, one.rows, one.steps) == (other.loss, other.metrics, other.rows, other.steps)
+    evaluated = [trainer.evaluate(ours, handle, full(visits[whole][1])) for trainer in (whole, cut)]
+    assert evaluated[0].loss == evaluated[1].loss and evaluated[0].metrics == evaluated[1].metrics
+    files = []
+    for trainer in (whole, cut):
+        out = trainer.folder / "predicted"
+        trainer.predict(ours, handle, full(visits[whole][1]), str(out))
+        files.append(Path(f"{out}.0").read_bytes())
+    assert files[0] == files[1]
+
+
+def test_a_model_hops_between_trainers_that_cut_it_and_trainers_that_do_not(whole: Trainer, three: Trainer) -> None:
+    ours, handle = CASES["a stack with dropout and penalties"]
+    reference, hopping = None, None
+    for number, trainer in enumerate((whole, three, three, whole)):
+        hopping = trainer.train(
+            ours, handle, hopping and full(hopping), shuffle_seed=number, out=str(trainer.folder / f"hop{number}")
+        )
+        reference = whole.train(
+            ours, handle, reference and full(reference), shuffle_seed=number, out=str(whole.folder / f"ref{number}")
+        )
+        assert hopping.state.sha256 == reference.state.sha256
+
+
+def test_evaluating_between_visits_leaves_the_state_as_it_is(whole: Trainer, three: Trainer) -> None:
+    ours, handle = CASES["convolutions with batch normalization"]
+    ends = []
+    for trainer in (whole, three):
+        first = trainer.train(ours, handle, out=str(trainer.folder / "first"))
+        trainer.evaluate(ours, handle, resident(first))
+        ends.append(trainer.train(ours, handle, resident(first), out=str(trainer.folder / "second")).state.sha256)
+    assert ends[0] == ends[1]
+
+
+def test_weights_of_a_model_table_train_and_predict(whole: Trainer, three: Trainer) -> None:
+    ours, handle = CASES["a stack with dropout and penalties"]
+    visit = whole.train(ours, handle, out=str(whole.folder / "source"))
+    start, size = visit.state.weights_offset, visit.state.weights_bytes
+    path = whole.folder / "weights"
+    path.write_bytes(Path(visit.path).read_bytes()[start : start + size])
+    ends = [
+        trainer.train(ours, handle, weights(path), out=str(trainer.folder / "on")).state for trainer in (whole, three)
+    ]
+    assert ends[0].sha256 == ends[1].sha256
+    found = []
+    for trainer in (whole, three):
+        out = str(trainer.folder / "predicted")
+        trainer(Predict(ours, weights(path), out, handle=handle))
+        found.append(Path(f"{out}.0").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_the_average_of_replicas_is_that_of_whole_models(whole: Trainer, three: Trainer) -> None:
+    ours, handle = CASES["a stack with dropout and penalties"]
+    visits = [whole.train(ours, handle, shuffle_seed=n, out=str(whole.folder / f"replica{n}")) for n in range(2)]
+    replicas = [ModelReplica(full(one), one.rows, one.result.metric_states) for one in visits]
+    ends = []
+    for trainer in (whole, three):
+        order = Average(ours, handle, replicas, out=str(trainer.folder / "average"))
+        ends.append(trainer(order).groups[0].members[0].state.sha256)
+    assert ends[0] == ends[1]
+
+
+def test_what_a_model_needs_is_described(whole: Trainer, three: Trainer) -> None:
+    for ours, handle in CASES.values():
+        layout = {"digits": c.DIGITS, "words": c.SENTENCES}[handle]
+        one, other = (trainer(Describe(ours, layout)) for trainer in (whole, three))
+        assert one.shards == 1 and one.memory_mb == one.uncut_memory_mb > 0
+        assert other.shards == 3 and other.memory_mb > 0
+        assert one.state_bytes == other.state_bytes and one.parameters == other.parameters
+        assert other.fusion_keys == [None]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "arguments", "said"),
+    [
+        ("Adam", {"global_clipnorm": 1.0}, "global_clipnorm"),
+        ("Adam", {"use_ema": True}, "use_ema"),
+        ("SGD", {"gradient_accumulation_steps": 2}, "gradient_accumulation_steps"),
+        ("Adafactor", {}, "the optimizer Adafactor"),
+    ],
+)
+def test_what_cannot_be_done_shard_by_shard_is_refused(
+    three: Trainer, optimizer: str, arguments: Json, said: str
+) -> None:
+    with pytest.raises(OrderFailed, match=said) as caught:
+        three.train(configuration(STACK, optimizer, **arguments), "digits")
+    assert caught.value.kind == "ConfigurationFailed"
+
+
+def test_mixed_float16_is_refused_and_mixed_bfloat16_is_not(whole: Trainer, three: Trainer) -> None:
+    def of(policy: str) -> Json:
+        model = copy.deepcopy(CNN)
+        for layer in model["config"]["layers"][1:]:
+            layer["config"]["dtype"] = {
+                "module": "keras",
+                "class_name": "DTypePolicy",
+                "config": {"name": policy},
+            }
+        return configuration(model)
+
+    with pytest.raises(OrderFailed, match="mixed_float16"):
+        three.train(of("mixed_float16"), "digits")
+    ends = [trainer.train(of("mixed_bfloat16"), "digits").state.sha256 for trainer in (whole, three)]
+    assert ends[0] == ends[1]
+
+
+def test_several_segments_do_not_train_a_cut_model_together(three: Trainer) -> None:
+    ours, handle = CASES["a stack with dropout and penalties"]
+    member = three.member(ours)
+    with pytest.raises(OrderFailed, match="several segments"):
+        three(BeginJoint(ours, handle, member, [ROWS, ROWS], 0))
+
+
+def test_layers_that_share_weights_are_not_cut_apart(whole: Trainer, three: Trainer) -> None:
+    layers = [
+        (c.input_layer([8, 8], name="image"), []),
+        (c.layer("Flatten", "flat"), ["image"]),
+        (dense("first", 16, activation="relu"), ["flat"]),
+        (dense("shared", 16, activation="relu"), ["first"]),
+        (dense("between", 16, activation="relu"), ["shared"]),
+        (c.layer("Add", "sum"), ["between", "first"]),
+        (dense("out", 10, activation="softmax"), ["sum"]),
+    ]
+    model = c.functional(layers, ["image"], ["out"])
+    shared = model["config"]["layers"][3]
+    again = copy.deepcopy(shared["inbound_nodes"][0])
+    again["args"][0]["config"]["keras_history"] = ["between", 0, 0]
+    shared["inbound_nodes"].append(again)
+    for argument in model["config"]["layers"][5]["inbound_nodes"][0]["args"][0][:1]:
+        argument["config"]["keras_history"] = ["shared", 1, 0]
+    ours = configuration(model)
+    ends = [trainer.train(ours, "digits").state.sha256 for trainer in (whole, three)]
+    assert ends[0] == ends[1]
+
+
+def test_frozen_layers_stay_as_they_are(whole: Trainer, three: Trainer) -> None:
+    model = copy.deepcopy(CNN)
+    for layer in model["config"]["layers"][1:4]:
+        layer["config"]["trainable"] = False
+    ends = [trainer.train(configuration(model), "digits").state.sha256 for trainer in (whole, three)]
+    assert ends[0] == ends[1]
+
+
+def test_without_a_limit_nothing_is_cut_and_a_layer_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    layout = c.DIGITS
+    trainer = Trainer(tmp_path / "free", engine="tensorflow")
+    assert trainer(Describe(configuration(STACK), layout)).shards == 1
+    trainer.close()
+    trainer = Trainer(tmp_path / "small", engine="tensorflow", memory_mb=450)
+    assert trainer(Describe(configuration(STACK), layout)).shards == 1
+    huge = copy.deepcopy(STACK)
+    huge["config"]["layers"][2]["config"]["units"] = 1 << 19
+    with pytest.raises(OrderFailed, match="the layer one alone needs"):
+        trainer(Describe(configuration(huge), layout))
+    trainer.close()
+
+
+@pytest.mark.parametrize("engine", ["jax", "torch"])
+def test_other_engines_say_that_they_cannot(engine: str, tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, engine=engine, shard="3")
+    with pytest.raises(OrderFailed, match="TensorFlow only"):
+        trainer(Describe(configuration(STACK), c.DIGITS))
+    trainer.close()
+
+
+def test_a_wrong_number_of_shards_is_refused() -> None:
+    for wrong in ("", "some", "0", "-1", "1.5", "99999999999"):
+        with pytest.raises(InvalidArgument):
+            TrainerSettings("tensorflow", shard=wrong)
+    assert TrainerSettings("tensorflow", shard="12").shard == "12"
+    assert StateRef.seed()

@@ -1,0 +1,110 @@
+"""A model that is larger than its trainer's limit: trained, evaluated, used and stored, and no process holds it whole.
+
+The state has 240 MB, and the limit is set so that it does not fit.  CEREBRO_BIG=1 makes it 1.2 GB in trainers of
+600 MB, which takes some minutes and 12 GB of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.conftest import ENGINE
+from tests.sql.lab import Lab
+from tests.sql.memory import Peaks, compiled, model_of, proportional
+
+pytestmark = [
+    pytest.mark.throw_away,
+    pytest.mark.same_machine,
+    pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut"),
+]
+MB = 1 << 20
+BIG = bool(os.environ.get("CEREBRO_BIG"))
+STATE, LIMIT = (1200 * MB, 600) if BIG else (240 * MB, 480)  # bytes, and megabytes of a trainer
+BACKEND = 300 * MB  # the memory of a session: shared buffers (128 MB), the interpreter, copies of a chunk
+OPTIONS = {"deterministic": True, "seed": 6, "engine": "tensorflow"}
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab, tmp_path_factory: Any) -> Iterator[Lab]:
+    if BIG and shutil.disk_usage(tmp_path_factory.getbasetemp()).free < 20 * STATE:
+        pytest.skip("not enough disk")
+    lab.iris(segments=2)
+    arch = lab.architecture(model_of(STATE, depth=24))
+    lab.selection("mst", [(arch, compiled("Adam", 0.0001), "batch_size=64, epochs=1")])
+    lab("SELECT cerebro.set_limits(NULL, max_trainer_mb => %s)", LIMIT)
+    try:
+        yield lab
+    finally:
+        lab("DELETE FROM cerebro.role_limit")
+
+
+def fit(lab: Lab, output: str, **more: Any) -> int:
+    options = json.dumps({**OPTIONS, **more.pop("options", {})})
+    named = "".join(f", {name} => %s" for name in more)
+    statement = f"SELECT cerebro.fit('train', %s, 'mst', epochs => 1, options => %s{named})"
+    return int(lab.value(statement, output, options, *more.values()))
+
+
+def test_without_shards_it_is_refused(place: Lab) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        fit(place, "whole", options={"shard": "never"})
+    assert '"shard":' in f"{caught.value} {caught.value.diag.message_hint}"
+    assert f"may use {LIMIT} MB" in str(caught.value)
+
+
+def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_property: Any) -> None:
+    lab = place
+    with Peaks(lab) as peaks:
+        peaks.begin("fit")
+        run = fit(lab, "large", validation_table="val")
+        peaks.begin("predict")
+        assert len(lab("SELECT * FROM predict('large', 'SELECT * FROM garden', 'id')")) == 30
+        peaks.begin("predict into")
+        lab("SELECT predict_into('large', 'garden', 'said', 'id')")
+        peaks.begin("evaluate")
+        lab("SELECT * FROM evaluate('large', 'SELECT * FROM garden')")
+        peaks.begin("materialize")
+        lab("SELECT materialize(%s, 'again')", run)
+        peaks.begin("warm start")
+        fit(lab, "large", warm_start=True)
+        peaks.begin("export")
+        client = exported(lab, tmp_path)
+        peaks.begin("end")
+    ((size, weights),) = lab("SELECT max(state_bytes), max(weights_bytes) FROM hop WHERE run = %s", run)
+    assert size >= STATE
+    (shards,) = lab("SELECT (detail ->> 'shards')::int FROM event WHERE run = %s AND event = 'built'", run)[0]
+    assert shards > 1
+    told = (
+        f"state {size >> 20} MB, weights {weights >> 20} MB, {shards} shards, client {client >> 20} MB\n"
+        + "\n".join(f"{phase}: {sort} {peak >> 20} MB" for (phase, sort), peak in sorted(peaks.found.items()))
+    )
+    record_property("memory", told)
+    print(told)
+    assert peaks.of("trainer") < LIMIT * MB, told
+    assert max(peaks.of("caller"), peaks.of("worker"), client) < BACKEND, told
+
+
+def exported(lab: Lab, folder: Path) -> int:
+    """The largest memory of the client that writes an archive of the model."""
+    file = folder / "large.cerebro"
+    code = (
+        "import sys; from cerebro_db.client.cerebro import Cerebro\n"
+        "with Cerebro(sys.argv[1]) as cerebro: cerebro.export(sys.argv[2], sys.argv[3])"
+    )
+    client = subprocess.Popen([sys.executable, "-c", code, lab.dsn, f"{lab.schema}.large", str(file)])
+    most = 0
+    while client.poll() is None:
+        most = max(most, proportional(client.pid))
+    assert client.returncode == 0 and file.stat().st_size > STATE // 4
+    file.unlink()
+    return most

@@ -1,0 +1,216 @@
+"""Runs whose models are cut into shards: the same bits, whatever is killed, and what is told of memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2 import errors
+
+from tests.conftest import ENGINE
+from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, layer, sequential, trainer_processes
+from tests.sql.runs.test_recovery import Caller, the_run
+
+pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
+EPOCHS, SEGMENTS, HOPS = 3, 2, 12
+CUT = {"deterministic": True, "seed": 5, "synchronous_commit": True, "engine": "tensorflow", "shard": 3}
+WHOLE = {**CUT, "shard": "never"}
+LONG = 1000  # epochs of a run that is ended
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab) -> Lab:
+    """Flowers, and two models with what a cut may disturb: dropout, statistics of batches, a penalty, a branch."""
+    lab.iris(SEGMENTS)
+    model = lab.architecture(
+        sequential(
+            [4],
+            layer("Dense", "first", units=16, activation="relu"),
+            layer("BatchNormalization", "normal"),
+            layer("Dropout", "drop", rate=0.2),
+            layer("Dense", "second", units=16, activation="relu", kernel_regularizer={"module": "keras.regularizers",
+                  "class_name": "L2", "config": {"l2": 0.001}}),
+            layer("Dense", "third", units=16, activation="relu"),
+            layer("Dense", "out", units=3, activation="softmax"),
+        )
+    )  # fmt: skip
+    lab.selection(
+        "mst",
+        [
+            (model, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=4, epochs=6"),
+            (model, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=5, epochs=6"),
+        ],
+    )
+    return lab
+
+
+@pytest.fixture(scope="module")
+def calm(place: Lab) -> int:
+    """The run of the same models that are not cut."""
+    return place.fit("train", "calm", "mst", EPOCHS, validation_table="val", options=WHOLE)
+
+
+@pytest.fixture(scope="module")
+def cut(place: Lab) -> int:
+    place.told()
+    run = place.fit("train", "cut", "mst", EPOCHS, validation_table="val", options=CUT)
+    told = place.told()
+    assert any("configurations 1, 2 are cut into 3 shards" in line for line in told), told
+    return run
+
+
+def figures(lab: Lab, run: int) -> list[Any]:
+    return lab(
+        "SELECT configuration, epoch, training_loss, training_metric, validation_loss, validation_metric"
+        " FROM learning_curve WHERE run = %s ORDER BY 1, 2",
+        run,
+    )
+
+
+def hashes(lab: Lab, run: int) -> list[Any]:
+    return lab("SELECT model, hop, segment, state_sha256 FROM hop WHERE run = %s ORDER BY 1, 2", run)
+
+
+def shards(lab: Lab, run: int) -> list[Any]:
+    return lab(
+        "SELECT (detail ->> 'shards')::int, (detail ->> 'memory_mb')::int > 0 FROM event"
+        " WHERE run = %s AND event = 'built' ORDER BY model",
+        run,
+    )
+
+
+def submitted(lab: Lab, output: str, epochs: int = EPOCHS, **more: Any) -> int:
+    return lab.submit("train", output, "mst", epochs, validation_table="val", options={**CUT, **more})
+
+
+def trainers_of(lab: Lab, run: int) -> list[int]:
+    pids = lab("SELECT DISTINCT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'")
+    sessions = {pid for (pid,) in pids}
+    return [trainer for trainer, session in trainer_processes(lab.home) if session in sessions] if lab.home else []
+
+
+def has_hops(lab: Lab, run: int, least: int) -> None:
+    eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= least, 300, f"{least} hops")
+
+
+def test_a_model_that_is_cut_has_the_same_bits(place: Lab, calm: int, cut: int) -> None:
+    assert hashes(place, cut) == hashes(place, calm) and len(hashes(place, cut)) == HOPS
+    assert figures(place, cut) == figures(place, calm)
+    assert place.weights("cut") == place.weights("calm")
+    assert shards(place, cut) == [(3, True), (3, True)] and shards(place, calm) == [(None, True), (None, True)]
+
+
+@pytest.mark.same_machine
+def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> None:
+    """Each dies once while it trains, at another moment; the visit is repeated from the last committed state."""
+    run = submitted(place, "killed")
+    killed = 0
+    for wait in (0.3, 0.05):
+        has_hops(place, run, 1 + 3 * killed)
+        time.sleep(wait)
+        for pid in trainers_of(place, run)[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    assert place.value("SELECT wait(%s)", run) == "finished"
+    assert killed and hashes(place, run) == hashes(place, calm)
+
+
+@pytest.mark.throw_away
+@pytest.mark.same_machine
+def test_a_session_that_is_killed_at_its_commit(place: Lab, calm: int) -> None:
+    with commits_that_wait(place, "new.hop = 3 AND new.model = 1") as (reached, end):
+        run = submitted(place, "at_commit")
+        reached()
+        end()
+    assert place.value("SELECT wait(%s)", run) == "finished"
+    assert hashes(place, run) == hashes(place, calm)
+
+
+@pytest.mark.same_machine
+def test_a_driver_that_is_killed_and_a_resume(place: Lab, calm: int) -> None:
+    run = submitted(place, "resumed")
+    has_hops(place, run, 3)
+    place.end_driver(run)
+    eventually(lambda: place.status(run) != "running", 60, "the driver is gone")
+    before = hashes(place, run)
+    assert 3 <= len(before) < HOPS
+    place("SELECT resume(%s)", run)
+    assert hashes(place, run) == hashes(place, calm) and set(before) <= set(hashes(place, run))
+    assert shards(place, run) == [(3, True), (3, True)]
+
+
+def test_a_cancel_ends_the_call_within_a_second(place: Lab) -> None:
+    more = {"validation_table": "val", "options": json.dumps(CUT)}
+    caller = Caller(
+        place,
+        "SELECT madlib_fit_multiple_model('train', 'cancelled', 'mst', %s, validation_table => %s, options => %s)",
+        LONG,
+        *more.values(),
+    )
+    has_hops(place, the_run(place, "cancelled"), 2)
+    place("SELECT pg_cancel_backend(%s)", caller.pid)
+    before = time.monotonic()
+    caller.done(within=20)
+    assert time.monotonic() - before < 1.5  # of a busy machine
+    assert isinstance(caller.error, errors.QueryCanceled)
+    place.require_no_orphans()
+
+
+def test_a_budget_ends_a_run(place: Lab) -> None:
+    run = place.fit("train", "spent", "mst", LONG, options={**CUT, "budget": {"hops": 5}})
+    assert place.value("SELECT count(*) FROM hop WHERE run = %s", run) == 5
+    assert place.status(run) == "finished"
+
+
+# -- what is refused ---------------------------------------------------------------------------------------
+
+
+def refused(lab: Lab, options: dict[str, Any], call: str = "madlib_fit_multiple_model") -> psycopg2.Error:
+    before = lab.value("SELECT count(*) FROM run")
+    with pytest.raises(psycopg2.Error) as caught:
+        lab(f"SELECT {call}('train', 'none', 'mst', 1, options => %s)", json.dumps(options))
+    if "configuration" not in str(caught.value):
+        assert lab.value("SELECT count(*) FROM run") == before
+    return caught.value
+
+
+def test_what_does_not_go_with_shards(place: Lab) -> None:
+    error = refused(place, {"shard": 3, "parallel": "gradients"})
+    assert "'shard' and 'parallel' exclude each other" in str(error)
+    for engine in ("jax", "torch"):
+        with contextlib.suppress(AssertionError):  # one that is not installed is refused for that
+            error = refused(place, {"shard": 3, "engine": engine})
+            assert f"the engine {engine} cannot train models that are cut" in str(error)
+
+
+@pytest.mark.parametrize("options", [{"shard": "never"}, {"shard": 1}])
+def test_a_model_that_may_not_be_cut_and_does_not_fit(place: Lab, options: dict[str, Any]) -> None:
+    """It is refused before training, with what it needs, what there is, and what to do."""
+    error = refused(place, {**options, "memory_mb": 100})
+    assert "a trainer needs about " in str(error) and "and may use 100 MB" in str(error)
+    assert '"shard":' in (error.diag.message_hint or "") and '"memory_mb":' in (error.diag.message_hint or "")
+    (hops,) = place("SELECT count(*) FROM hop WHERE run = (SELECT max(run) FROM run)")[0]
+    assert hops == 0
+
+
+def test_a_dry_run_says_what_memory_is_needed(place: Lab) -> None:
+    def said(**options: Any) -> list[str]:
+        place.told()
+        call = "SELECT cerebro.fit('train', 'none', 'mst', epochs => 1, dry_run => true, options => %s)"
+        assert place.value(call, json.dumps({"engine": "tensorflow", **options})) is None
+        return [line for line in place.told() if "a trainer needs" in line]
+
+    before = place.value("SELECT count(*) FROM run")
+    assert said() == [], "nothing is known of limits, so no trainer starts"
+    plenty = said(memory_mb=4000)
+    assert len(plenty) == 2 and all("cut" not in line and "fails" not in line for line in plenty)
+    assert all("so it would be cut into 3 shards" in line for line in said(shard=3))
+    assert all("and may use 100 MB: it fails" in line for line in said(shard="never", memory_mb=100))
+    assert place.value("SELECT count(*) FROM run") == before
