@@ -5,6 +5,7 @@ Run by hand on a machine with nothing else to do: ``python -m tests.bench.shards
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import plan
+from cerebro_db.nn.shards.plan import Planner
 from cerebro_db.nn.shards.program import ShardedProgram
 from tests.nn import configurations as c
 
@@ -87,7 +89,7 @@ def seconds(program: Any, configuration: Json, data: Dataset, batch_size: int) -
 
 
 def main() -> None:
-    engine = open_engine("tensorflow", threads=1, deterministic=True)
+    engine: Any = open_engine("tensorflow", threads=1, deterministic=True)
     engine.warm_up()
     plan.give_back_memory()
     with tempfile.TemporaryDirectory() as folder:
@@ -97,12 +99,13 @@ def main() -> None:
             whole = seconds(engine.program(configuration, layout, 0), configuration, data, batch_size)
             print(f"{name}: whole {whole[0]:.2f} s, of processors {whole[1]:.2f}")
             for ahead in (True, False):
+                choose = functools.partial(Planner.into, number=SHARDS, ahead=ahead)
                 program = ShardedProgram(
                     engine,
                     configuration,
                     layout,
                     0,
-                    lambda planner, ahead=ahead: planner.into(SHARDS, ahead=ahead),
+                    choose,
                     batch_size=batch_size,
                     folder=folder,
                     ahead=ahead,
