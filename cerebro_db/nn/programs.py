@@ -116,8 +116,10 @@ class Programs:
         if ready.sharded is not None:
             shards, needed, uncut = len(ready.sharded.shards), ready.sharded.needed_bytes, ready.sharded.uncut_bytes
         else:
-            with self.configuration_errors():
+            try:
                 needed = uncut = uncut_bytes(ready.program, Fit.of(configuration).batch_size)
+            except ConfigurationFailed:  # a model that cannot be cut can be trained all the same
+                return {}
             shards = 1
         in_mb = self._cutting.needed_mb
         return {"shards": shards, "memory_mb": in_mb(needed), "uncut_memory_mb": in_mb(uncut)}

@@ -329,7 +329,8 @@ def test_an_added_configuration_counts_with_the_models_of_all_groups(
 ) -> None:
     run: Any = SimpleNamespace(groups=[1, 2], models=range(models), source=SimpleNamespace(has_groups=True))
     decisions = Decisions.__new__(Decisions)
-    decisions.run, decisions._functions = run, {}
+    nobody: Any = None
+    decisions.run, decisions.recorder, decisions._functions = run, nobody, {}
     monkeypatch.setattr(additions, "refusal", lambda *_: None)
     own = NewConfiguration("", "", 1, None, {})
     request = Request(1, Action.ADD, {"new": NewModel(parent=parent, configuration=own).to_json()})

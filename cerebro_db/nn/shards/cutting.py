@@ -17,7 +17,7 @@ from cerebro_db.nn.fit import Fit
 from cerebro_db.nn.models import build
 from cerebro_db.nn.rows.data import MEMORY
 from cerebro_db.nn.shards import graph, plan
-from cerebro_db.nn.shards.plan import MB, Plan, Planner
+from cerebro_db.nn.shards.plan import MB, Planner, ShardPlan
 from cerebro_db.nn.shards.program import ShardedProgram, without_memory
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ class Cutting:
     def _number(self) -> int | None:
         return None if self._shard in (AUTO_SHARD, NEVER_SHARD) else int(self._shard)
 
-    def _chosen(self, planner: Planner) -> Plan:
+    def _chosen(self, planner: Planner) -> ShardPlan:
         if self._number is not None:
             return planner.into(self._number)
         assert self.room is not None

@@ -17,7 +17,7 @@ from cerebro_db.nn.models.dtypes import item_bytes
 
 
 @dataclass(frozen=True)
-class Piece:
+class GraphPiece:
     """Steps that are never cut apart."""
 
     nodes: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Piece:
 class Shard:
     """Pieces that are in memory together, and the tensors that enter and leave them."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[GraphPiece, ...]
     entering: tuple[Any, ...]  # symbolic tensors; some only pass through
     leaving: tuple[Any, ...]  # those of the last shard are the model's outputs
 
@@ -73,14 +73,19 @@ def functional_of(model: Any) -> Any:
     return found
 
 
-def pieces(model: Any) -> list[Piece]:
-    """The smallest parts of a model between which it can be cut."""
-    nodes = [
+def nodes_of(model: Any) -> list[Any]:
+    """The calls of a model's layers, in the order in which they are computed."""
+    return [
         node
         for _, same_depth in sorted(functional_of(model)._nodes_by_depth.items(), reverse=True)
         for node in same_depth
         if not node.is_input
     ]
+
+
+def pieces(model: Any) -> list[GraphPiece]:
+    """The smallest parts of a model between which it can be cut."""
+    nodes = nodes_of(model)
     last: dict[int, int] = {}  # by a variable, the last step that uses it
     used = [_variables(node.operation) for node in nodes]
     for place, variables in enumerate(used):
@@ -90,12 +95,12 @@ def pieces(model: Any) -> list[Piece]:
         end = max([end, place, *(last[id(variable)] for variable in variables)])
         if end == place:
             own = {id(one): one for each in used[start : place + 1] for one in each}
-            found.append(Piece(tuple(nodes[start : place + 1]), tuple(own.values())))
+            found.append(GraphPiece(tuple(nodes[start : place + 1]), tuple(own.values())))
             start = place + 1
     return found
 
 
-def shards(model: Any, groups: Sequence[Sequence[Piece]]) -> list[Shard]:
+def shards(model: Any, groups: Sequence[Sequence[GraphPiece]]) -> list[Shard]:
     """The shards of these groups of pieces, which are all pieces of the model in their order."""
     functional = functional_of(model)
     needed: list[dict[int, Any]] = [{id(one): one for one in functional.outputs}]  # after each group, backwards

@@ -16,7 +16,7 @@ from typing import Any
 
 from cerebro_db.core.errors import OutOfResources
 from cerebro_db.nn.models.dtypes import item_bytes
-from cerebro_db.nn.shards.graph import Piece, Shard, bytes_of, shards
+from cerebro_db.nn.shards.graph import GraphPiece, Shard, bytes_of, nodes_of, shards
 
 GROUP_BYTES = 16 << 20  # of weights that one call of the optimizer changes; a larger weight is changed alone
 TEMPORARIES = 3  # copies of the weights of a group that an optimizer's step has in memory at once
@@ -43,7 +43,7 @@ class Cost:
     largest_slots: int
 
     @classmethod
-    def of(cls, piece: Piece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
+    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
         """``slot_bytes``: of all slots of a weight, by its identity."""
         trained = [one for one in piece.variables if one.trainable]
         return cls(
@@ -57,7 +57,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """Shards, and the bytes that training with them needs beside the process itself."""
 
     shards: list[Shard]
@@ -70,7 +70,9 @@ class Plan:
 class Planner:
     """Cuts one model for one batch size."""
 
-    def __init__(self, model: Any, pieces: Sequence[Piece], slots: Sequence[tuple[Any, Any]], batch_size: int) -> None:
+    def __init__(
+        self, model: Any, pieces: Sequence[GraphPiece], slots: Sequence[tuple[Any, Any]], batch_size: int
+    ) -> None:
         self._model, self._pieces, self._batch_size = model, list(pieces), batch_size
         slot_bytes: dict[int, int] = {}
         for slot, weight in slots:
@@ -92,16 +94,16 @@ class Planner:
         """Bytes that predicting needs without a cut."""
         return sum(cost.variables + cost.activations for cost in self._costs) + self._graphs
 
-    def into(self, number: int, *, ahead: bool = True) -> Plan:
+    def into(self, number: int, *, ahead: bool = True) -> ShardPlan:
         """Into so many shards, or as many as there are pieces."""
         groups = self._balanced(min(number, len(self._pieces)))
         found = shards(self._model, [[self._pieces[place] for place in group] for group in groups])
         largest = max(range(len(self._costs)), key=lambda place: self._weight(place))
-        return Plan(found, self._needed(groups, found, ahead), self._graphs, ahead, self._pieces[largest].name)
+        return ShardPlan(found, self._needed(groups, found, ahead), self._graphs, ahead, self._pieces[largest].name)
 
-    def fitting(self, room: int) -> Plan:
+    def fitting(self, room: int) -> ShardPlan:
         """Into as few shards as fit into so many bytes."""
-        least: Plan | None = None
+        least: ShardPlan | None = None
         for ahead in (True, False):
             number = 1
             while number <= len(self._pieces):
@@ -197,8 +199,7 @@ def _activations(node: Any) -> int:
         units = outputs if len(node.outputs[0].shape) == len(first.shape) else outputs * (first.shape[1] or 1)
         return 16 * units + 2 * inputs
     if kind == "Sequential" or kind == "Functional":
-        inner = operation._functional if kind == "Sequential" else operation
-        return sum(_activations(each) for each in inner._nodes if not each.is_input)
+        return sum(map(_activations, nodes_of(operation)))
     return 3 * outputs
 
 

@@ -21,7 +21,7 @@ from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.graph import Shard
-from cerebro_db.nn.shards.plan import GROUP_BYTES, Plan, Planner
+from cerebro_db.nn.shards.plan import GROUP_BYTES, Planner, ShardPlan
 from cerebro_db.nn.shards.store import Courier, Store
 
 # Optimizers that change each weight by itself. Their variables that belong to no weight are told by these names.
@@ -47,7 +47,7 @@ class ShardedProgram(TensorFlowProgram):
         configuration: dict[str, Any],
         layout: dict[str, Any] | None,
         seed: int | None,
-        cut: Callable[[Planner], Plan],
+        cut: Callable[[Planner], ShardPlan],
         *,
         batch_size: int,
         base: int = 0,
@@ -80,7 +80,7 @@ class ShardedProgram(TensorFlowProgram):
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
         self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
-        self._passes: _Passes | None = None  # the traced functions
+        self._passes: _ShardPasses | None = None  # the traced functions
         self._cut(cut(self._planner))
 
     def built(self, configuration: dict[str, Any], seed: int | None) -> Any:
@@ -89,7 +89,7 @@ class ShardedProgram(TensorFlowProgram):
         model, self._slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
         return model
 
-    def _cut(self, chosen: Plan) -> None:
+    def _cut(self, chosen: ShardPlan) -> None:
         self._plan = chosen
         if self._courier.ahead != (chosen.ahead and self._ahead):
             self._courier = Courier(self._store, chosen.ahead and self._ahead)
@@ -226,9 +226,9 @@ class ShardedProgram(TensorFlowProgram):
     # --- the loops ---
 
     @property
-    def _ready_passes(self) -> _Passes:
+    def _ready_passes(self) -> _ShardPasses:
         if self._passes is None:
-            self._passes = _Passes(self)
+            self._passes = _ShardPasses(self)
         return self._passes
 
     def prepare(self, what: str, dataset: Dataset, batch_size: int, rows: int, members: int = 0) -> None:
@@ -323,7 +323,7 @@ class ShardedProgram(TensorFlowProgram):
             self.start_metrics()
 
 
-class _Passes:
+class _ShardPasses:
     """The functions of a program's shards, traced once, and the order in which a batch goes through them."""
 
     def __init__(self, program: ShardedProgram) -> None:
@@ -453,7 +453,7 @@ class _Passes:
 class _Group:
     """Weights of a shard that the optimizer changes in one call."""
 
-    def __init__(self, passes: _Passes, weights: list[Any], gradients: list[int]) -> None:
+    def __init__(self, passes: _ShardPasses, weights: list[Any], gradients: list[int]) -> None:
         self._passes, self._variables, self.gradients = passes, weights, gradients
         program = passes._program
         identities = {id(weight) for weight in weights}
@@ -482,7 +482,7 @@ class _Group:
 class _ShardFunctions:
     """What TensorFlow computes of a shard."""
 
-    def __init__(self, passes: _Passes, shard: Shard, number: int, trained: set[int], behind: set[int]) -> None:
+    def __init__(self, passes: _ShardPasses, shard: Shard, number: int, trained: set[int], behind: set[int]) -> None:
         self._passes, self.shard, self.number = passes, shard, number
         self._tf, self._program = passes._tf, passes._program
         program = passes._program
