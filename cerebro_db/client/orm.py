@@ -427,9 +427,9 @@ class SegmentActivity(View):
     seconds_behind: Mapped[float]
     worker_pid: Mapped[int] = mapped_column(Integer)
     trainer_pid: Mapped[int | None] = mapped_column(Integer)
-    seconds_features: Mapped[float]
     engine: Mapped[str | None]
     model: Mapped[int] = mapped_column(Integer, primary_key=True)
+    seconds_features: Mapped[float]
 
 
 class SegmentNow(View):

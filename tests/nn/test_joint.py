@@ -284,8 +284,9 @@ def test_every_minibatch_has_its_share_of_each_segment(sizes: list[int], batch_s
         *[batch_size] * (rows // batch_size),
         *([rows % batch_size] if rows % batch_size else []),
     ]
-    expected = batches.sum(axis=1)[:, None] * np.array(sizes) / rows
-    assert (np.abs(batches - expected) <= 2).all()
+    shares = np.array(sizes) / rows
+    # Each segment is off by half a row at both ends, and has its share of what the others are off by.
+    assert (np.abs(batches - batches.sum(axis=1)[:, None] * shares) <= 1 + len(sizes) * shares + 1e-9).all()
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any))

@@ -36,7 +36,8 @@ class Cutting:
     ) -> None:
         """``folders``: in which this process may have files.  ``ahead``: whether shards are read ahead."""
         self._shard, self._listen, self._ahead = settings.shard, listen, ahead
-        self._limit = settings.memory_mb or settings.memory_limit_mb or 0
+        # The limit of private memory does not hold for trainers on a GPU.
+        self._limit = settings.memory_mb or (settings.memory_limit_mb if settings.gpu is None else None) or 0
         self._folder = next((one for one in folders if not os.path.join(one, "").startswith(MEMORY)), None)
         self._known: dict[str, bool] = {}
 
