@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import getpass
 import os
 import pwd
@@ -16,6 +18,7 @@ from typing import Any
 from .errors import ClusterError
 
 ACCOUNT = "cerebro"  # used only when root makes the cluster: PostgreSQL refuses to run as root
+ACCOUNTS = Path("/etc/passwd")
 # useradd's exit statuses
 EXISTS = 9
 LOCKED = (1, 10)  # another process changes the accounts
@@ -93,6 +96,15 @@ def user_name() -> str:
 
 
 def _create() -> pwd.struct_passwd:
+    with ACCOUNTS.open("rb") as accounts:
+        # Newer versions of useradd can make the account twice at one moment, and the first one is lost.
+        fcntl.flock(accounts, fcntl.LOCK_EX)
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(ACCOUNT)
+        return _created()
+
+
+def _created() -> pwd.struct_passwd:
     command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
     command += ["--shell", "/usr/sbin/nologin", ACCOUNT]
     until = time.monotonic() + PATIENCE

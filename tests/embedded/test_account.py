@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pwd
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,7 @@ def useradd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(monkeypatch: pytest.MonkeyPatch) -> str:
     """The account that is made; that of root stands for it, because this machine may have no other."""
     monkeypatch.setattr(account, "ACCOUNT", "root")
-    return account._create().pw_name
+    return account._created().pw_name
 
 
 @pytest.mark.parametrize("statuses", ["0", "9", "1 0", "10 1 9"], ids=lambda text: text.replace(" ", "-"))
@@ -46,3 +49,16 @@ def test_an_account_that_cannot_be_made(
     monkeypatch.setattr(account, "PATIENCE", patience)
     with pytest.raises(ClusterError, match=f"useradd: says {statuses}"):
         made(monkeypatch)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
+def test_one_account_is_made_by_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the lock, useradd of Debian 13 makes it twice, with two numbers."""
+    name = f"cerebro-t{os.getpid()}"
+    monkeypatch.setattr(account, "ACCOUNT", name)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = [one.result().pw_uid for one in [threads.submit(account._create) for _ in range(4)]]
+        assert set(found) == {pwd.getpwnam(name).pw_uid}
+    finally:
+        subprocess.run(["userdel", name], capture_output=True, check=False)
