@@ -57,6 +57,7 @@ class FrozenFile(NamedTuple):
 class KnownFrozen(NamedTuple):
     """What is known of the frozen weights in a program's variables."""
 
+    places: range  # of the weights
     sha256: str
     digest: Any  # of the file up to their end, if nothing but the header is before them; None: not known
 
@@ -143,7 +144,7 @@ def _frozen_written(program: Program, path: str) -> FrozenFile | None:
                 os.unlink(new)
             raise
         if known is None or known.sha256 != digest.hexdigest():
-            known = program.known_frozen = KnownFrozen(digest.hexdigest(), None)
+            known = program.known_frozen = KnownFrozen(places, digest.hexdigest(), None)
     return FrozenFile(FrozenPart(start, size, known.sha256), frozen_path(path, known.sha256))
 
 
@@ -168,7 +169,7 @@ def _digest_behind(program: Program, frozen: FrozenFile, digest: Any) -> Any:
                 digest.update(part)
         if not first:
             return digest
-        program.known_frozen = KnownFrozen(frozen.part.sha256, digest)
+        program.known_frozen = program.known_frozen._replace(digest=digest)
     return program.known_frozen.digest.copy()
 
 
@@ -195,7 +196,7 @@ def read(program: Program, path: str, sha256: str, *, adopted: bool = False, fro
         hashed.require(sha256)
     _set_kept(program, values)
     if is_ours and part is not None:
-        program.known_frozen = KnownFrozen(part.sha256, hashed.behind if begins_alike else None)
+        program.known_frozen = KnownFrozen(mine.frozen, part.sha256, hashed.behind if begins_alike else None)
 
 
 def _begins_with(path: str, header: bytes) -> bool:

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
+from cerebro_db.nn import state_file
 from cerebro_db.nn.engines import tensorflow
 from cerebro_db.nn.features import Features, features_of
 from cerebro_db.nn.rows.data import Dataset, Slab
@@ -418,6 +419,45 @@ def test_of_rows_that_are_trained_and_those_that_are_evaluated_the_larger_part_i
     assert visited.features.kept(program, few, lambda: None) is not None
     assert visited("a") == "A" and visited.features.kept(program, few, lambda: None) is None
     assert visited("a") == "a"
+
+
+def test_frozen_weights_whose_checksum_is_known_are_hashed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    architecture = network(5)
+    architecture["config"]["layers"][-3]["config"]["units"] = 1200  # 1.2 MB
+    configuration = c.configuration(architecture, CATEGORICAL)
+    program: Any = tensorflow.open(None, False, None).program(configuration, c.DIGITS, 0, "float32")
+    read, values_of = [], program.values_of
+    monkeypatch.setattr(program, "values_of", lambda variables: read.append(len(variables)) or values_of(variables))
+
+    def name(known: bool) -> str:
+        read.clear()
+        found: str = program.features_name()
+        assert not read if known else read
+        return found
+
+    def state(seed: int) -> Any:
+        program.initialise(configuration, seed)
+        first, path = name(known=False), str(tmp_path / f"state.{seed}")
+        left = state_file.write(program, path, 0, None)
+        assert left.frozen is not None and name(known=seed in seen) == first == name(known=True)
+        seen.add(seed)
+        return (
+            first,
+            path,
+            left.sha256,
+            state_file.FrozenFile(left.frozen, state_file.frozen_path(path, left.frozen.sha256)),
+        )
+
+    seen: set[int] = set()
+    states = [state(seed) for seed in (1, 2, 1)]
+    assert states[0][0] == states[2][0] != states[1][0]
+    for first, path, sha256, frozen in states:
+        state_file.read(program, path, sha256, frozen=frozen)
+        assert name(known=True) == first
+    program.set_weights([np.zeros_like(weight) for weight in program.get_all()[: program.weights]])
+    assert name(known=False) not in {first for first, *_ in states}
 
 
 def test_a_cancel_while_they_are_computed_leaves_none(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ class KerasProgram(abc.ABC):
         self.weights = len(self.model.weights)
         self.constants = frozen.constant_weights(self.model)
         self.known_frozen: Any = None
+        self._features_names: dict[str, str] = {}  # by the checksum of the frozen weights
         self.variables = [
             # the number makes the name unique: paths need not be
             (f"{number:03d}|{variable.path}", str(variable.dtype), tuple(variable.shape))
@@ -489,6 +490,21 @@ class KerasProgram(abc.ABC):
         return repr([self.cut.key, self.sources, [packed for _, packed in self._body_columns]])
 
     def features_name(self) -> str:
+        known = self.known_frozen
+        if known is None or not self._body_places <= {*known.places}:
+            return self._features_name()
+        if known.sha256 not in self._features_names:
+            self._features_names[known.sha256] = self._features_name()
+        return self._features_names[known.sha256]
+
+    @functools.cached_property
+    def _body_places(self) -> set[int]:
+        """The places in the state of the weights before the cut."""
+        assert self.cut is not None
+        places = {id(variable): place for place, variable in enumerate(self._state)}
+        return {places.get(id(weight), -1) for weight in self.cut.body.weights}
+
+    def _features_name(self) -> str:
         assert self.cut is not None
         digest = hashlib.blake2b(self.features_key.encode())
         for value in self.values_of(self.cut.body.weights):

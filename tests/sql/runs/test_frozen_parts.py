@@ -16,6 +16,7 @@ import psycopg2
 import pytest
 
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, verb
+from tests.sql.users import User, town
 
 EPOCHS, SEGMENTS = 3, 2
 OPTIONS = {"deterministic": True, "seed": 6, "threads": 1, "synchronous_commit": True}
@@ -189,6 +190,68 @@ def test_a_part_that_was_dropped_is_noticed(place: Lab, interrupted: tuple[int, 
     with pytest.raises(psycopg2.Error, match="frozen part of model states.*is not there") as caught:
         place("SELECT resume(%s)", run)
     assert "dropped by hand" in caught.value.diag.message_hint
+
+
+@pytest.fixture(scope="module")
+def planter(place: Lab, server: str) -> Iterator[User]:
+    """A user who may make things in the schema of the state tables, as all users may."""
+    with town(server) as root:
+        planter = root.user("planter", "cerebro_user")
+        planter(f"CREATE TABLE {planter.name}.ran (code text); GRANT ALL ON {planter.name}.ran TO PUBLIC")
+        planter(f"GRANT USAGE ON SCHEMA {planter.name} TO PUBLIC")
+        planter(
+            f"CREATE FUNCTION {planter.name}.code() RETURNS boolean LANGUAGE plpgsql AS"
+            f" 'BEGIN INSERT INTO {planter.name}.ran VALUES (current_user); RETURN true; END'"
+        )
+        yield planter
+
+
+def plant(planter: User, table: str) -> None:
+    """Make a view of this name that runs code as the user who reads it."""
+    planter(
+        f"CREATE VIEW {table} AS SELECT 0 AS __dist_key__, 0::bigint AS start, ''::bytea AS payload"
+        f" WHERE {planter.name}.code()"
+    )
+    planter(f"GRANT ALL ON {table} TO PUBLIC")
+
+
+def uproot(planter: User, table: str) -> None:
+    assert planter(f"SELECT * FROM {planter.name}.ran") == []
+    planter(f"DROP VIEW {table}")
+
+
+def test_a_view_of_others_in_the_place_of_a_new_part_is_not_read(place: Lab, planter: User) -> None:
+    run = place.submit("train", "planted", "two", 2, options=OPTIONS)
+    table = f'cerebro_state."{storage(place, run)}_frozen_{hashlib.sha256(given()[:BODY]).hexdigest()[:16]}"'
+    plant(planter, table)  # long before the first hop, which needs TensorFlow
+    place("SELECT wait(%s)", run)
+    assert place.status(run) == "failed"
+    assert "already exists" in place.value("SELECT message FROM runs WHERE run = %s", run)
+    uproot(planter, table)
+    place("SELECT resume(%s, retry_failed => true)", run)
+    assert [name for name in tables(place, run) if name.startswith("frozen_")]
+
+
+def test_a_view_of_others_in_the_place_of_a_dropped_part_is_not_read(
+    place: Lab, interrupted: tuple[int, str], planter: User
+) -> None:
+    run, _ = interrupted
+    (table,) = frozen_tables(place, run)
+    place(f"DROP TABLE {table}")
+    plant(planter, table)
+    with pytest.raises(psycopg2.Error, match="frozen part of model states.*is not there"):
+        place("SELECT resume(%s)", run)
+    uproot(planter, table)
+
+
+def test_a_view_of_others_in_the_place_of_given_weights_is_left_alone(place: Lab, calm: int, planter: User) -> None:
+    run = place.fit("train", "longer", "two", 1, options=OPTIONS)
+    given_sha256 = place.value("SELECT DISTINCT initial_sha256 FROM model WHERE run = %s", run)
+    table = f'cerebro_state."{storage(place, run)}_given_{given_sha256[:16]}"'
+    plant(planter, table)
+    place("SELECT resume(%s, epochs => 2)", run)
+    assert place.status(run) == "finished"
+    uproot(planter, table)
 
 
 def test_a_model_whose_part_is_gone_gets_no_table(place: Lab) -> None:

@@ -261,14 +261,15 @@ def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: S
     """Stores a frozen part, unless it is there.  ``made``: a query for its rows, with columns __dist_key__ and made.
 
     A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first.
+    If the name is taken by something of another user, the server says so.
     """
     name = frozen_table_name(storage, part.sha256)
     return sql(
         "DO $frozen$BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended({lock}, 0));"
-        " IF pg_catalog.to_regclass({name}) IS NULL THEN {create};"
+        " IF NOT {there} THEN {create};"
         " {into} SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
         lock=literal(f"cerebro_db table {name}"),
-        name=literal(name.quoted),
+        there=_is_there(name),
         create=create_frozen_sql(platform, name),
         into=into_frozen(name),
         made=made,
@@ -297,16 +298,25 @@ def dropped_sql(name: Name) -> Sql:
 
 
 def is_there(session: Session, name: Name) -> bool:
-    ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
+    ((there,),) = session.run(sql("SELECT {there}", there=_is_there(name)))
     return bool(there)
+
+
+def _is_there(name: Name) -> Sql:
+    """Whether the user has this table.  Others can make things of its name, too, also views that run code."""
+    return sql(
+        "EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass({name}) AND relkind = 'r'"
+        " AND pg_catalog.pg_get_userbyid(relowner) = current_user)",
+        name=literal(name.quoted),
+    )
 
 
 def require_frozen_sql(name: Name) -> Sql:
     """Raises an error with a hint if the table of a frozen part, or of given weights, is gone."""
     return sql(
-        "DO $frozen$BEGIN IF pg_catalog.to_regclass({name}) IS NULL THEN"
+        "DO $frozen$BEGIN IF NOT {there} THEN"
         " RAISE EXCEPTION USING ERRCODE = {code}, MESSAGE = {message}, HINT = {hint}; END IF; END$frozen$",
-        name=literal(name.quoted),
+        there=_is_there(name),
         code=literal(CorruptState.sqlstate),
         message=literal(f"the table {name} with the frozen part of model states, or with given weights, is not there"),
         hint=literal("It was dropped by hand. Without it, the models that need it cannot go on."),
