@@ -498,11 +498,11 @@ class KerasProgram(abc.ABC):
         return self._features_names[known.sha256]
 
     @functools.cached_property
-    def _body_places(self) -> set[int]:
+    def _body_places(self) -> frozenset[int]:
         """The places in the state of the weights before the cut."""
         assert self.cut is not None
         places = {id(variable): place for place, variable in enumerate(self._state)}
-        return {places.get(id(weight), -1) for weight in self.cut.body.weights}
+        return frozenset(places.get(id(weight), -1) for weight in self.cut.body.weights)
 
     def _features_name(self) -> str:
         assert self.cut is not None
