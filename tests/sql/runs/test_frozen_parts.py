@@ -368,6 +368,13 @@ def test_in_the_callers_own_session(place: Lab) -> None:
     assert all(weights[:BODY] == given()[:BODY] for weights in place.weights("of_mine").values())
 
 
+def test_an_event_of_no_model_breaks_no_table(place: Lab, calm: int) -> None:
+    """A user can write events by hand."""
+    place("INSERT INTO cerebro.event (run, event, detail) VALUES (%s, 'built', '{\"shards\": 2}')", calm)
+    place("SELECT materialize(%s, 'with_event')", calm)
+    assert place.weights("with_event") == place.weights("calm")
+
+
 def test_forget_removes_all(place: Lab, calm: int) -> None:
     name = storage(place, calm)
     assert frozen_tables(place, calm)

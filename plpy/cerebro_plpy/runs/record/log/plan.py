@@ -16,14 +16,14 @@ from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.sharding import ModelMemory
-from cerebro_db.core.sql import identifier, joined, literal, sql
+from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 
-from ....sessions.session import Session, Statement
+from ....sessions.session import Rows, Session, Statement
 from .. import state_tables
 from ..groups import visits_of
 from ..run import AskedModel, Model, Replica, Run, no_such_run, require_countable
-from .base import ME, OWN, OWN_IN_VIEW, Part, as_written, counted_states
+from .base import ME, OWN, OWN_IN_VIEW, Part, as_written, counted_states, listed
 from .drivers import session_of
 from .states import CHECKSUM, States
 
@@ -392,25 +392,20 @@ class PlanLog(Part):
 
     def cut_models(self) -> set[int]:
         """The models that were cut into shards."""
-        found = self._all(
-            sql(
-                "SELECT DISTINCT model FROM cerebro.event WHERE {own} AND event = {built}"
-                " AND detail ->> 'shards' IS NOT NULL",
-                own=OWN,
-                built=literal(Event.BUILT),
-            )
-        )
-        return {int(model) for (model,) in found}
+        found = self._events(sql("DISTINCT model, detail ->> 'shards'"), Event.BUILT)
+        return {model for model, shards in found if shards is not None}
 
     def fusion(self) -> dict[str, dict[str, Any]]:
         """Fusion group -> what its rehearsal found, for a replay.  Needs a recorder session."""
-        found = self._all(
+        columns = sql("DISTINCT ON (detail ->> 'group') detail ->> 'group', detail - 'group'")
+        return dict(self._events(columns, Event.FUSED, Event.NOT_FUSED))  # type: ignore[arg-type]
+
+    def _events(self, columns: Sql, *events: Event) -> Rows:
+        return self._all(
             sql(
-                "SELECT DISTINCT ON (detail ->> 'group') detail ->> 'group', detail - 'group' FROM cerebro.event"
-                " WHERE {own} AND event IN ({fused}, {not_fused})",
+                "SELECT {columns} FROM cerebro.event WHERE {own} AND event IN ({listed})",
+                columns=columns,
                 own=OWN,
-                fused=literal(Event.FUSED),
-                not_fused=literal(Event.NOT_FUSED),
+                listed=listed(events),
             )
         )
-        return dict(found)  # type: ignore[arg-type]
