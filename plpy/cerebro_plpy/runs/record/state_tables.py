@@ -260,15 +260,16 @@ def given_table_name(storage: str, given: str) -> Name:
 def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: Sql) -> Sql:
     """Stores a frozen part, unless it is there.  ``made``: a query for its rows, with columns __dist_key__ and made.
 
-    A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first.
-    If the name is taken by something of another user, the server says so.
+    A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first, by
+    a lock that nobody but the run's owner can take; it hinders neither readers nor writers.  If the name is taken by
+    something of another user, the server says so.
     """
     name = frozen_table_name(storage, part.sha256)
     return sql(
-        "DO $frozen$BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended({lock}, 0));"
+        "DO $frozen$BEGIN LOCK TABLE {of_run} IN SHARE UPDATE EXCLUSIVE MODE;"
         " IF NOT {there} THEN {create};"
         " {into} SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
-        lock=literal(f"cerebro_db table {name}"),
+        of_run=shared(storage)[0],
         there=_is_there(name),
         create=create_frozen_sql(platform, name),
         into=into_frozen(name),
