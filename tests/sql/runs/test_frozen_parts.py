@@ -9,12 +9,17 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import psycopg2
 import pytest
 
+from cerebro_db.core.protocol import FrozenPart
+from cerebro_db.core.sql import identifier, sql, text_of
+from cerebro_plpy.platform import POSTGRESQL
+from cerebro_plpy.runs.record.state_tables import store_frozen_sql
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, verb
 from tests.sql.users import User, town
 
@@ -366,6 +371,48 @@ def test_in_the_callers_own_session(place: Lab) -> None:
     assert place.value("SELECT options ->> 'in_session' FROM cerebro.run WHERE run = %s", number) == "true"
     assert len(frozen_tables(place, number)) == 1
     assert all(weights[:BODY] == given()[:BODY] for weights in place.weights("of_mine").values())
+
+
+def test_of_two_sessions_the_second_waits_and_stores_nothing(place: Lab, calm: int) -> None:
+    part = FrozenPart(0, 4, hashlib.sha256(b"part").hexdigest())
+    place("CREATE TABLE piece AS SELECT 0::bigint AS start, 'part'::bytea AS payload")
+    pieces = identifier(place.schema)
+    made = sql("SELECT 0 AS __dist_key__, p AS made FROM {schema}.piece p", schema=pieces)
+    store = text_of(store_frozen_sql(POSTGRESQL, storage(place, calm), part, made))
+    blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+    with contextlib.ExitStack() as opened:
+        first, second = (opened.enter_context(contextlib.closing(place.connect())) for _ in range(2))
+        pool = opened.enter_context(ThreadPoolExecutor(1))
+        run(first, "BEGIN")
+        run(first, store)
+        waiting = pool.submit(run, second, store)
+        eventually(lambda: place(blocked, second.info.backend_pid), 30, "the second waits")
+        run(first, "COMMIT")
+        waiting.result(30)
+    table = f'cerebro_state."{storage(place, calm)}_frozen_{part.sha256[:16]}"'
+    assert place(f"SELECT start, convert_from(payload, 'UTF8') FROM {table}") == [(0, "part")]
+    place(f"DROP TABLE {table}")
+
+
+def test_a_user_with_no_other_rights_has_parts(server: str) -> None:
+    """Sessions on the segments log in with roles of their own."""
+    with town(server) as root:
+        user = root.user("plain", "cerebro_user")
+        user("CREATE TABLE flowers (id serial, a real, b real, c real, d real, kind text)")
+        user(
+            "INSERT INTO flowers (a, b, c, d, kind) SELECT sin(i), cos(i), i % 3, i % 5, CASE WHEN sin(i) > 0 THEN 'x'"
+            " WHEN i % 2 = 0 THEN 'y' ELSE 'z' END FROM generate_series(1, 60) i"
+        )
+        user("SELECT cerebro.add_architecture('frozen_body', %s, %s)", json.dumps(body()), given())
+        configurations = [{"architecture": "frozen_body", "learning_rate": rate} for rate in (0.01, 0.003)]
+        (number,) = user(*verb("fit", "flowers", "made", configurations, epochs=2, target="kind", segments=2))
+        assert user("SELECT DISTINCT status FROM cerebro.leaderboard WHERE run = %s", number) == ["finished"]
+        user("SELECT cerebro.resume(%s, epochs => 3)", number)
+        assert user("SELECT DISTINCT epochs_done FROM cerebro.leaderboard WHERE run = %s", number) == [3]
+        owners = "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relname ~ %s"
+        name = user("SELECT storage FROM cerebro.run WHERE run = %s", number)[0]
+        assert root(owners, f"{name}_frozen_") == [user.name]
+        user("SELECT cerebro.drop_architecture('frozen_body')")
 
 
 def test_an_event_of_no_model_breaks_no_table(place: Lab, calm: int) -> None:
