@@ -259,12 +259,17 @@ def test_a_view_of_others_in_the_place_of_given_weights_is_left_alone(place: Lab
     uproot(planter, table)
 
 
-def test_a_model_whose_part_is_gone_gets_no_table(place: Lab) -> None:
+def test_a_model_whose_part_is_gone_gets_no_table(place: Lab, planter: User) -> None:
     run = place.fit("train", "gone", "random", 1, options=OPTIONS)
     (table,) = frozen_tables(place, run)
     place(f"DROP TABLE {table}")
     with pytest.raises(psycopg2.Error, match="not those that were committed"):
         place("SELECT materialize(%s, 'gone_again')", run)
+    plant(planter, table)
+    with pytest.raises(psycopg2.Error, match="not those that were committed"):
+        place("SELECT materialize(%s, 'gone_again')", run)
+    place.fit("train", "gone", "random", 1, warm_start=True, options=OPTIONS)
+    uproot(planter, table)
 
 
 def test_best_states_share_the_part(place: Lab) -> None:

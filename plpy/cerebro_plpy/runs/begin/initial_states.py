@@ -183,8 +183,7 @@ def _whole_state(
         return None
     for state in earlier.states:
         place = state.place(earlier.storage, earlier.dist_keys)
-        there = all(relations.find(db, name) is not None for name in place.tables)
-        if there and _has_weights(db, row["key"], place.rows, state, given):
+        if state_tables.are_there(db, place.tables) and _has_weights(db, row["key"], place.rows, state, given):
             return Start(Initial.FULL, rows=place.rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 

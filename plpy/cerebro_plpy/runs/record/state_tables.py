@@ -28,6 +28,7 @@ from cerebro_db.core.protocol import FrozenPart
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, number_array, sql
 
+from ...database.access import Database
 from ...platform.base import Platform
 from ...sessions.session import Session
 from .run import SMALL_STATE, Model, Run, StoredWeights
@@ -301,6 +302,11 @@ def dropped_sql(name: Name) -> Sql:
 def is_there(session: Session, name: Name) -> bool:
     ((there,),) = session.run(sql("SELECT {there}", there=_is_there(name)))
     return bool(there)
+
+
+def are_there(db: Database, names: Sequence[Name]) -> bool:
+    """As ``is_there`` for all of these tables, in the caller's own session."""
+    return bool(db.value(sql("SELECT {there}", there=joined(" AND ", map(_is_there, names)))))
 
 
 def _is_there(name: Name) -> Sql:

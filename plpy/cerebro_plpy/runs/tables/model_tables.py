@@ -173,7 +173,7 @@ def _make_models(db: Database, made: MadeTables) -> None:
     for state in made.states:
         place = state.place(run["storage"], run["dist_keys"])
         dist_key, rows = place.dist_key, place.rows
-        gone = place.frozen is not None and not all(relations.find(db, name) for name in place.tables)
+        gone = place.frozen is not None and not state_tables.are_there(db, place.tables)
         if gone or not weights.has_checksum(db, rows, state.state_sha256):
             changed.append(state.key)
             names = " or ".join(name.quoted for name in place.tables)
