@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_db.core.errors import OutOfResources
+from cerebro_db.core.texts import counted
 from cerebro_db.nn.models.dtypes import item_bytes
 from cerebro_db.nn.shards.graph import GraphPiece, Shard, bytes_of, nodes_of, shards
 
@@ -43,9 +44,9 @@ class Cost:
     largest_slots: int
 
     @classmethod
-    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
-        """``slot_bytes``: of all slots of a weight, by its identity."""
-        trained = [one for one in piece.variables if one.trainable]
+    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int, trains: bool) -> Cost:
+        """``slot_bytes``: of all slots of a weight, by its identity.  ``trains``: else the model only predicts."""
+        trained = [one for one in piece.variables if one.trainable and trains]
         return cls(
             piece.bytes,
             sum(map(bytes_of, trained)),
@@ -77,22 +78,31 @@ class Planner:
         slot_bytes: dict[int, int] = {}
         for slot, weight in slots:
             slot_bytes[id(weight)] = slot_bytes.get(id(weight), 0) + bytes_of(slot)
-        self._costs = [Cost.of(piece, slot_bytes, batch_size) for piece in self._pieces]
+        trains = bool(model.compiled)
+        self._costs = [Cost.of(piece, slot_bytes, batch_size, trains) for piece in self._pieces]
         self.margin = 1.0  # the ratio of what was measured to what was estimated
 
     @property
     def uncut(self) -> int:
-        """Bytes that training needs without a cut."""
+        """Bytes that the model needs without a cut."""
+        return self.sized + self._graphs
+
+    @property
+    def sized(self) -> int:
+        """Those of them that depend on the sizes of its layers, which a cut makes fewer."""
         costs = self._costs
         kept = sum(cost.variables + cost.gradients + cost.slots for cost in costs)
         largest = max((cost.largest_group for cost in costs), default=0)
         activations = sum(cost.activations for cost in costs)
-        return int(self.margin * (kept + max(activations, TEMPORARIES * largest))) + self._graphs
+        return int(self.margin * (kept + max(activations, TEMPORARIES * largest)))
 
-    @property
-    def to_predict(self) -> int:
-        """Bytes that predicting needs without a cut."""
-        return sum(cost.variables + cost.activations for cost in self._costs) + self._graphs
+    def fits(self, room: int) -> bool:
+        """Whether there is a cut with which it fits into so many bytes."""
+        try:
+            self.fitting(room)
+        except OutOfResources:
+            return False
+        return True
 
     def into(self, number: int, *, ahead: bool = True) -> ShardPlan:
         """Into so many shards, or as many as there are pieces."""
@@ -114,6 +124,13 @@ class Planner:
                     least = plan
                 number += max(1, number // 8)
         assert least is not None
+        if room <= self._graphs:
+            layers = counted(sum(len(piece.nodes) for piece in self._pieces), "layer")
+            raise OutOfResources(
+                f"the operations of {layers} take a trainer about {-(-self._graphs // MB):,} MB, whatever their sizes,"
+                f" and it may use {max(0, room) // MB:,} MB for a model",
+                hint="Give trainers more memory, or take fewer layers.",
+            )
         raise OutOfResources(
             f"the layer {least.largest} alone needs about {-(-least.needed // MB):,} MB in a trainer to train it with"
             f" batches of {self._batch_size} rows, and there are {max(0, room) // MB:,} MB",
