@@ -14,6 +14,7 @@ import pytest
 
 from cerebro_db.core.errors import ConfigurationFailed, InvalidArgument
 from cerebro_db.core.protocol import Average, BeginJoint, Describe, ModelReplica, Predict, StateRef, TrainerSettings
+from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.models import build
 from cerebro_db.nn.shards import graph
 from cerebro_db.nn.shards.plan import Planner
@@ -316,6 +317,16 @@ def test_without_a_limit_nothing_is_cut_and_a_layer_that_does_not_fit_is_named(t
     trainer.close()
 
 
+def test_an_operation_without_memory_is_no_fault_of_the_configuration() -> None:
+    from tensorflow.errors import AbortedError
+
+    engine = open_engine("tensorflow", threads=1, deterministic=False)
+    for status, out_of_memory in ((1, True), (2, False)):  # as oneDNN counts them
+        text = f"Operation received an exception:Status: {status}, message: could not create a primitive, in file a.cc"
+        assert engine.is_out_of_memory(AbortedError(None, None, text)) is out_of_memory
+    assert not engine.is_out_of_memory(ValueError("exception:Status: 1,"))
+
+
 DEEP = c.sequential(
     c.input_layer([8, 8]),
     c.layer("Flatten", "flat"),
@@ -359,7 +370,8 @@ def test_models_that_only_predict_need_no_room_for_gradients() -> None:
     predicts, trains = planner(None), planner(0)
     weights_ = sum(piece.bytes for piece in graph.pieces(predicts._model))
     assert predicts.sized <= trains.sized - weights_ * 0.9  # but for the states of random numbers
-    assert predicts.into(3, ahead=False).needed < trains.into(3, ahead=False).needed
+    too_little = min(trains.into(number, ahead=False).needed for number in range(1, 9)) - 1
+    assert not trains.fits(too_little) and predicts.fits(too_little)
     nothing = keras.Input((2,))
     with pytest.raises(ConfigurationFailed, match="no layers"):
         graph.pieces(keras.Model(nothing, nothing))

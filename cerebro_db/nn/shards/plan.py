@@ -11,7 +11,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_db.core.errors import OutOfResources
@@ -44,9 +44,9 @@ class Cost:
     largest_slots: int
 
     @classmethod
-    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int, trains: bool) -> Cost:
-        """``slot_bytes``: of all slots of a weight, by its identity.  ``trains``: else the model only predicts."""
-        trained = [one for one in piece.variables if one.trainable and trains]
+    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
+        """``slot_bytes``: of all slots of a weight, by its identity."""
+        trained = [one for one in piece.variables if one.trainable]
         return cls(
             piece.bytes,
             sum(map(bytes_of, trained)),
@@ -55,6 +55,9 @@ class Cost:
             max(map(bytes_of, trained), default=0),
             max((slot_bytes.get(id(one), 0) for one in trained), default=0),
         )
+
+    def to_predict(self) -> Cost:
+        return replace(self, gradients=0, slots=0, largest_group=0, largest_slots=0)
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,7 @@ class Planner:
         slot_bytes: dict[int, int] = {}
         for slot, weight in slots:
             slot_bytes[id(weight)] = slot_bytes.get(id(weight), 0) + bytes_of(slot)
-        trains = bool(model.compiled)
-        self._costs = [Cost.of(piece, slot_bytes, batch_size, trains) for piece in self._pieces]
+        self._costs = [Cost.of(piece, slot_bytes, batch_size) for piece in self._pieces]
         self.margin = 1.0  # the ratio of what was measured to what was estimated
 
     @property
@@ -90,7 +92,7 @@ class Planner:
     @property
     def sized(self) -> int:
         """Those of them that depend on the sizes of its layers, which a cut makes fewer."""
-        costs = self._costs
+        costs = self._costs if self._model.compiled else [cost.to_predict() for cost in self._costs]
         kept = sum(cost.variables + cost.gradients + cost.slots for cost in costs)
         largest = max((cost.largest_group for cost in costs), default=0)
         activations = sum(cost.activations for cost in costs)
@@ -124,6 +126,10 @@ class Planner:
                     least = plan
                 number += max(1, number // 8)
         assert least is not None
+        if not self._model.compiled and any(cost.gradients for cost in self._costs):
+            # It only predicts. Shards that could be trained leave more room for other models, but it does without.
+            self._costs = [cost.to_predict() for cost in self._costs]
+            return self.fitting(room)
         if room <= self._graphs:
             layers = counted(sum(len(piece.nodes) for piece in self._pieces), "layer")
             raise OutOfResources(
