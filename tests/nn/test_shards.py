@@ -14,6 +14,7 @@ import pytest
 
 from cerebro_db.core.errors import ConfigurationFailed, InvalidArgument
 from cerebro_db.core.protocol import Average, BeginJoint, Describe, ModelReplica, Predict, StateRef, TrainerSettings
+from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.models import build
 from cerebro_db.nn.shards import graph
@@ -301,6 +302,30 @@ def test_frozen_layers_stay_as_they_are(whole: Trainer, three: Trainer) -> None:
         layer["config"]["trainable"] = False
     ends = [trainer.train(configuration(model), "digits").state.sha256 for trainer in (whole, three)]
     assert ends[0] == ends[1]
+
+
+def test_large_frozen_weights_are_those_of_the_model(whole: Trainer, three: Trainer) -> None:
+    """They are stored apart, and one program has those of one model after the other."""
+    model = copy.deepcopy(STACK)
+    model["config"]["layers"][2]["config"].update(units=8192, trainable=False)
+    ours = configuration(model)
+    for seed in (1, 2, 1):
+        ends = [
+            trainer.train(ours, "digits", seed=seed, out=str(trainer.folder / "state.end"))
+            for trainer in (whole, three)
+        ]
+        assert ends[0].state.sha256 == ends[1].state.sha256 and ends[0].state.frozen == ends[1].state.frozen
+        for end in ends:
+            assert end.state.frozen is not None
+            frozen = state_file.frozen_path(end.path, end.state.frozen.sha256)
+            assert hashlib.sha256(Path(frozen).read_bytes()).hexdigest() == end.state.frozen.sha256
+        given = Path(ends[0].path).with_suffix(".given")
+        content = bytearray(Path(ends[0].path).read_bytes())
+        content[ends[0].state.frozen.start : ends[0].state.frozen.end] = Path(frozen).read_bytes()
+        start, size = ends[0].state.weights_offset, ends[0].state.weights_bytes
+        given.write_bytes(content[start : start + size])
+        on = [trainer.train(ours, "digits", weights(given)).state for trainer in (whole, three)]
+        assert on[0].sha256 == on[1].sha256
 
 
 def test_without_a_limit_nothing_is_cut_and_a_layer_that_does_not_fit_is_named(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ class ShardedProgram(TensorFlowProgram):
         self._untouched = self._makers = None
 
     def initialise(self, configuration: dict[str, Any], seed: int, weights: Iterable[np.ndarray] | None = None) -> None:
+        self.known_frozen = None
         self._release()
         self._store.clear()
         fresh, slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
@@ -159,6 +160,7 @@ class ShardedProgram(TensorFlowProgram):
             self.set(index, value)
 
     def set_weights(self, weights: Iterable[np.ndarray]) -> None:
+        self.known_frozen = None
         for index, value in enumerate(weights):
             self.set(index, value)
         if not self.model.compiled:

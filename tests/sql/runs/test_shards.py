@@ -14,7 +14,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.conftest import ENGINE
-from tests.sql.lab import Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential, trainer_processes
+from tests.sql.lab import Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential
 from tests.sql.runs.test_recovery import Caller, the_run
 
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
@@ -83,12 +83,6 @@ def submitted(lab: Lab, output: str, epochs: int = EPOCHS, **more: Any) -> int:
     return lab.submit("train", output, "mst", epochs, validation_table="val", options={**CUT, **more})
 
 
-def trainers_of(lab: Lab, run: int) -> list[int]:
-    pids = lab("SELECT DISTINCT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'")
-    sessions = {pid for (pid,) in pids}
-    return [trainer for trainer, session in trainer_processes(lab.home) if session in sessions] if lab.home else []
-
-
 def has_hops(lab: Lab, run: int, least: int) -> None:
     eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= least, 300, f"{least} hops")
 
@@ -108,7 +102,7 @@ def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> N
     for wait in (0.3, 0.05):
         has_hops(place, run, 1 + 3 * killed)
         time.sleep(wait)
-        for pid in trainers_of(place, run)[:1]:
+        for pid, _ in place.trainers()[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1

@@ -260,14 +260,15 @@ def given_table_name(storage: str, given: str) -> Name:
 def store_frozen_sql(platform: Platform, storage: str, part: FrozenPart, made: Sql) -> Sql:
     """Stores a frozen part, unless it is there.  ``made``: a query for its rows, with columns __dist_key__ and made.
 
-    A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first.
+    A table of this name has all rows: both are committed together.  Of two sessions the second waits for the first, by
+    a lock that nobody but the run's owner can take; it hinders neither readers nor writers.
     """
     name = frozen_table_name(storage, part.sha256)
     return sql(
-        "DO $frozen$BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended({lock}, 0));"
+        "DO $frozen$BEGIN LOCK TABLE {of_run} IN SHARE UPDATE EXCLUSIVE MODE;"
         " IF pg_catalog.to_regclass({name}) IS NULL THEN {create};"
         " {into} SELECT s.__dist_key__, (s.made).start, (s.made).payload FROM ({made}) s; END IF; END$frozen$",
-        lock=literal(f"cerebro_db table {name}"),
+        of_run=shared(storage)[0],
         name=literal(name.quoted),
         create=create_frozen_sql(platform, name),
         into=into_frozen(name),
