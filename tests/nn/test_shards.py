@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import ConfigurationFailed, InvalidArgument
 from cerebro_db.core.protocol import Average, BeginJoint, Describe, ModelReplica, Predict, StateRef, TrainerSettings
 from cerebro_db.nn import state_file
+from cerebro_db.nn.engines.base import open_engine
+from cerebro_db.nn.models import build
+from cerebro_db.nn.shards import graph
+from cerebro_db.nn.shards.plan import Planner
+from cerebro_db.nn.shards.program import without_memory
 
 from . import configurations as c
 from .trainer_client import OrderFailed, Trainer, Visit, full, resident, weights
@@ -333,6 +339,73 @@ def test_without_a_limit_nothing_is_cut_and_a_layer_that_does_not_fit_is_named(t
     huge["config"]["layers"][2]["config"]["units"] = 1 << 19
     with pytest.raises(OrderFailed, match="the layer one alone needs"):
         trainer(Describe(configuration(huge), layout))
+    trainer.close()
+
+
+def test_an_operation_without_memory_is_no_fault_of_the_configuration() -> None:
+    from tensorflow.errors import AbortedError
+
+    engine = open_engine("tensorflow", threads=1, deterministic=False)
+    for status, out_of_memory in ((1, True), (2, False)):  # as oneDNN counts them
+        text = f"Operation received an exception:Status: {status}, message: could not create a primitive, in file a.cc"
+        assert engine.is_out_of_memory(AbortedError(None, None, text)) is out_of_memory
+    assert not engine.is_out_of_memory(ValueError("exception:Status: 1,"))
+
+
+DEEP = c.sequential(
+    c.input_layer([8, 8]),
+    c.layer("Flatten", "flat"),
+    *[dense(f"narrow{n}", 8) for n in range(20)],
+    dense("out", 10, activation="softmax"),
+)
+
+
+def test_small_models_of_many_layers_are_tried_though_no_cut_would_help(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path / "free", engine="tensorflow")
+    needed = trainer(Describe(configuration(DEEP), c.DIGITS)).uncut_memory_mb
+    trainer.close()
+    trainer = with_rows(Trainer(tmp_path / "small", engine="tensorflow", memory_mb=needed - 30))
+    described = trainer(Describe(configuration(DEEP), c.DIGITS))
+    assert described.shards == 1 and described.uncut_memory_mb > needed - 30
+    assert trainer.train(configuration(DEEP), "digits").finite
+    trainer.close()
+    trainer = Trainer(tmp_path / "smaller", engine="tensorflow", memory_mb=1)
+    with pytest.raises(OrderFailed, match="the operations of 22 layers take a trainer about [0-9]+ MB") as caught:
+        trainer(Describe(configuration(DEEP), c.DIGITS))
+    assert caught.value.kind == "OutOfResources"
+    trainer.close()
+
+
+def test_what_is_needed_does_not_depend_on_whether_models_may_be_cut(tmp_path: Path) -> None:
+    wide = configuration(c.sequential(c.input_layer([8, 8]), c.layer("Flatten", "flat"), dense("wide", 1 << 17),
+                                      dense("out", 10, activation="softmax")))  # fmt: skip
+    needed = []
+    for number, more in enumerate(({"memory_mb": 4000}, {"shard": "never"}, {"shard": "1"}, {})):
+        trainer = Trainer(tmp_path / str(number), engine="tensorflow", **more)
+        needed.append(trainer(Describe(wide, c.DIGITS)).uncut_memory_mb)
+        trainer.close()
+    assert max(needed) - min(needed) < 30, needed  # the state has 115 MB
+
+
+def test_models_that_only_predict_need_no_room_for_gradients() -> None:
+    def planner(seed: int | None) -> Planner:
+        model, slots = build.build_in_pieces(configuration(STACK, "SGD"), c.DIGITS, seed, without_memory)
+        return Planner(model, graph.pieces(model), slots, 32)
+
+    predicts, trains = planner(None), planner(0)
+    weights_ = sum(piece.bytes for piece in graph.pieces(predicts._model))
+    assert predicts.sized <= trains.sized - weights_ * 0.9  # but for the states of random numbers
+    too_little = min(trains.into(number, ahead=False).needed for number in range(1, 9)) - 1
+    assert not trains.fits(too_little) and predicts.fits(too_little)
+    nothing = keras.Input((2,))
+    with pytest.raises(ConfigurationFailed, match="no layers"):
+        graph.pieces(keras.Model(nothing, nothing))
+
+
+@pytest.mark.parametrize("engine", ["jax", "torch"])
+def test_other_engines_train_whole_models_where_memory_is_short(engine: str, tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, engine=engine, memory_mb=1)
+    assert trainer(Describe(configuration(STACK), c.DIGITS)).shards == 1
     trainer.close()
 
 

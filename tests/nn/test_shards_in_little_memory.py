@@ -107,5 +107,5 @@ def test_without_a_cut_the_trainer_says_that_the_model_does_not_fit(tmp_path: Pa
     trainer = with_rows(Trainer(tmp_path, engine="tensorflow", memory_limit_mb=LIMIT_MB, shard="never"))
     with pytest.raises(OrderFailed, match="does not fit into memory") as caught:
         trainer.train(CONFIGURATION, "rows")
-    assert caught.value.kind == "OutOfResources"
+    assert caught.value.kind == "OutOfMemory"
     trainer.close()

@@ -47,6 +47,14 @@ def flower_model(units: int = 8, classes: int = 3) -> Json:
     )
 
 
+def adam_and_sgd(model: int, epochs: int) -> list[tuple[int, str, str]]:
+    """A model selection of two configurations that visit their rows so many times in each epoch, in small batches."""
+    return [
+        (model, f"optimizer='Adam(lr=0.01)', {CROSS}", f"batch_size=4, epochs={epochs}"),
+        (model, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", f"batch_size=5, epochs={epochs}"),
+    ]
+
+
 @contextlib.contextmanager
 def commits_that_wait(lab: Lab, when: str) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     """Make the commit of a hop whose row (``new``) fulfils a condition wait for a standby that never answers.

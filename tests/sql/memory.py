@@ -6,10 +6,11 @@ import contextlib
 import math
 import threading
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.sql.lab import CROSS, Json, Lab, layer, sequential, trainer_processes
 
+S = TypeVar("S", bound="Sampler")
 ADAM, SGD = 12, 4  # bytes of state per parameter
 SEGMENTS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %'"
 # There the processes of segments have the trainers, and no application name.
@@ -36,18 +37,14 @@ def status(pid: int, what: str) -> int:
     return 0
 
 
-class Watch:
-    """Samples the memory of a server's sessions and trainers while the body of the ``with`` statement runs."""
+class Sampler:
+    """While the body of the ``with`` statement runs, a thread looks with a session of its own."""
 
-    def __init__(self, lab: Lab, every: float = 0.1) -> None:
+    def __init__(self, lab: Lab, every: float) -> None:
         self.lab, self.every = lab, every
-        self.backend = self.trainer = 0  # the largest peak of one backend and of one trainer, in bytes
-        self.samples: list[dict[str, Any]] = []
-        self.question: Any = None  # called with the watch's own cursor for each sample
         self._stop = threading.Event()
-        self._segments = ON_GREENPLUM if lab.greenplum else SEGMENTS
 
-    def __enter__(self) -> Watch:
+    def __enter__(self: S) -> S:
         self._connection = self.lab.connect()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
@@ -57,6 +54,21 @@ class Watch:
         self._stop.set()
         self._thread.join()
         self._connection.close()
+
+    def _look(self) -> None:
+        """Until ``_stop`` is set."""
+        raise NotImplementedError
+
+
+class Watch(Sampler):
+    """Samples the memory of a server's sessions and trainers while the body of the ``with`` statement runs."""
+
+    def __init__(self, lab: Lab, every: float = 0.1) -> None:
+        super().__init__(lab, every)
+        self.backend = self.trainer = 0  # the largest peak of one backend and of one trainer, in bytes
+        self.samples: list[dict[str, Any]] = []
+        self.question: Any = None  # called with the watch's own cursor for each sample
+        self._segments = ON_GREENPLUM if lab.greenplum else SEGMENTS
 
     def _look(self) -> None:
         with self._connection.cursor() as cursor:
@@ -78,28 +90,17 @@ class Watch:
                 time.sleep(self.every)
 
 
-class Peaks:
+class Peaks(Sampler):
     """The largest proportional memory (PSS) of each sort of process of a server, phase by phase.
 
     Shared buffers count with the part that falls to a process.  ``begin`` ends a phase and begins the next one.
     """
 
     def __init__(self, lab: Lab, every: float = 0.05) -> None:
-        self.lab, self.every, self.phase = lab, every, ""
+        super().__init__(lab, every)
+        self.phase = ""
         self.mine = lab.db.info.backend_pid
         self.found: dict[tuple[str, str], int] = {}  # (phase, sort) -> bytes
-        self._stop = threading.Event()
-
-    def __enter__(self) -> Peaks:
-        self._connection = self.lab.connect()
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._connection.close()
 
     def begin(self, phase: str) -> None:
         self.phase = phase

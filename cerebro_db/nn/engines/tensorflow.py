@@ -75,6 +75,9 @@ def open(threads: int | None, deterministic: bool, compiled: str | None) -> Tens
     return TensorFlowEngine(tf, None if compiled is None else Path(compiled) / "tensorflow", [threads, deterministic])
 
 
+ONEDNN_OUT_OF_MEMORY = "exception:Status: 1,"  # of dnnl_types.h; the message says "could not create a primitive"
+
+
 class TensorFlowEngine:
     def __init__(self, tf: Any, folder: Path | None, settings: list[Any]) -> None:
         self._tf = tf
@@ -103,7 +106,9 @@ class TensorFlowEngine:
         tf.nn.softmax(tf.nn.relu(tf.matmul(one, one)))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, self._tf.errors.ResourceExhaustedError)
+        if isinstance(error, self._tf.errors.ResourceExhaustedError):
+            return True
+        return isinstance(error, self._tf.errors.AbortedError) and ONEDNN_OUT_OF_MEMORY in str(error)
 
 
 class TensorFlowProgram(KerasProgram):

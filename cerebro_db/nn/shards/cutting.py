@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cerebro_db.core.engines import AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import CerebroError, ConfigurationFailed
 from cerebro_db.core.protocol import TrainerSettings
-from cerebro_db.core.protocol.parts import AUTO_SHARD, NEVER_SHARD
 from cerebro_db.nn.engines.base import Engine
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.fit import Fit
@@ -35,7 +35,7 @@ class Cutting:
         ahead: bool = True,
     ) -> None:
         """``folders``: in which this process may have files.  ``ahead``: whether shards are read ahead."""
-        self._shard, self._listen, self._ahead = settings.shard, listen, ahead
+        self._shard, self._listen, self._ahead, self._engine = settings.shard, listen, ahead, settings.engine
         # The limit of private memory does not hold for trainers on a GPU.
         self._limit = settings.memory_mb or (settings.memory_limit_mb if settings.gpu is None else None) or 0
         self._folder = next((one for one in folders if not os.path.join(one, "").startswith(MEMORY)), None)
@@ -49,18 +49,19 @@ class Cutting:
     @property
     def room(self) -> int | None:
         """Bytes for a model; None: no limit is known."""
-        return (self._limit * MB) - self.base if self._limit else None
+        base = self.base  # also without a limit: later it would have the first model
+        return (self._limit * MB) - base if self._limit else None
 
     def cuts(self, configuration: Json, layout: Json | None, to_train: bool = True) -> bool:
         """Whether the model of a configuration is cut."""
-        number = self._number
-        if number is not None or self._shard == NEVER_SHARD or self.room is None:
+        room, number = self.room, self._number
+        if number is not None or self._shard == NEVER_SHARD or room is None or self._engine not in SHARDING_ENGINES:
             return number is not None and number > 1
         fit = Fit.of(configuration).batch_size if to_train else None
         compile_ = configuration.get("compile") if to_train else None
         key = json.dumps([configuration["architecture"], compile_, fit, layout], sort_keys=True)
         if key not in self._known:
-            self._known[key] = self._is_too_large(configuration, layout, to_train)
+            self._known[key] = self._is_too_large(configuration, layout, to_train, room)
         return self._known[key]
 
     def program(self, engine: Engine, configuration: Json, layout: Json | None, seed: int | None) -> ShardedProgram:
@@ -100,9 +101,7 @@ class Cutting:
         assert self.room is not None
         return planner.fitting(self.room)
 
-    def _is_too_large(self, configuration: Json, layout: Json | None, to_train: bool) -> bool:
-        room = self.room
-        assert room is not None
+    def _is_too_large(self, configuration: Json, layout: Json | None, to_train: bool, room: int) -> bool:
         try:
             model, slots = build.build_in_pieces(configuration, layout, 0 if to_train else None, without_memory)
             planner = Planner(model, graph.pieces(model), slots, Fit.of(configuration).batch_size)
@@ -110,7 +109,8 @@ class Cutting:
             raise
         except Exception:  # what the model cannot be built without is told when it is built as a whole
             return False
-        return (planner.uncut if to_train else planner.to_predict) > room
+        # If no cut fits only because many operations are estimated to need much, the model is tried as it is.
+        return planner.uncut > room and (planner.sized > room or planner.fits(room))
 
 
 def uncut_bytes(program: Any, batch_size: int) -> int:

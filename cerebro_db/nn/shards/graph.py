@@ -86,6 +86,8 @@ def nodes_of(model: Any) -> list[Any]:
 def pieces(model: Any) -> list[GraphPiece]:
     """The smallest parts of a model between which it can be cut."""
     nodes = nodes_of(model)
+    if not nodes:
+        raise ConfigurationFailed("the model has no layers", hint="Add a layer that trains.")
     last: dict[int, int] = {}  # by a variable, the last step that uses it
     used = [_variables(node.operation) for node in nodes]
     for place, variables in enumerate(used):

@@ -11,10 +11,11 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_db.core.errors import OutOfResources
+from cerebro_db.core.texts import counted
 from cerebro_db.nn.models.dtypes import item_bytes
 from cerebro_db.nn.shards.graph import GraphPiece, Shard, bytes_of, nodes_of, shards
 
@@ -55,6 +56,9 @@ class Cost:
             max((slot_bytes.get(id(one), 0) for one in trained), default=0),
         )
 
+    def to_predict(self) -> Cost:
+        return replace(self, gradients=0, slots=0, largest_group=0, largest_slots=0)
+
 
 @dataclass(frozen=True)
 class ShardPlan:
@@ -82,17 +86,25 @@ class Planner:
 
     @property
     def uncut(self) -> int:
-        """Bytes that training needs without a cut."""
-        costs = self._costs
+        """Bytes that the model needs without a cut."""
+        return self.sized + self._graphs
+
+    @property
+    def sized(self) -> int:
+        """Those of them that depend on the sizes of its layers, which a cut makes fewer."""
+        costs = self._costs if self._model.compiled else [cost.to_predict() for cost in self._costs]
         kept = sum(cost.variables + cost.gradients + cost.slots for cost in costs)
         largest = max((cost.largest_group for cost in costs), default=0)
         activations = sum(cost.activations for cost in costs)
-        return int(self.margin * (kept + max(activations, TEMPORARIES * largest))) + self._graphs
+        return int(self.margin * (kept + max(activations, TEMPORARIES * largest)))
 
-    @property
-    def to_predict(self) -> int:
-        """Bytes that predicting needs without a cut."""
-        return sum(cost.variables + cost.activations for cost in self._costs) + self._graphs
+    def fits(self, room: int) -> bool:
+        """Whether there is a cut with which it fits into so many bytes."""
+        try:
+            self.fitting(room)
+        except OutOfResources:
+            return False
+        return True
 
     def into(self, number: int, *, ahead: bool = True) -> ShardPlan:
         """Into so many shards, or as many as there are pieces."""
@@ -114,6 +126,17 @@ class Planner:
                     least = plan
                 number += max(1, number // 8)
         assert least is not None
+        if not self._model.compiled and any(cost.gradients for cost in self._costs):
+            # It only predicts. Shards that could be trained leave more room for other models, but it does without.
+            self._costs = [cost.to_predict() for cost in self._costs]
+            return self.fitting(room)
+        if room <= self._graphs:
+            layers = counted(sum(len(piece.nodes) for piece in self._pieces), "layer")
+            raise OutOfResources(
+                f"the operations of {layers} take a trainer about {-(-self._graphs // MB):,} MB, whatever their sizes,"
+                f" and it may use {max(0, room) // MB:,} MB for a model",
+                hint="Give trainers more memory, or take fewer layers.",
+            )
         raise OutOfResources(
             f"the layer {least.largest} alone needs about {-(-least.needed // MB):,} MB in a trainer to train it with"
             f" batches of {self._batch_size} rows, and there are {max(0, room) // MB:,} MB",

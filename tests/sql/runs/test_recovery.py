@@ -19,7 +19,16 @@ import psycopg2
 import pytest
 
 from cerebro_db.embedded.cluster import Cluster
-from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, fit_statement, flower_model, run, trainer_processes
+from tests.sql.lab import (
+    Lab,
+    adam_and_sgd,
+    commits_that_wait,
+    eventually,
+    fit_statement,
+    flower_model,
+    run,
+    trainer_processes,
+)
 
 SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 6, 2
 LONG = 1000  # epochs of runs that are stopped and never finish
@@ -42,13 +51,7 @@ def place(lab: Lab) -> Lab:
     lab.iris(SEGMENTS)
     model = lab.architecture(flower_model())
     # Small batches make a hop long enough to interrupt it.
-    lab.selection(
-        "mst",
-        [
-            (model, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=4, epochs=20"),
-            (model, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=5, epochs=20"),
-        ],
-    )
+    lab.selection("mst", adam_and_sgd(model, epochs=20))
     return lab
 
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.conftest import ENGINE
-from tests.sql.lab import CROSS, Lab, commits_that_wait, eventually, layer, sequential
+from tests.sql.lab import Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential
 from tests.sql.runs.test_recovery import Caller, the_run
 
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
@@ -40,13 +40,7 @@ def place(lab: Lab) -> Lab:
             layer("Dense", "out", units=3, activation="softmax"),
         )
     )  # fmt: skip
-    lab.selection(
-        "mst",
-        [
-            (model, f"optimizer='Adam(lr=0.01)', {CROSS}", "batch_size=4, epochs=6"),
-            (model, f"optimizer='SGD(lr=0.05, momentum=0.9)', {CROSS}", "batch_size=5, epochs=6"),
-        ],
-    )
+    lab.selection("mst", adam_and_sgd(model, epochs=6))
     return lab
 
 

@@ -50,8 +50,10 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
             shards = counted(needs.shards, "shard")
             return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB"
         least = min((one for one in (limit, allowed) if one is not None), default=None)
-        fails = least is not None and needs.uncut_mb > least
-        return whole + (f", and may use {least:,} MB: it fails" if fails else "")
+        if least is None or needs.uncut_mb <= least:
+            return whole
+        fails = "it fails" if shard in (NEVER_SHARD, 1) else "it may fail"  # else it is tried
+        return f"{whole}, and may use {least:,} MB: {fails}"
 
     try:
         yield tell
