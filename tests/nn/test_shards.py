@@ -304,6 +304,18 @@ def test_frozen_layers_stay_as_they_are(whole: Trainer, three: Trainer) -> None:
     assert ends[0] == ends[1]
 
 
+def test_a_model_that_cannot_be_cut_trains_whole(tmp_path: Path) -> None:
+    """What a trainer needs is an estimate: such models have trained within a limit before there were shards."""
+    trainer = with_rows(Trainer(tmp_path / "little", engine="tensorflow", memory_mb=1))
+    for optimizer, more in (("Adafactor", {}), ("Adam", {"global_clipnorm": 1.0})):
+        ours = configuration(STACK, optimizer, **more)
+        found = trainer(Describe(ours, c.DIGITS))
+        assert found.shards == 1 and found.uncut_memory_mb > 1 and trainer.train(ours, "digits").rows == ROWS
+    with pytest.raises(OrderFailed, match="and it may use 0 MB"):
+        trainer(Describe(configuration(STACK), c.DIGITS))
+    trainer.close()
+
+
 def test_large_frozen_weights_are_those_of_the_model(whole: Trainer, three: Trainer) -> None:
     """They are stored apart, and one program has those of one model after the other."""
     model = copy.deepcopy(STACK)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cerebro_db.core.engines import AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
-from cerebro_db.core.errors import CerebroError, ConfigurationFailed
+from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.nn.engines.base import Engine
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.fit import Fit
-from cerebro_db.nn.models import build
+from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.rows.data import MEMORY
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.plan import MB, Planner, ShardPlan
-from cerebro_db.nn.shards.program import ShardedProgram, without_memory
+from cerebro_db.nn.shards.program import ShardedProgram, require_optimizer, without_memory
 
 Json = dict[str, Any]
 
@@ -103,11 +103,13 @@ class Cutting:
 
     def _is_too_large(self, configuration: Json, layout: Json | None, to_train: bool, room: int) -> bool:
         try:
+            if to_train:
+                require_optimizer(configuration)
             model, slots = build.build_in_pieces(configuration, layout, 0 if to_train else None, without_memory)
+            if group_statistics.any_layer(model):
+                return False
             planner = Planner(model, graph.pieces(model), slots, Fit.of(configuration).batch_size)
-        except CerebroError:
-            raise
-        except Exception:  # what the model cannot be built without is told when it is built as a whole
+        except Exception:  # a model that cannot be cut is trained as a whole, as far as the memory allows
             return False
         # If no cut fits only because many operations are estimated to need much, the model is tried as it is.
         return planner.uncut > room and (planner.sized > room or planner.fits(room))

@@ -85,7 +85,7 @@ class ShardedProgram(TensorFlowProgram):
 
     def built(self, configuration: dict[str, Any], seed: int | None) -> Any:
         if seed is not None:
-            _require_optimizer(configuration)
+            require_optimizer(configuration)
         model, self._slots = build.build_in_pieces(configuration, self.layout, seed, without_memory)
         return model
 
@@ -727,7 +727,7 @@ class _ShardFunctions:
         return total, counted
 
 
-def _require_optimizer(configuration: dict[str, Any]) -> None:
+def require_optimizer(configuration: dict[str, Any]) -> None:
     """Refuse what cannot be done shard by shard."""
     optimizer = configuration["compile"].get("optimizer")
     name = optimizer if isinstance(optimizer, str) else (optimizer or {}).get("class_name")
