@@ -15,7 +15,7 @@ import pytest
 from cerebro_db.core.errors import ConfigurationFailed, InvalidArgument
 from cerebro_db.core.protocol import Average, BeginJoint, Describe, ModelReplica, Predict, StateRef, TrainerSettings
 from cerebro_db.nn import state_file
-from cerebro_db.nn.engines.base import open_engine
+from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.models import build
 from cerebro_db.nn.shards import graph
 from cerebro_db.nn.shards.plan import Planner
@@ -355,12 +355,12 @@ def test_without_a_limit_nothing_is_cut_and_a_layer_that_does_not_fit_is_named(t
 
 
 def test_an_operation_without_memory_is_no_fault_of_the_configuration() -> None:
-    from tensorflow.errors import AbortedError
+    import tensorflow
 
-    engine = open_engine("tensorflow", threads=1, deterministic=False)
+    engine = TensorFlowEngine(tensorflow, None, [])  # to open it would change TensorFlow for the tests that follow
     for status, out_of_memory in ((1, True), (2, False)):  # as oneDNN counts them
         text = f"Operation received an exception:Status: {status}, message: could not create a primitive, in file a.cc"
-        assert engine.is_out_of_memory(AbortedError(None, None, text)) is out_of_memory
+        assert engine.is_out_of_memory(tensorflow.errors.AbortedError(None, None, text)) is out_of_memory
     assert not engine.is_out_of_memory(ValueError("exception:Status: 1,"))
 
 
