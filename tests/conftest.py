@@ -114,8 +114,8 @@ def _is_greenplum(dsn: str | None) -> bool:
     if not dsn:
         return False
     with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT version()")
-        return "Greenplum" in cursor.fetchone()[0]
+        cursor.execute("SELECT current_setting('gp_role', true) IS NOT NULL")
+        return bool(cursor.fetchone()[0])
 
 
 def pytest_configure() -> None:

@@ -258,7 +258,7 @@ def bring_in(database: DatabaseClient, path: Path, model_table: str) -> Archive:
 
 
 def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) -> None:
-    greenplum = "Greenplum" in transaction.rows("SELECT version()")[0][0]
+    ((greenplum,),) = transaction.rows("SELECT pg_catalog.current_setting('gp_role', true) IS NOT NULL")
 
     def create(ending: str, columns: dict[str, str], distributed_by: str) -> str:
         name = in_statement(names[ending])

@@ -5,7 +5,7 @@ DECLARE
     judging record;
     shown   record;
 BEGIN
-    IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
+    IF pg_catalog.current_setting('gp_role', true) IS NULL THEN
         RETURN;
     END IF;
 

@@ -23,7 +23,7 @@ DECLARE
     made        record;
     granted     record;
 BEGIN
-    IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
+    IF pg_catalog.current_setting('gp_role', true) IS NULL THEN
         RETURN;
     END IF;
 

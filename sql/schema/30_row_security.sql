@@ -7,7 +7,7 @@ DECLARE
 BEGIN
     -- Greenplum's pg_dump writes the policies of an extension's tables, too. In a restored database they come in addition
     -- to those that are made here. They say the same, and so they only need other names.
-    IF pg_catalog.version() LIKE '%Greenplum%' THEN
+    IF pg_catalog.current_setting('gp_role', true) IS NOT NULL THEN
         mark := '_' || pg_catalog.substr(
             pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 12);
     END IF;

@@ -16,7 +16,7 @@ DECLARE
     mark text := '';
 BEGIN
     -- As in 30_row_security.sql: Greenplum restores a policy in addition to this one.
-    IF pg_catalog.version() LIKE '%Greenplum%' THEN
+    IF pg_catalog.current_setting('gp_role', true) IS NOT NULL THEN
         mark := '_' || pg_catalog.substr(
             pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 12);
     END IF;

@@ -1,11 +1,17 @@
 -- Tables that Greenplum needs besides, and how the others are distributed.  On PostgreSQL this does nothing.
+-- Greenplum and its forks have the setting gp_role; version() has the name of the fork alone.
 
 DO $greenplum$
 DECLARE
     named text;
 BEGIN
-    IF pg_catalog.version() NOT LIKE '%Greenplum%' THEN
+    IF pg_catalog.current_setting('gp_role', true) IS NULL THEN
         RETURN;
+    END IF;
+    IF pg_catalog.current_setting('gp_role') = 'utility' THEN
+        RAISE EXCEPTION 'cerebro_db trains on the segments of a cluster, and this session has none (gp_role is utility)'
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Connect to the coordinator of a cluster that has segments, without gp_role in PGOPTIONS.';
     END IF;
 
     -- SELECT f() FROM cerebro.place WHERE __dist_key__ = <constant> runs f on one segment. Greenplum's hash decides which

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import psycopg2
 import pytest
 
 from cerebro_db.core.sql import identifier, shown, sql
+from cerebro_plpy.database import cancellation
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL, machine
 from cerebro_plpy.platform.base import LeftState, StateRows
 
@@ -27,6 +29,37 @@ class Failed(psycopg2.Error):
     @property
     def pgcode(self) -> str | None:  # type: ignore[override]
         return self.code
+
+
+class Session:
+    """A session whose server has the setting gp_role, or does not have it."""
+
+    def __init__(self, role: str | None) -> None:
+        self.role = role
+
+    def execute(self, statement: str) -> list[dict[str, str | None]]:
+        assert statement == "SELECT pg_catalog.current_setting('gp_role', true) AS role"
+        return [{"role": self.role}]
+
+
+@pytest.mark.parametrize(
+    ("role", "greenplum", "on_segment"),
+    [(None, False, False), ("dispatch", True, False), ("execute", True, True)],
+)
+def test_greenplum_and_its_forks_are_known_by_a_setting(
+    role: str | None, greenplum: bool, on_segment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by version(): that of Apache Cloudberry does not name Greenplum."""
+    monkeypatch.setattr(cancellation, "_greenplum", None)
+    monkeypatch.setattr(cancellation, "_on_segment", False)
+    assert cancellation.on_greenplum(Session(role)) == greenplum
+    assert cancellation._on_segment == on_segment
+
+
+def test_no_script_looks_for_a_name_in_the_version() -> None:
+    scripts = list((Path(__file__).resolve().parents[2] / "sql").rglob("*.sql"))
+    asking = re.compile(r"version\(\)\s+(NOT )?(I?LIKE|~)")
+    assert scripts and [str(path) for path in scripts if asking.search(path.read_text())] == []
 
 
 def test_postgresql_runs_everything_where_it_is_called() -> None:

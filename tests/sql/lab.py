@@ -273,7 +273,7 @@ class Lab:
 
     @property
     def greenplum(self) -> bool:
-        return "Greenplum" in self.value("SELECT version()")
+        return self.value("SELECT current_setting('gp_role', true)") is not None
 
     @property
     def everywhere(self) -> str:

@@ -49,6 +49,11 @@ class User:
             rows = cursor.fetchall() if cursor.description else []
         return [row[0] if len(row) == 1 else row for row in rows]
 
+    @property
+    def greenplum(self) -> bool:
+        """Whether the server is Greenplum or a fork of it."""
+        return self("SELECT current_setting('gp_role', true)") != [None]
+
     def refused(self, statement: str, *values: Any, why: Any = errors.InsufficientPrivilege) -> psycopg2.Error:
         """The error that the statement fails with, which must be of the class ``why``."""
         try:
@@ -80,6 +85,10 @@ class Town:
     @property
     def connection(self) -> Any:
         return self.root
+
+    @property
+    def greenplum(self) -> bool:
+        return self("SELECT current_setting('gp_role', true)") != [None]
 
     def user(self, name: str, *groups: str) -> User:
         role, password = f"{name}_{self.mark}", secrets.token_hex(8)

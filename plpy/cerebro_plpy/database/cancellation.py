@@ -47,11 +47,10 @@ def on_greenplum(plpy: Any) -> bool:
             # A cancel may have come while the interpreter started, and must not meet a statement.  Writing to the log
             # raises it as an exception.
             plpy.log("cerebro_db is used in this session")
-        (here,) = plpy.execute(
-            "SELECT pg_catalog.version() AS version, pg_catalog.current_setting('gp_role', true) AS role"
-        )
+        # Greenplum and its forks have this setting.  The text of version() names the fork alone.
+        (here,) = plpy.execute("SELECT pg_catalog.current_setting('gp_role', true) AS role")
         _on_segment = here["role"] == "execute"
-        _greenplum = "Greenplum" in here["version"]
+        _greenplum = here["role"] is not None
     return _greenplum
 
 

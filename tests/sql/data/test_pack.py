@@ -32,7 +32,7 @@ def sql(db):
 
 @pytest.fixture
 def greenplum(sql):
-    return "Greenplum" in sql("SELECT version()")[0][0]
+    return sql("SELECT current_setting('gp_role', true)") != [(None,)]
 
 
 @pytest.fixture

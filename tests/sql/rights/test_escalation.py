@@ -410,7 +410,7 @@ def caught(root: Town, alice: User, caller: User) -> set[str]:
     root(f"TRUNCATE {alice.name}.spied")
     worker = worker_of(root, caller)
     own = {caller.name, "cerebro_user", "cerebro_worker", "none"}
-    if "Greenplum" in root("SELECT version()")[0]:
+    if root.greenplum:
         own.add("SELECT_rolpassword_FROM_pg_authid")  # Greenplum's segments do not check privileges.
     for kind, who, began, more, reached in found:
         assert began == caller.name or began.startswith(worker), (kind, began)
@@ -422,7 +422,7 @@ def caught(root: Town, alice: User, caller: User) -> set[str]:
 
 def logged_by_segments(root: Town, alice: User) -> list[tuple[str, ...]]:
     """The records of spies on Greenplum's segments, which write to the server log instead of a table."""
-    if "Greenplum" not in root("SELECT version()")[0]:
+    if not root.greenplum:
         return []
     found = []
     (logs,) = root("SELECT current_setting('log_directory')")

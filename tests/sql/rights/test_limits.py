@@ -220,7 +220,7 @@ def test_the_memory_of_trainers(ann: User, limited: Any) -> None:
 
     limited(max_trainer_mb=6000)
     assert ann("SELECT allowed, used FROM cerebro.limits WHERE name = 'trainer_mb'") == [(6000, None)]
-    if "Greenplum" in ann("SELECT version()")[0]:  # there trainers end with their call
+    if ann.greenplum:  # there trainers end with their call
         run = users.fit(ann, f"limited_{secrets.token_hex(3)}", function="fit", epochs=10_000, wait=False)
         at_work = "SELECT trainer_pid FROM cerebro.hop WHERE run = %s"
         first = set(eventually(lambda: ann(at_work, run), 60, "a hop"))

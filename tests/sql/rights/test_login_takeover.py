@@ -97,7 +97,7 @@ def oid_of(root: Town, user: User) -> int:
 def victim(root: Town, bob: User) -> logins.Owner:
     """bob, as a session of the server itself sees him."""
     database = root("SELECT current_database()")[0]
-    greenplum = "Greenplum" in root("SELECT version()")[0]
+    greenplum = root.greenplum
     return logins.Owner(bob.name, oid_of(root, bob), database, True, "", "", sets_role=greenplum)
 
 
@@ -258,7 +258,7 @@ def test_code_in_a_table_that_the_victim_trains_on(people: Any) -> None:
                 session.connection.close()
     assert outside.effects == 0
     assert bob("SELECT count(*) FROM cerebro.runs WHERE status = 'finished'") == [6]
-    if "Greenplum" not in root("SELECT version()")[0]:  # there it runs on segments, which cannot write
+    if not root.greenplum:  # there it runs on segments, which cannot write
         assert mallory("SELECT bool_or(open), count(DISTINCT worker) >= 6 FROM seen") == [(False, True)]
 
 

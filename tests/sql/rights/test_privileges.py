@@ -96,7 +96,7 @@ def matrix(root: Town) -> str:
 def test_the_whole_matrix(server: str) -> None:
     with town(server) as root:
         found = matrix(root)
-        greenplum = "Greenplum" in root("SELECT version()")[0]
+        greenplum = root.greenplum
     if os.environ.get("CEREBRO_WRITE_PRIVILEGES"):
         if greenplum:
             more = blocks(found).items() - blocks(MATRIX.read_text()).items()

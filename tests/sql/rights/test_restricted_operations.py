@@ -59,7 +59,7 @@ def bob(people: Any) -> User:
 
 
 def on_greenplum(root: Town) -> bool:
-    return "Greenplum" in root("SELECT version()")[0]
+    return root.greenplum
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -86,7 +86,7 @@ def owner_of(root: Town, user: User) -> logins.Owner:
     with contextlib.closing(connect(user.dsn)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_user::regrole::oid::bigint, current_database()")
         oid, database = cursor.fetchone()
-    greenplum = "Greenplum" in root("SELECT version()")[0]
+    greenplum = root.greenplum
     return logins.Owner(user.name, oid, database, True, "", "", sets_role=greenplum)
 
 
@@ -104,7 +104,7 @@ def test_a_planted_password_opens_nothing(root: Town, bob: User, mallory: User) 
     bob.log_in()
     bob(f"SELECT cerebro.madlib_fit_multiple_model('{mallory.name}.viewed', 'planted', 'mst', 1)")
     workers = worker_roles(root, bob.name)
-    if "Greenplum" not in root("SELECT version()")[0]:
+    if not root.greenplum:
         found = mallory("SELECT DISTINCT who::text, began::text FROM planted")
         assert found and all(who == began and began in workers for who, began in found)
         set_by_code = "SELECT count(*) > 0 FROM pg_db_role_setting WHERE setrole::regrole::text = ANY (%s)"

@@ -47,7 +47,7 @@ def board(flowers: Lab) -> Looked:
     """Five configurations on three segments, validated every second epoch, while another session reads the progress."""
     found: dict[str, Any] = {}
     connection = flowers.connect()
-    greenplum = "Greenplum" in flowers.value("SELECT version()")
+    greenplum = flowers.greenplum
     if not greenplum:  # else the run might end before its second heartbeat, from which the time left is estimated
         flowers(
             "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.05);"
