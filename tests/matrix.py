@@ -4,7 +4,8 @@ python -m tests.matrix run [PG_CONFIG …]   all installed servers, or these, or
 python -m tests.matrix page RESULT.json …  adds results, also of other machines, to docs/versions.json; writes the page
 
 COMMIT names the commit of a copy without git.
-A test that fails is repeated alone, as in CI: a fault fails twice, a busy machine seldom does.
+A test that fails is repeated alone, as in CI: a fault fails twice, a busy machine seldom does.  The page says why it
+failed: docs/versions.explained.json has a sentence about each.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.conftest import CLONE, GIVEN, TRAINER, connect, is_here
 Json = dict[str, Any]
 FOLDER = CLONE / "build" / "matrix"
 RESULTS = CLONE / "docs" / "versions.json"
+EXPLAINED = CLONE / "docs" / "versions.explained.json"  # test without its parameters -> why it failed, written by hand
 PAGE = CLONE / "docs" / "versions.md"
 BLOCK = re.compile(r"(<!-- matrix -->\n).*?(\n<!-- matrix end -->)", re.DOTALL)
 PYTHON = """CREATE FUNCTION pg_temp.v() RETURNS text LANGUAGE plpython3u AS
@@ -193,7 +195,7 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
-def table(results: Sequence[Json]) -> str:
+def table(results: Sequence[Json], explained: dict[str, str]) -> str:
     if not results:
         return ""
     suites = sorted({name for one in results for name in one["suites"]})
@@ -216,10 +218,19 @@ def table(results: Sequence[Json]) -> str:
         for reason in reasons:
             where = [f"{one['server']}: {one['skips'][reason]}" for one in results if reason in one["skips"]]
             lines.append(f"- {reason} ({', '.join(where)})")
-    failures = [f"- {one['server']}: `{case}`: {why}" for one in results for case, why in one["failures"].items()]
-    if failures:
-        lines += ["", "Tests that failed, twice:", "", *failures]
+    if failures := list(failed(results, explained)):
+        lines += ["", "Tests that failed, twice, and why:", "", *failures]
     return "\n".join(lines)
+
+
+def failed(results: Sequence[Json], explained: dict[str, str]) -> Iterator[str]:
+    for one in results:
+        by_test: dict[str, list[str]] = {}
+        for case, message in one["failures"].items():
+            test, _, parameters = case.partition("[")
+            by_test.setdefault(test, []).append(f"[{parameters} {message}" if parameters else message)
+        for test, messages in by_test.items():
+            yield f"- {one['server']}: `{test}`: {'; '.join(messages)}. **Why:** {explained.get(test, 'not known yet')}"
 
 
 def shown(counts: dict[str, int]) -> str:
@@ -227,12 +238,16 @@ def shown(counts: dict[str, int]) -> str:
     return ", ".join([str(counts["passed"]), *more])
 
 
-def written(page: str, results: Sequence[Json]) -> str:
-    return BLOCK.sub(lambda found: f"{found[1]}{table(results)}{found[2]}", page)
+def written(page: str, results: Sequence[Json], explained: dict[str, str]) -> str:
+    return BLOCK.sub(lambda found: f"{found[1]}{table(results, explained)}{found[2]}", page)
 
 
 def load() -> list[Json]:
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+
+
+def explanations() -> dict[str, str]:
+    return json.loads(EXPLAINED.read_text(encoding="utf-8"))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -247,7 +262,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"only parts of suites ran: {', '.join(partial)}")
     results = merged(load(), new)
     RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results, explanations()), encoding="utf-8")
 
 
 if __name__ == "__main__":

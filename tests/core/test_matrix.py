@@ -77,18 +77,36 @@ def test_whole_suites_are_for_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_table_says_what_was_skipped_and_what_failed() -> None:
-    page = matrix.written("before\n<!-- matrix -->\nold\n<!-- matrix end -->\nafter\n", [result("PostgreSQL 15.20")])
+    frame = "before\n<!-- matrix -->\nold\n<!-- matrix end -->\nafter\n"
+    why = {"tests.sql.runs.test_fit::test_two": "It counted wrongly, until 1a2b3c."}
+    page = matrix.written(frame, [result("PostgreSQL 15.20")], why)
     assert page.startswith("before\n<!-- matrix -->\n| server |") and page.endswith("\n<!-- matrix end -->\nafter\n")
     assert "| 0, 1 failed, 1 skipped | 1, 1 failed | abcdef0, 2026-01-02 |" in page
     assert "Python 3.11.2, JAX 0.10 |" in page and "NumPy" not in page
     assert "- no GPU here (PostgreSQL 15.20: 1)" in page
-    assert "- PostgreSQL 15.20: `tests.sql.runs.test_fit::test_two`: assert 1 == 2" in page
+    assert "- PostgreSQL 15.20: `tests.sql.runs.test_fit::test_two`: assert 1 == 2. **Why:** It counted wrongly" in page
+    assert "`tests.core.test_sql::test_four`: at the end. **Why:** not known yet" in page
+
+
+def test_cases_of_one_test_are_explained_together() -> None:
+    failures = {"tests.sql.a::test[one]": "assert 1", "tests.sql.a::test[two]": "assert 2"}
+    (line,) = matrix.failed(
+        [result("Greenplum 7.0.0", failures=failures)], {"tests.sql.a::test": "Rows have no order."}
+    )
+    assert (
+        line == "- Greenplum 7.0.0: `tests.sql.a::test`: [one] assert 1; [two] assert 2. **Why:** Rows have no order."
+    )
 
 
 def test_the_page_is_as_its_results() -> None:
     page = matrix.PAGE.read_text(encoding="utf-8")
     assert matrix.load(), "no server has results"
-    assert matrix.written(page, matrix.load()) == page
+    assert matrix.written(page, matrix.load(), matrix.explanations()) == page
+
+
+def test_each_failure_is_explained() -> None:
+    tests = {case.partition("[")[0] for one in matrix.load() for case in one["failures"]}
+    assert set(matrix.explanations()) == tests
 
 
 def test_the_suites_of_a_server_may_come_one_by_one() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from psycopg2 import errors
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.conftest import connect
@@ -67,6 +68,16 @@ def packed(sql: Any) -> None:
         "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], ARRAY[$$optimizer='adam',"
         " loss='categorical_crossentropy', metrics=['accuracy']$$], ARRAY['batch_size=16, epochs=1', 'batch_size=32'])"
     )
+
+
+def test_a_session_without_segments_cannot_create_the_extension(fresh_database: str) -> None:
+    """In utility mode; a cluster of Apache Cloudberry without segments is always in it."""
+    with contextlib.closing(connect(fresh_database)) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP EXTENSION IF EXISTS cerebro_db_madlib; DROP EXTENSION cerebro_db")
+    alone = connect(fresh_database, options="-c gp_role=utility")
+    with contextlib.closing(alone), alone.cursor() as cursor:
+        with pytest.raises(errors.FeatureNotSupported, match="this session has none .gp_role is utility."):
+            cursor.execute("CREATE EXTENSION cerebro_db")
 
 
 def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, server: str) -> None:
