@@ -90,12 +90,9 @@ def test_the_table_says_what_was_skipped_and_what_failed() -> None:
 
 def test_cases_of_one_test_are_explained_together() -> None:
     failures = {"tests.sql.a::test[one]": "assert 1", "tests.sql.a::test[two]": "assert 2"}
-    (line,) = matrix.failed(
-        [result("Greenplum 7.0.0", failures=failures)], {"tests.sql.a::test": "Rows have no order."}
-    )
-    assert (
-        line == "- Greenplum 7.0.0: `tests.sql.a::test`: [one] assert 1; [two] assert 2. **Why:** Rows have no order."
-    )
+    explained = {"tests.sql.a::test": "Rows have no order."}
+    (line,) = matrix.failed([result("Greenplum 7.0.0", failures=failures)], explained)
+    assert line.endswith("`tests.sql.a::test`: [one] assert 1; [two] assert 2. **Why:** Rows have no order.")
 
 
 def test_the_page_is_as_its_results() -> None:

@@ -75,9 +75,9 @@ def test_a_session_without_segments_cannot_create_the_extension(fresh_database: 
     with contextlib.closing(connect(fresh_database)) as connection, connection.cursor() as cursor:
         cursor.execute("DROP EXTENSION IF EXISTS cerebro_db_madlib; DROP EXTENSION cerebro_db")
     alone = connect(fresh_database, options="-c gp_role=utility")
-    with contextlib.closing(alone), alone.cursor() as cursor:
-        with pytest.raises(errors.FeatureNotSupported, match="this session has none .gp_role is utility."):
-            cursor.execute("CREATE EXTENSION cerebro_db")
+    refused = pytest.raises(errors.FeatureNotSupported, match="this session has none .gp_role is utility.")
+    with contextlib.closing(alone), alone.cursor() as cursor, refused:
+        cursor.execute("CREATE EXTENSION cerebro_db")
 
 
 def test_a_cancel_while_the_interpreter_is_made_ready(sql: Any, packed: None, server: str) -> None:
