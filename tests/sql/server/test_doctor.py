@@ -99,6 +99,33 @@ def test_what_is_wrong_is_told_with_what_to_do(cluster: Any, db: Any) -> None:
             cursor.execute("DROP ROLE intruder")
 
 
+@pytest.mark.throw_away
+def test_a_missing_role_and_a_secret_that_is_not_one(cluster: Any, db: Any) -> None:
+    secret, aside = (cluster.data / "cerebro_db" / name for name in ("secret", "aside"))
+    with db.cursor() as cursor:
+        cursor.execute("ALTER ROLE cerebro_monitor RENAME TO elsewhere")
+    try:
+        secret.chmod(0o640)
+        found = ask(db)
+        wrong = problems(found)
+        assert set(wrong) == {("roles", "roles"), ("roles", "groups"), ("worker login", "secret")}
+        assert wrong["roles", "roles"] == "missing: cerebro_monitor"
+        assert "cerebro_admin is not a member of cerebro_monitor" in wrong["roles", "groups"]
+        assert wrong["worker login", "secret"] == "others can read the file with the server's secret"
+        assert "CREATE ROLE" in (found["roles", "roles"][2] or "")
+        assert "chmod" in (found["worker login", "secret"][2] or "")
+        secret.rename(aside)
+        found = ask(db)
+        assert "not in its data folder" in problems(found)["worker login", "secret"]
+        assert "cerebro._setup_logins()" in (found["worker login", "secret"][2] or "")
+    finally:
+        if aside.exists():
+            aside.rename(secret)
+        secret.chmod(0o600)
+        with db.cursor() as cursor:
+            cursor.execute("ALTER ROLE elsewhere RENAME TO cerebro_monitor")
+
+
 def test_it_can_be_cancelled(db: Any) -> None:
     with db.cursor() as cursor, pytest.raises(psycopg2.errors.QueryCanceled):
         cursor.execute("SET statement_timeout = '100ms'; SELECT count(*) FROM cerebro.doctor(1)")
