@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -180,3 +188,73 @@ def test_a_member_of_pg_monitor_can_ask(place: tuple[Town, User]) -> None:
         assert root(next(iter(OF_OPERATOR.values()))["predicate_query"]) == [True]
     finally:
         root("RESET ROLE; REVOKE cerebro_monitor FROM pg_monitor")
+
+
+# -- the dashboard ----------------------------------------------------------------------------------------------
+
+SAMPLES = 11  # one a minute
+
+
+@pytest.fixture
+def prometheus(place: tuple[Town, User], tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus with ten minutes of what both exporters give, made of the values of the queries."""
+    (tmp_path / "samples").write_text("\n".join([*exposed(place[1], int(time.time())), "# EOF", ""]))
+    (tmp_path / "prometheus.yml").write_text("")
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "samples", tmp_path / "data"]
+    subprocess.run(made, check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*free.getsockname())
+    started = ["prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([*started, f"--web.listen-address={address}"], stdout=log, stderr=log)
+    try:
+        eventually(lambda: is_ready(address), what="Prometheus is ready")
+        yield address
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def exposed(user: User, now: int) -> Iterator[str]:
+    """In OpenMetrics' form: the metrics of sql_exporter for one server, and those of CloudNativePG for another one."""
+    for prefix, instance in (("", "one:9399"), ("cnpg_", "two:9187")):
+        for name, metric in METRICS.items():
+            counter = metric["type"] == "counter"
+            yield f"# TYPE {prefix}{name.removesuffix('_total')} {metric['type']}"
+            for value, found in values(user, name).items():
+                label = "".join(f',{key}="{value}"' for key in metric.get("key_labels", []))
+                for minute in range(SAMPLES):
+                    number = found + minute if counter else found
+                    yield f'{prefix}{name}{{instance="{instance}"{label}}} {number} {now - 60 * (SAMPLES - 1 - minute)}'
+
+
+def is_ready(address: str) -> bool:
+    with contextlib.suppress(OSError), urlopen(f"http://{address}/-/ready") as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+def asked(address: str, way: str, **arguments: str) -> Any:
+    with urlopen(f"http://{address}/api/v1/{way}?{urlencode(arguments)}") as answer:
+        return json.load(answer)["data"]
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"), reason="no Prometheus in the PATH: apt-get install prometheus")
+def test_prometheus_answers_every_panel(prometheus: str) -> None:
+    (variable,) = [one for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    ((series, label),) = re.findall(r"label_values\((\{.*\}), (\w+)\)", variable["query"]["query"])
+    assert asked(prometheus, f"label/{label}/values", **{"match[]": series}) == ["one:9399", "two:9187"]
+    for one in ("one:9399", "two:9187", variable["allValue"]):
+        found = {
+            text: asked(prometheus, "query", query=text.replace("$instance", one))["result"]
+            for text in expressions(DASHBOARD["panels"])
+        }
+        assert [text for text, rows in found.items() if not rows] == [], one
+    used = 'max({__name__=~"(cnpg_)?cerebro_connections_used",instance=~"$instance"} / '
+    (share,) = [rows for text, rows in found.items() if text.startswith(used)]
+    assert 0 < float(share[0]["value"][1]) < 1
+    (visits,) = [rows for text, rows in found.items() if "sum by (kind) (rate(" in text]
+    assert {row["metric"]["kind"]: float(row["value"][1]) for row in visits} == pytest.approx(
+        dict.fromkeys(("visits", "evaluations", "epochs"), 2 / 60)
+    )
