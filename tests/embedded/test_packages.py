@@ -18,6 +18,7 @@ from cerebro_db.embedded import extension
 from cerebro_db.embedded.installation import Installation
 
 CLONE = Path(__file__).resolve().parents[2]
+ROOT = os.environ.get("CEREBRO_TEST_DEBIAN_ROOT")
 SERVER = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD"}
 
 pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="no make")
@@ -110,3 +111,32 @@ def test_the_rpm_packages(bundle: Path) -> None:
     assert modules <= files
     assert {"/usr/pgsql-17/share/cerebro_db/install.json", "/usr/pgsql-17/share/cerebro_db/keep_settings.py"} <= files
     assert make(CLONE, "rpm", "PG_VERSIONS=").returncode != 0 or list(Path("/usr").glob("pgsql-*"))
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="no rpmbuild")
+@pytest.mark.skipif(not ROOT, reason="CEREBRO_TEST_DEBIAN_ROOT names no folder of a Debian that may be changed")
+def test_rpm_packages_are_installed_and_removed_in_a_clean_root(bundle: Path) -> None:
+    """Their scripts run there, with its Python. Of what they require, Debian has other names."""
+    root, sharedir = Path(ROOT or ""), "/usr/pgsql-17/share"
+    assert make(CLONE, "rpm", "PG_VERSIONS=17", "RPMBUILD=rpmbuild --nodeps").returncode == 0
+    files = [*CLONE.glob(f"dist/noarch/*-{cerebro_db.__version__}-1*.rpm")]
+    assert len(files) == 2
+    rpm = ["rpm", "--root", str(root), "--dbpath", "/srv/cerebro-rpm"]
+
+    def inside(*command: str) -> str:
+        return subprocess.run(["chroot", root, *command], check=True, capture_output=True, text=True).stdout
+
+    try:
+        subprocess.run([*rpm, "--nodeps", "--install", *files], check=True)
+        settings = json.loads((root / "etc/cerebro-db/17.json").read_text())
+        assert settings["setup"] == "cerebro-db-trainer-setup" and settings["version"] == cerebro_db.__version__
+        code = f"import sys; sys.path.insert(0, '{sharedir}/cerebro_db/python'); import cerebro_db; "
+        assert inside("python3", "-IB", "-c", f"{code}print(cerebro_db.__version__)").strip() == cerebro_db.__version__
+        assert json.loads(inside("cat", f"{sharedir}/cerebro_db/python/install.json")) == settings
+        assert "cerebro-db-trainer-setup [--gpu |" in inside("cerebro-db-trainer-setup", "--help")
+        subprocess.run([*rpm, "--erase", "cerebro_db_17", "cerebro_db-trainer"], check=True)
+        places = ("usr/pgsql-17/share/cerebro_db", "etc/cerebro-db", "usr/sbin/cerebro-db-trainer-setup")
+        assert [place for place in places if (root / place).exists()] == []
+        assert list((root / "usr/pgsql-17").rglob("*cerebro*")) == []
+    finally:
+        shutil.rmtree(root / "srv/cerebro-rpm", ignore_errors=True)
