@@ -23,7 +23,6 @@ from tests.sql.lab import eventually
 from tests.sql.pages import ROOT
 from tests.sql.users import Town, User, equip, fit, town
 
-pytestmark = pytest.mark.throw_away  # the queries have not been tried on Greenplum
 FOLDER = ROOT / "docker" / "monitoring"
 COLLECTOR = yaml.safe_load((FOLDER / "sql_exporter.collector.yml").read_text())
 CONFIG_MAP = yaml.safe_load((FOLDER / "cloudnative-pg.yaml").read_text())
