@@ -20,7 +20,8 @@ from cerebro_db.core.calibration import Calibration, Classes, Errors
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import is_name
-from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.core.packing import ITEM_BYTES, bytes_header
+from cerebro_db.core.preparation import Pixels
 from cerebro_db.core.protocol import PredictionInput
 from cerebro_db.core.sql import identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
@@ -291,7 +292,11 @@ def _wire(variable: Variable) -> str:
 
 
 def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
-    """Packed values as the arrays that a query gathers (cerebro_db/nn/rows/arrays.py reads them)."""
+    """Packed values as a query gathers them (cerebro_db/nn/rows/arrays.py reads them)."""
+    if isinstance(variable.preparation, Pixels):
+        size, header = variable.elements, bytes_header(variable.shape)
+        starts = range(0, len(packed_values), size)
+        return b"".join(part for start in starts for part in (header, packed_values[start : start + size]))
     kind = _wire(variable)
     values = packed_values
     if variable.dtype != kind:
