@@ -69,6 +69,10 @@ class Preparation(abc.ABC):
         """By how much values are divided when the trainer reads them."""
         return 1.0
 
+    def wire_dtype(self, dtype: str) -> str:
+        """The type of the elements in a query; ``dtype``: of the packed values.  Those of an array have four bytes."""
+        return "float32" if dtype == "float32" else "int32"
+
     def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
         """Collects the values of rows and gives them back as the bytes of a buffer."""
         return ArrayEncoder(shape, dtype, self.factor(dtype))
@@ -151,6 +155,9 @@ class Pixels(Preparation):
 
     def scale(self, dtype: str) -> float:
         return self.by
+
+    def wire_dtype(self, dtype: str) -> str:
+        return dtype
 
     def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
         return BytesEncoder(shape)

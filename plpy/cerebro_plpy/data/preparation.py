@@ -104,8 +104,8 @@ class SourceVariable:
 
     @property
     def wire_dtype(self) -> str:
-        """The type of the elements in a query: of an array they have four bytes."""
-        return "uint8" if self.is_pixels else "float32" if self.dtype == "float32" else "int32"
+        """The type of the elements in a query."""
+        return self.preparation.wire_dtype(self.dtype)
 
 
 def applied(name: str, columns: list[Column], preparation: Preparation) -> SourceVariable:

@@ -249,7 +249,9 @@ def _read_packed_table(
     columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
     listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
     inputs = [
-        PredictionInput(one.name, _wire(one), list(one.shape), scale=one.preparation.scale(one.dtype))
+        PredictionInput(
+            one.name, one.preparation.wire_dtype(one.dtype), list(one.shape), scale=one.preparation.scale(one.dtype)
+        )
         for one in layout.inputs
     ]
     best: PredictionOrder = PredictionOrder(trainers.prediction_order(model, [], None).configuration, inputs, None)
@@ -287,17 +289,13 @@ def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
     return class_labels(output) if kept is None else [*kept, *class_labels(output)[len(kept) :]]
 
 
-def _wire(variable: Variable) -> str:
-    return "float32" if variable.dtype == "float32" else "int32"
-
-
 def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
     """Packed values as a query gathers them (cerebro_db/nn/rows/arrays.py reads them)."""
     if isinstance(variable.preparation, Pixels):
         size, header = variable.elements, bytes_header(variable.shape)
         starts = range(0, len(packed_values), size)
         return b"".join(part for start in starts for part in (header, packed_values[start : start + size]))
-    kind = _wire(variable)
+    kind = variable.preparation.wire_dtype(variable.dtype)
     values = packed_values
     if variable.dtype != kind:
         values = array("i", array(ITEMS[variable.dtype], packed_values)).tobytes()

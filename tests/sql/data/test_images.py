@@ -91,9 +91,10 @@ def rows(lab: Lab, table: str) -> list[tuple[bytes, ...]]:
 
 
 WINDOWS = '{"by": "writer", "order": "id", "length": 2}'
+OF_GROUPS = WINDOWS.replace("writer", "ward")
 WAYS: list[dict[str, Any]] = [
     {}, {"inputs": "image"}, {"folds": 3}, {"stratify": True}, {"split_by": "writer"}, {"group_by": "ward"},
-    {"class_weight": "balanced"}, {"sequence": WINDOWS}, {"sequence": WINDOWS.replace("writer", "ward"), "group_by": "ward"},
+    {"class_weight": "balanced"}, {"sequence": WINDOWS}, {"sequence": OF_GROUPS, "group_by": "ward"},
 ]  # fmt: skip
 
 
@@ -325,9 +326,8 @@ def test_an_exported_file(trained: Lab, tmp_path: Path) -> None:
 
 
 def test_train_takes_a_network_for_images(digits: Lab) -> None:
-    told = digits("SELECT cerebro.train('of_bytes', 'trained', 'digit', '10 seconds', inputs => 'image', prepare => %s,"
-                  " epochs => 2, max_configurations => 1)", json.dumps(SHAPE))  # fmt: skip
-    assert told
+    digits("SELECT cerebro.train('of_bytes', 'trained', 'digit', budget => '10 seconds', inputs => 'image',"
+           " prepare => %s, epochs => 2, max_configurations => 1)", json.dumps(SHAPE))  # fmt: skip
     (kinds,) = digits("SELECT DISTINCT parameters ->> 'architecture' FROM cerebro.leaderboard WHERE run ="
                       " (SELECT max(run) FROM cerebro.runs)")  # fmt: skip
     assert kinds == ("cnn",)
@@ -339,7 +339,7 @@ def test_train_takes_a_network_for_images(digits: Lab) -> None:
 def body(frozen: bool) -> dict[str, Any]:
     return sequential(
         [8, 8, 1],
-        layer("Rescaling", "scaled", scale=1 / 16),
+        layer("Rescaling", "scaled", scale=1 / 16, offset=0.0),
         layer("Conv2D", "conv", filters=6, kernel_size=3, activation="relu", trainable=not frozen),
         layer("GlobalAveragePooling2D", "pool"),
         layer("Dense", "out", units=10, activation="softmax"),
