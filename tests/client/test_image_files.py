@@ -150,6 +150,34 @@ def test_a_folder_becomes_a_model(cerebro: Cerebro, folder: Path) -> None:
     assert sum(one.label == labels[one.key_value] for one in found) > 36
 
 
+def test_a_body_that_people_use(cerebro: Cerebro, folder: Path) -> None:
+    """MobileNetV3, which reads pixels from 0 to 255, with random weights: its features are computed once."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    body = keras.applications.MobileNetV3Small((32, 32, 3), 0.35, include_top=False, pooling="avg", weights=None)
+    body.trainable = False
+    model = keras.Sequential([keras.Input((32, 32, 3)), body, keras.layers.Dense(2, activation="softmax")])
+    cerebro.add_architecture("mobile", model)
+    cerebro.add_images("mobile_images", folder, (32, 32, 3))
+    heads = [{"architecture": "mobile", "learning_rate": rate} for rate in (0.01, 0.003)]
+    curves = {}
+    for reuse in ("all", "none"):
+        run = cerebro.fit("mobile_images", f"mobile_{reuse}", heads, target="label", inputs="image", epochs=2,
+                          prepare={"image": {"shape": [32, 32, 3]}}, options={"seed": 1, "reuse": reuse})  # fmt: skip
+        curves[reuse] = [one.training_loss for one in run.learning_curve()]
+        (built,) = cerebro.rows("SELECT DISTINCT (detail ->> 'feature_bytes')::int FROM cerebro.event"
+                                " WHERE run = %s AND event = 'built'", (run.run,))  # fmt: skip
+        assert (built[0] is not None) == (reuse == "all")
+    assert len(curves["all"]) == 4 and curves["all"] == pytest.approx(curves["none"], rel=1e-3)
+    assert model.input_shape == (None, 32, 32, 3)
+    one = cerebro.predict("mobile_all", "SELECT * FROM mobile_images WHERE id = 1", "id")[0]
+    pixels = np.frombuffer(cerebro.rows("SELECT image FROM mobile_images WHERE id = 1")[0][0], np.uint8)
+    best = cerebro.model("mobile_all")
+    said = best.predict(pixels.reshape(1, 32, 32, 3).astype("f4"), verbose=0)
+    assert one.probability == pytest.approx(float(said.max()), abs=1e-5)
+
+
 def test_files_in_a_column(cerebro: Cerebro) -> None:
     cerebro.rows("CREATE TABLE photos (photo bytea, id int PRIMARY KEY, note text, at timestamptz)")
     notes = ["plain", "tab\tand \\ and\nline", None, "\\N"]

@@ -328,7 +328,7 @@ def test_an_exported_file(trained: Lab, tmp_path: Path) -> None:
 def test_train_takes_a_network_for_images(digits: Lab) -> None:
     digits("SELECT cerebro.train('of_bytes', 'trained', 'digit', budget => '10 seconds', inputs => 'image',"
            " prepare => %s, epochs => 2, max_configurations => 1)", json.dumps(SHAPE))  # fmt: skip
-    (kinds,) = digits("SELECT DISTINCT parameters ->> 'architecture' FROM cerebro.leaderboard WHERE run ="
+    (kinds,) = digits("SELECT DISTINCT architecture FROM cerebro.leaderboard WHERE run ="
                       " (SELECT max(run) FROM cerebro.runs)")  # fmt: skip
     assert kinds == ("cnn",)
 
