@@ -20,6 +20,7 @@ ROWS = 600
 PEOPLE = f"""
 CREATE TYPE size AS ENUM ('small', 'medium', 'large');
 CREATE DOMAIN euro AS numeric CHECK (VALUE >= 0);
+CREATE DOMAIN picture AS bytea;
 CREATE TABLE city_names (city_id integer PRIMARY KEY);
 INSERT INTO city_names SELECT 1 + i * 7 FROM generate_series(0, 19) i;
 CREATE TABLE people AS SELECT i AS id, i * 7919 % 1000003 AS ssn,
@@ -414,7 +415,7 @@ def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: 
         "CREATE VIEW others AS SELECT id, y, review::varchar, city::varchar(40), size::text, age::smallint,"
         ' "Net Income"::numeric, height, odd, rarely, login, member, city_id::bigint, rooms::smallint, born::timestamp,'
         " seen, wakes, slept, gaps, left_on::timestamp, sensors, digits, patient::bigint,"
-        " price, answer FROM mirrored"
+        " price, answer, pixels::picture AS pixels FROM mirrored"
     )
     expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
     assert said_rows(mirror, "others") == expected
