@@ -7,8 +7,9 @@ Copy this file. ``Scorer("x.safetensors")`` reads a file that ``cerebro export``
     scorer.predict([{"age": 41, "city": "Rome", "born": "1983-05-02"}])   # {"income": array([...])}
 
 A raw row is a dictionary of Python values, or what PostgreSQL's row_to_json gives: numbers, texts, true and false,
-None, dates and times as ISO texts or as Python's own. ``RowPreparation("x.preparation.json").inputs(rows)`` makes the
-arrays that the model reads, for a model that another library has loaded.
+None, dates and times as ISO texts or as Python's own, pixels as bytes or as the text of a bytea.
+``RowPreparation("x.preparation.json").inputs(rows)`` makes the arrays that the model reads, for a model that another
+library has loaded.
 
 From the command line, ``python cerebro_scorer.py x.safetensors < rows.jsonl`` reads a JSON object in each line.
 """
@@ -107,7 +108,8 @@ class RowPreparation:
     def _variable(self, variable: Mapping[str, Any], rows: list[Row]) -> Array:
         preparation = variable["preparation"]
         if preparation["kind"] not in ("numbers", "categories", "words"):
-            return _plain(variable, rows, variable["shape"][1:] if self.document["window"] else variable["shape"])
+            made = _pixels if preparation["kind"] == "pixels" else _plain
+            return made(variable, rows, variable["shape"][1:] if self.document["window"] else variable["shape"])
         parts = []
         for column, feature in zip(variable["columns"], preparation["features"]):
             try:
@@ -187,6 +189,26 @@ PREPARED: dict[str, Callable[..., list[Array]]] = {
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _pixels(variable: Mapping[str, Any], rows: list[Row], shape: list[int]) -> Array:
+    """Bytes, or their text in SQL and JSON: ``\\x`` and two digits for each byte."""
+    (column,), size = variable["columns"], math.prod(shape)
+    found = np.empty((len(rows), size), np.uint8)
+    for place, row in enumerate(rows):
+        value = row[column]
+        if isinstance(value, str) and value.startswith("\\x"):
+            try:
+                value = bytes.fromhex(value[2:])
+            except ValueError:
+                raise CannotScore(f"column {column!r} has a text that is no bytea") from None
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise CannotScore(f"column {column!r} must have bytes, not {type(value).__name__}")
+        if len(value) != size:
+            raise CannotScore(f"column {column!r} must have {size} bytes in each row, not {len(value)}")
+        found[place] = np.frombuffer(value, np.uint8)
+    pixels = found.reshape(len(rows), *shape).astype(np.float32)
+    return pixels / np.float32(variable["preparation"]["by"])
 
 
 def _plain(variable: Mapping[str, Any], rows: list[Row], shape: list[int]) -> Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import architectures, archives, interrupts, keras_models, notebooks, report, trackers
+from . import architectures, archives, images, interrupts, keras_models, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect
 from .looking import Looking
@@ -241,6 +241,23 @@ class Cerebro(Looking, Steering, Serving, Registering):
             archive = archives.bring_in(self, Path(file), name)
             return f"{name} has configuration {archive.configuration}, {archive.size:,} bytes of weights"
         return self.add_architecture(name, Path(file), description=f"from {Path(file).name}"[:200])
+
+    # --- images ------------------------------------------------------------------------------------
+
+    def add_images(
+        self, table: str, source: str | Path, shape: Sequence[int], *, column: str | None = None, crop: bool = False
+    ) -> int:
+        """Makes a table of images for ``cerebro.pack``, with the pixels of each image in a column of bytes, and returns
+        the number of rows. The files are decoded here, which needs the package Pillow. If one of them cannot be
+        decoded, no table is made.
+
+        ``source``: a folder. The table has the columns ``id``, ``file``, ``image``, and ``label``, the name of the
+        folder within it, if there are such folders. With ``column``, a table, a view or a query with files of images in
+        this column of type ``bytea``. The table has the columns of the source, and pixels in the place of the files.
+        ``shape``: height, width and channels (1, 3 or 4). Each image is stretched to this size; with ``crop`` it is cut
+        to the proportions first.
+        """
+        return images.add(self, table, source, shape, column, crop)
 
     # --- architectures -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The commands about files of models: ``cerebro export`` and ``cerebro import``."""
+"""The commands about files: ``cerebro export`` and ``cerebro import`` of models, and ``cerebro images``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from cerebro_db.core.texts import counted
+
 from .commands import Dsn, at
 from .model_commands import Configuration
 from .terminal import Json, Terminal, lines, write_json
@@ -16,6 +18,7 @@ from .terminal import Json, Terminal, lines, write_json
 def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command("import")(bring_in)
+    app.command("images")(add_images)
 
 
 def export(
@@ -107,3 +110,35 @@ def bring_in(
             write_json({"file": file, "name": name, "made": made})
             return
         Terminal().print(lines(f"{made}."), soft_wrap=True)
+
+
+def add_images(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A folder; with --column a table or a query.", show_default=False),
+    ],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The new table.", show_default=False)],
+    *,
+    shape: Annotated[
+        str,
+        typer.Option(metavar="SHAPE", help="Height, width and channels, for instance 64x64x3.", show_default=False),
+    ],
+    dsn: Dsn = None,
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of SOURCE that has files of images.", show_default=False),
+    ] = None,
+    crop: Annotated[bool, typer.Option("--crop", help="Cut images to the proportions; default: stretch them.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a table of images: PNG, JPEG and other files become pixels of one size."""
+    try:
+        sizes = [int(one) for one in shape.lower().split("x")]
+    except ValueError:
+        raise typer.BadParameter(f"--shape cannot be {shape}; for instance 64x64x3.") from None
+    with at(dsn) as cerebro:
+        rows = cerebro.add_images(table, source, sizes, column=column, crop=crop)
+        if json:
+            write_json({"table": table, "rows": rows})
+            return
+        Terminal().print(lines(f"{table} has {counted(rows, 'image')} of {shape} pixels."), soft_wrap=True)

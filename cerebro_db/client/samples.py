@@ -25,7 +25,7 @@ KEY = "cerebro_row"
 # The portable form of dates, intervals and amounts of money, for the scorer and for the server alike.
 SETTINGS = (
     "SET LOCAL timezone = 'UTC'", "SET LOCAL intervalstyle = 'postgres'", "SET LOCAL lc_monetary = 'C'",
-    "SET LOCAL extra_float_digits = 1",
+    "SET LOCAL extra_float_digits = 1", "SET LOCAL bytea_output = 'hex'",
 )  # fmt: skip
 
 Inputs = dict[str, Any]  # arrays by the names of the model's inputs
@@ -199,6 +199,8 @@ def drawn(document: Mapping[str, Any]) -> Inputs:
             values: Any = random.integers(0, sizes, shape)
         elif preparation["kind"] == "words":
             values = random.integers(0, preparation["features"][0]["ids"], shape)
+        elif preparation["kind"] == "pixels":
+            values = random.integers(0, 256, shape) / preparation["by"]
         elif variable["dtype"] != "float32":
             values = random.integers(0, 2, shape)
         else:

@@ -6,30 +6,39 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import identifiers
+from . import identifiers, images
 from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
 from .errors import BadData, InvalidArgument
 from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from .identifiers import FEWEST_ROWS
+from .packing import LARGEST_BYTES, elements
+from .preparation import LARGEST_DIVISOR, LEAST_DIVISOR, Pixels
 from .records import dataclass, field
-from .sql_types import DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
+from .sql_types import BYTES, DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
 
 MOST_VALUES = 1000  # of a category; further values share hash buckets
 BUCKETS = 256
+MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
 MANY_WORDS = 4  # per row, on average: a text of so many words is no category
 
-CHOICES = ("number", "category", "date", "words", "ignore", *TRANSFORMS)
+CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
 ARGUMENTS = {
     "number": ("transform", "not_finite"),
     "category": ("values", "least", "buckets", "unknown"),
     "date": ("cycles",),
     "words": ("length", "ids"),
+    "pixels": ("shape", "divide_by"),
     "ignore": (),
 }
 
 
 def family_of(type: str, category: str, element: str | None) -> str | None:
-    """Types of one family can stand for each other in predictions; None: there is no preparation."""
+    """Types of one family can stand for each other in predictions; None: there is no preparation.
+
+    The families ``array`` and ``bytes`` become inputs of their own, and nothing else.
+    """
+    if type == BYTES:
+        return "bytes"
     if element is not None:
         return "array" if element in (*INTEGERS, *REALS, "boolean") else None
     if type in (*INTEGERS, *REALS):
@@ -63,14 +72,17 @@ POSSIBLE = {  # family -> what its columns can become; the first is usual
     "time": ("date", "category"),
     "text": ("category", "words"),
     "boolean": ("category", "number"),
+    "array": (),
+    "bytes": ("pixels",),
 }
+OF_SINGLE_VALUES = (None, "array", "bytes")  # families whose columns identify nothing and have no order
 
 
 @dataclass(frozen=True)
 class Wish:
     """What the argument ``prepare`` says about a column."""
 
-    choice: str | None = None  # number, category, date, words or ignore
+    choice: str | None = None  # number, category, date, words, pixels or ignore
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -131,6 +143,7 @@ class Ignored:
 
     why: str
     identifies: bool = False  # rows
+    hint: str | None = None
 
 
 def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: str) -> dict[str, Wish]:
@@ -196,15 +209,39 @@ def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
             raise InvalidArgument(
                 f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
             )
+    if name == "shape" and not _is_shape(value):
+        raise InvalidArgument(
+            f"{where}: shape cannot be {value!r}.",
+            hint=f"It must be a list of 1 to {MOST_SIZES} sizes, for instance [64, 64, 3]: height, width, channels.",
+        )
+    if name == "divide_by" and not _is_divisor(value):
+        raise InvalidArgument(f"{where}: divide_by cannot be {value!r}.", hint="255 makes numbers from 0 to 1.")
     if name == "cycles" and not (isinstance(value, list) and all(one in CYCLES for one in value)):
         raise InvalidArgument(
             f"{where}: cycles cannot be {value!r}.", hint=f"It must be a list of some of {', '.join(CYCLES)}."
         )
 
 
+def _is_shape(value: Any) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_SIZES:
+        return False
+    return all(type(one) is int and one > 0 for one in value) and 4 * elements(value) <= LARGEST_BYTES
+
+
+def _is_divisor(value: Any) -> bool:
+    return type(value) in (int, float) and LEAST_DIVISOR < value <= LARGEST_DIVISOR
+
+
+def pixels(wish: Wish) -> tuple[tuple[int, ...], Pixels]:
+    """The shape of a row, and the preparation of a column of bytes."""
+    return tuple(wish.arguments["shape"]), Pixels(float(wish.arguments.get("divide_by", 1)))
+
+
 def require_possible(name: str, shown: str, family: str, wish: Wish) -> None:
     """An error for a column that cannot become what was asked for."""
-    possible = POSSIBLE.get(family, ("category",) if family != "array" else ())
+    possible = POSSIBLE.get(family, ("category",))
+    if wish.choice == "pixels" and family == "bytes" and "shape" not in wish.arguments:
+        raise InvalidArgument(f"column '{name}' cannot become pixels without a shape.", hint=images.needs_shape(name))
     if wish.choice in (None, "ignore", *possible):
         return
     as_number = wish.choice == "number" and family == "text"

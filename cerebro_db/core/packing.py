@@ -31,7 +31,8 @@ _LENGTH = 4  # bytes of the array's own length: not in the value, but counted in
 class Unusable(Exception):
     """A value that cannot be packed.
 
-    ``what``: ``shape`` (the array has another shape), ``null`` (an element is NULL) or ``finite`` (NaN or infinite).
+    ``what``: ``shape`` (the array has another shape), ``null`` (an element is NULL), ``finite`` (NaN or infinite) or
+    ``bytes`` (there are more or fewer bytes than the shape has).
     """
 
     def __init__(self, what: str, shape: tuple[int, ...] = ()) -> None:
@@ -246,6 +247,37 @@ def narrowest(values: bytes) -> str:
     if not (top.strip(b"\0") or upper.strip(b"\0") or middle.strip(b"\0")):
         return "uint8"
     return "int16" if top == upper == middle.translate(_SIGN) else "int32"
+
+
+# -- bytes ---------------------------------------------------------------------------------------------
+
+
+BYTES_HEADER = 4  # the number of the bytes, as int4send() writes it
+
+
+def bytes_header(shape: Sequence[int]) -> bytes:
+    """What comes before the bytes of a row, so that the rows of a chunk can be told apart."""
+    return struct.pack(">i", elements(shape))
+
+
+class BytesEncoder:
+    """Collects the bytes of rows, each with their number before them, and gives them back without these numbers."""
+
+    dtype = "uint8"
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        self._header = bytes_header(shape)
+        self._elements = bytearray()
+
+    def add(self, values: Sequence[bytes]) -> None:
+        if not all(value.startswith(self._header) for value in values):
+            raise Unusable("bytes")
+        self._elements += b"".join([value[BYTES_HEADER:] for value in values])
+
+    def take(self) -> bytes:
+        taken, self._elements = bytes(self._elements), bytearray()
+        return taken
 
 
 # -- classes -------------------------------------------------------------------------------------------

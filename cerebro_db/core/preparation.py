@@ -6,6 +6,7 @@ Packing, validation packing, evaluation and prediction all apply this document. 
 |------------|-----------------|----------------------------------------------------------------------------------|
 | as_is      | –               | numbers as they are: small integers stay integers, all others become float32     |
 | divided    | by              | the same, divided by a constant: integers when they are read, floats when packed |
+| pixels     | by              | the bytes of one column as uint8, divided by a constant when they are read       |
 | one_hot    | type, labels    | a class label as a vector with a 1 at the place of its class                     |
 | encoded    | –               | the user's own vector of integers, a target, as int16                            |
 | real       | –               | numbers to predict, as float32                                                   |
@@ -30,7 +31,7 @@ from typing import Any, ClassVar
 from . import features, sql_types
 from .documents import Fields
 from .features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
-from .packing import INTEGERS, ITEM_BYTES, MOST_CLASSES, ArrayEncoder, ClassEncoder, Encoder, float32
+from .packing import INTEGERS, ITEM_BYTES, MOST_CLASSES, ArrayEncoder, BytesEncoder, ClassEncoder, Encoder, float32
 from .records import dataclass
 from .sql_types import SqlType
 
@@ -67,6 +68,10 @@ class Preparation(abc.ABC):
     def scale(self, dtype: str) -> float:
         """By how much values are divided when the trainer reads them."""
         return 1.0
+
+    def wire_dtype(self, dtype: str) -> str:
+        """The type of the elements in a query; ``dtype``: of the packed values.  Those of an array have four bytes."""
+        return "float32" if dtype == "float32" else "int32"
 
     def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
         """Collects the values of rows and gives them back as the bytes of a buffer."""
@@ -136,6 +141,32 @@ class Divided(AsIs):
 
     @classmethod
     def read(cls, fields: Fields) -> Divided:
+        return cls(fields.number("by", LEAST_DIVISOR, LARGEST_DIVISOR))
+
+
+@known
+@dataclass(frozen=True)
+class Pixels(Preparation):
+    kind = "pixels"
+    by: float = 1.0
+
+    def dtype(self, integers: bool) -> str:
+        return "uint8"
+
+    def scale(self, dtype: str) -> float:
+        return self.by
+
+    def wire_dtype(self, dtype: str) -> str:
+        return dtype
+
+    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
+        return BytesEncoder(shape)
+
+    def fits(self, shape: tuple[int, ...], columns: int) -> bool:
+        return columns == 1
+
+    @classmethod
+    def read(cls, fields: Fields) -> Pixels:
         return cls(fields.number("by", LEAST_DIVISOR, LARGEST_DIVISOR))
 
 

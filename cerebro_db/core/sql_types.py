@@ -21,6 +21,7 @@ REALS = ("real", "double precision", "numeric")
 DATES = ("date", "timestamp without time zone", "timestamp with time zone")
 WITH_ZONE = "timestamp with time zone"  # a moment; the others become one only in some time zone
 TIME = "time without time zone"
+BYTES = "bytea"
 OTHER_NUMBERS = {"money": "money", "interval": "interval"}
 LABELS = ("uuid", "inet", "cidr", "macaddr", "macaddr8", "oid", "pg_lsn")
 TEXTS = ("text", "character varying", "bpchar", "name")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture import building, sources
+from .architecture import beginnings, building, sources
 from .architecture.sources import Source
 from .errors import InvalidArgument
 from .layout import Layout
@@ -46,6 +46,7 @@ ELEMENT_SECONDS = 2e-7
 
 ARCHITECTURE = "mlp"
 OF_WINDOWS = ("mlp", "conv1d", "lstm")  # that train tries where rows are windows
+OF_IMAGES = ("cnn",)  # and where rows have images
 # Of an mlp. Each value of these parameters is one more program to build, which takes seconds.
 UNITS = (128, 256)
 DROPOUT = (0.1, 0.3)
@@ -148,6 +149,13 @@ def planned(
         folds=layout.folds,
         groups=0 if layout.groups is None else len(layout.groups.labels),
     )
+
+
+def usual_architectures(layout: Layout) -> tuple[str, ...]:
+    """The architectures that train tries unless the user names others."""
+    if layout.windows is not None:
+        return OF_WINDOWS
+    return OF_IMAGES if any(map(beginnings.is_surely_image, layout.inputs)) else (ARCHITECTURE,)
 
 
 def _epoch_seconds(layout: Layout, rows: int, segments: int) -> float:

@@ -39,7 +39,8 @@ shows. Predictions prepare rows in the same way.
   are integers with many different values. Other columns are class labels.
 - inputs: the input columns, separated by commas. NULL: all others. Keys, columns that number the rows and columns with
   one value are ignored, with a notice.
-- prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}.
+- prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}. A column of type
+  bytea with pixels needs the shape of an image: {"photo": {"shape": [64, 64, 3]}}.
 - validation: the share of the rows for validation, chosen by a hash of the key. A row stays on its side when other
   rows are added. Windows are divided by their subject or their time (docs/prepare.md). 0: none. NULL: 0.2, or none if
   there are folds or a validation_table.

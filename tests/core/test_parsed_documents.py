@@ -33,6 +33,7 @@ from cerebro_db.core.preparation import (
     Measured,
     Numbers,
     OneHot,
+    Pixels,
     Real,
     Weight,
     Words,
@@ -61,6 +62,7 @@ PARTS = (Partition(0, 2, 1, 10, "ab" * 32, (1, 1)), Partition(7, 2, 1, 5, "cd" *
 LAYOUT = Layout(
     inputs=(
         Variable("image", "uint8", (8, 8), ("image",), Divided(16.0)),
+        Variable("photo", "uint8", (8, 8, 3), ("photo",), Pixels(255.0)),
         Variable("features", "float32", (2,), ("a", "b c"), AsIs()),
         Variable("numbers", "float32", (10,), ("n", "m", "d"), Numbers((NUMBER, LOG, DATE))),
         Variable("categories", "uint8", (2,), ("city", "zip"), Categories((CITY, ZIP))),

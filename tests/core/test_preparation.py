@@ -14,7 +14,7 @@ from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
-from cerebro_db.core.packing import float32
+from cerebro_db.core.packing import Unusable, float32
 from cerebro_db.core.preparation import (
     AsIs,
     Categories,
@@ -23,6 +23,7 @@ from cerebro_db.core.preparation import (
     Measured,
     Numbers,
     OneHot,
+    Pixels,
     Preparation,
     Real,
     Weight,
@@ -191,6 +192,34 @@ def test_expressions() -> None:
     features = applied("features", [FLAG, REAL], AsIs())
     assert shown(expression(features, alias)) == "cerebro._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
     assert shown(expression(applied("t", [TEXT], OneHot(TEXT_TYPE)), alias)) == '(s.t::text)::text COLLATE "C"'
+
+
+def test_pixels_are_bytes_with_their_number() -> None:
+    variable = applied("b", [column("b", "bytea")], Pixels(255.0))
+    variable.shape = (2, 1)
+    assert shown(expression(variable, alias)) == (
+        "pg_catalog.int4send(pg_catalog.octet_length(s.b::bytea)) OPERATOR(pg_catalog.||) s.b::bytea"
+    )
+    assert variable.for_prediction() == {
+        "name": "b", "dtype": "uint8", "shape": [2, 1], "scale": 255.0, "factor": 1.0,
+    }  # fmt: skip
+    assert variable.bytes_per_row == 2 and variable.is_large
+    document = json.loads(json.dumps(variable.documented().to_json()))
+    assert document["preparation"] == {"kind": "pixels", "by": 255.0}
+    assert Variable.read(Fields(document, "input"), (None,), None) == variable.documented()
+    for by in (0.0, -1.0, "255", None, 1e39):
+        with pytest.raises(BadData):
+            preparation.read(Fields({"kind": "pixels", "by": by}, "x"), (None,))
+    for wrong in ({"dtype": "int16"}, {"shape": []}, {"columns": ["a", "b"]}, {"scale": 1.0}):
+        with pytest.raises(BadData):
+            Variable.read(Fields({**document, **wrong}, "input"), (None,), None)
+    encoder = variable.encoder()
+    encoder.add([b"\0\0\0\2ab", b"\0\0\0\2cd"])
+    assert encoder.take() == b"abcd" and encoder.take() == b""
+    for value in (b"\0\0\0\1a", b"\0\0\0\3abc", b"\0\0\0\0"):
+        with pytest.raises(Unusable) as wrong_value:
+            encoder.add([b"\0\0\0\2ab", value])
+        assert wrong_value.value.what == "bytes"
 
 
 def test_the_order_of_rows_depends_on_the_columns_and_not_on_their_preparation() -> None:

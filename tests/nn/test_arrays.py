@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,36 @@ def test_integers_and_a_factor(tmp_path: Path) -> None:
     assert np.array_equal(read(tmp_path, [array(one, kind=23) for one in whole], dtype="int32"), whole)
     scaled = read(tmp_path, [array(one) for one in VALUES], factor=1 / 255)
     assert scaled.dtype == "f4" and np.array_equal(scaled, VALUES * np.float32(1 / 255))
+
+
+def pixels(*values: bytes) -> list[bytes]:
+    return [struct.pack(">i", len(one)) + one for one in values]
+
+
+def test_pixels_are_not_copied(tmp_path: Path) -> None:
+    sent = [bytes(range(n, n + 6)) for n in range(5)]
+    found = read(tmp_path, pixels(*sent), dtype="uint8")
+    assert found.dtype == "u1" and found.shape == (5, 2, 3) and found.tobytes() == b"".join(sent)
+    within = read(tmp_path, pixels(sent[0]), dtype="uint8")
+    assert within.shape == (1, 2, 3) and within.tobytes() == sent[0]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (pixels(b"123456", b"12345"), "a value of 5 bytes where the model was trained on 6 bytes, of shape"),
+        (pixels(b"12345", b"1234567"), "a value of 5 bytes"),
+        (pixels(b"123456", b""), "a value of 0 bytes"),
+        (pixels(b"123456", bytes(1000)), "a value of 1000 bytes"),
+        (pixels(b"123456", b"\x89PNG\r\n\x1a\n rest"), "a PNG file"),
+        (pixels(b"123456"), "has a NULL"),
+        ([], "has a NULL"),
+    ],
+    ids=str,
+)
+def test_pixels_that_cannot_be_used(tmp_path: Path, sent: list[bytes], says: str) -> None:
+    with pytest.raises(BadData, match=re.escape(says)):
+        read(tmp_path, sent, rows=2, dtype="uint8")
 
 
 @pytest.mark.parametrize("odd", [{"lower": 0}, {"lower": -5}, {"nulls": ()}])

@@ -124,6 +124,43 @@ def test_a_model_within_a_model(trainers: list[Trainer]) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+def computed_by(expression: str, *, inner: bool) -> Json:
+    """A frozen layer, then an operation on its values ``x``, in a model of its own or not."""
+    end = "base(rows)" if inner else "found"
+    script = f"""
+import keras
+from keras import layers
+rows = keras.Input((64,), name="rows")
+x = layers.Dense(12, activation="relu", name="frozen", trainable=False)(rows)
+found = {expression}
+base = keras.Model(rows, found, name="base")
+flat = layers.Flatten(name="flat")({end})
+print(keras.Model(rows, layers.Dense(10, activation="softmax", name="out")(flat), name="model").to_json())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return reading.architecture(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_operations_that_compute_each_row_by_itself(trainers: list[Trainer], inner: bool) -> None:
+    kept, _ = trainers
+    architecture = computed_by("layers.ReLU(6.0)(x + 3.0) * (1 / 6) - x / 2 + (-x)", inner=inner)
+    layers, size = described(kept, architecture)
+    assert size == 4 * 12 and layers > 0
+    configuration = c.configuration(architecture, CATEGORICAL)
+    losses = [trainer.train(configuration, "rows", seed=5).loss for trainer in trainers]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "expression", ["x - keras.ops.mean(x, axis=0, keepdims=True)", "x + layers.Reshape((1, 12))(x)", "x[::-1] + x"]
+)
+def test_operations_that_mix_rows(trainers: list[Trainer], expression: str) -> None:
+    assert described(trainers[0], computed_by(expression, inner=True)) == (0, 0)
+    layers, _ = described(trainers[0], computed_by(expression, inner=False))
+    assert layers <= 2  # before the operation
+
+
 def test_masks_are_not_lost(trainers: list[Trainer]) -> None:
     def sentence(mask: bool) -> Json:
         return c.sequential(

@@ -12,7 +12,7 @@ from ..distributions import six_digits
 from ..errors import BadData
 from ..features import CategoryFeature, WordsFeature
 from ..layout import Variable
-from ..preparation import Numbers
+from ..preparation import Numbers, Pixels
 from .graph import Graph
 
 Json = dict[str, Any]
@@ -205,6 +205,11 @@ def _placed(graph: Graph, tensor: str, steps: int, units: Any) -> str:
 
 def is_image(variable: Variable, windowed: bool) -> bool:
     return not windowed and not variable.preparation.features and len(variable.shape) in (2, 3)
+
+
+def is_surely_image(variable: Variable) -> bool:
+    """Whether it is no series: pixels, or an array with channels."""
+    return is_image(variable, False) and (isinstance(variable.preparation, Pixels) or len(variable.shape) == 3)
 
 
 def image(graph: Graph, variable: Variable, name: str) -> str:

@@ -279,10 +279,10 @@ class ModelReplica:
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """A column of rows to predict, in the form in which PostgreSQL holds arrays (nn/rows/arrays.py)."""
+    """A column of rows to predict, in the form in which a query gives it (nn/rows/arrays.py)."""
 
     name: str  # name of the packed column
-    dtype: str  # float32 or int32
+    dtype: str  # float32 or int32 for arrays, uint8 for pixels
     shape: list[int]  # shape of a row
     scale: float = 1.0  # values are divided by it, as those of a packed column
     factor: float = 1.0  # values are multiplied by it first, as packing did

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-# Layers that compute each row by itself, in training as elsewhere, if their weights are frozen.  No other layer, and no
-# operation of Keras that is no layer, is taken for frozen: it may look at all rows of a batch.
+# Layers that compute each row by itself, in training as elsewhere, if their weights are frozen.  No other layer is
+# taken for frozen: it may look at all rows of a batch.
 CALM = """
     InputLayer Identity Dense Embedding Activation ReLU LeakyReLU PReLU ELU Rescaling Normalization
     Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose DepthwiseConv1D DepthwiseConv2D
@@ -28,6 +28,9 @@ CALM = """
     LSTM LSTMCell GRU GRUCell SimpleRNN SimpleRNNCell Bidirectional TimeDistributed MultiHeadAttention
     Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D
 """
+# Operations of Keras that are no layers, such as x + 3: of tensors with the same number of dimensions, and of numbers.
+CALM_OPERATIONS = {"Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Negative"}
+OPERATIONS = "keras.src.ops.numpy"  # the module of these
 NOT_WITH = ("dropout", "_dropout", "recurrent_dropout", "rate")  # numbers that make a layer drop values
 
 
@@ -91,14 +94,15 @@ def cut(model: Any, type: str) -> FrozenBeginning | None:
         before = [tensor for tensor in node.input_tensors if id(tensor) in same]
         # A layer that is called again may be needed behind the cut, too.
         once = called[id(node.operation)] == 1 and len(before) == len(node.input_tensors)
-        if once and _is_calm(node.operation) and not node.operation.trainable_variables:
+        if once and _is_calm(node.operation) and not getattr(node.operation, "trainable_variables", ()):
             same.update(map(id, node.outputs))
             frozen.append(node.operation)
         else:
             entering.update((id(tensor), tensor) for tensor in before)
     tensors, inputs = list(entering.values()), [id(tensor) for tensor in functional.inputs]
     features = [tensor for tensor in tensors if id(tensor) not in inputs]
-    weights = [variable for operation in frozen for variable in operation.weights]
+    layers = [operation for operation in frozen if isinstance(operation, keras.Layer)]
+    weights = [variable for layer in layers for variable in layer.weights]
     if (
         not features
         or not any(len(variable.shape) >= 2 for variable in weights)  # what scales numbers takes no time
@@ -113,7 +117,7 @@ def cut(model: Any, type: str) -> FrozenBeginning | None:
         # The optimizer has its variables in the order of these.
         if [id(one) for one in head.trainable_variables] == [id(one) for one in model.trainable_variables]:
             sources = [inputs.index(id(tensor)) if id(tensor) in inputs else None for tensor in tensors]
-            return FrozenBeginning(head, body, key, sources, len(frozen), type)
+            return FrozenBeginning(head, body, key, sources, len(layers), type)
     return None
 
 
@@ -140,6 +144,8 @@ def _is_calm(operation: Any) -> bool:
     if type(operation) in (keras.Model, keras.Sequential) or type(operation).__name__ == "Functional":
         functional = operation._functional if isinstance(operation, keras.Sequential) else operation
         return functional is not None and all(map(_is_calm, functional._operations))
+    if type(operation).__module__ == OPERATIONS:
+        return type(operation).__name__ in CALM_OPERATIONS and all(map(_is_of_rows, operation._inbound_nodes))
     if type(operation) not in _calm_classes():
         return False
     inner = operation._flatten_layers(include_self=False)  # those of attention are known
@@ -154,6 +160,15 @@ def _is_calm(operation: Any) -> bool:
         or getattr(operation, "quantization_mode", None) is not None
         or (isinstance(operation, keras.layers.BatchNormalization) and operation.trainable)
     )
+
+
+def _is_of_rows(node: Any) -> bool:
+    """Whether an operation is called with numbers, and tensors whose first dimension is that of the rows."""
+    given = [*node.arguments.args, *node.arguments.kwargs.values()]
+    tensors = [id(one) for one in node.input_tensors]
+    numbers = [one for one in given if id(one) not in tensors]
+    same = len({len(tensor.shape) for tensor in node.input_tensors}) == 1
+    return same and len(given) - len(numbers) == len(tensors) and all(type(one) in (int, float) for one in numbers)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Rows as PostgreSQL holds arrays in memory (``cerebro._array_bytes`` returns them), mapped from a file.
+"""Rows as a query gives them, mapped from a file: arrays as PostgreSQL holds them in memory (``cerebro._array_bytes``
+returns them), and the bytes of images, with their number before them.
 
 An array begins with words of four bytes: the number of dimensions, the place where its elements begin if there is a
 bitmap of NULLs (else 0), the elements' type, the sizes and the lower bounds.  Then come the elements, four bytes each.
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_db.core import images, packing
 from cerebro_db.core.errors import BadData
 
 TYPES = {"float32": 700, "int32": 23}  # PostgreSQL's number of the elements' type
@@ -32,7 +34,7 @@ def opened(source: str | bytes, rows: int, variable: dict[str, Any]) -> np.ndarr
         payload = np.frombuffer(source, np.uint8)
     else:
         payload = np.memmap(source, np.uint8, mode="r").view(np.ndarray)
-    values = _elements(payload, rows, variable)
+    values = (_pixels if variable["dtype"] == "uint8" else _elements)(payload, rows, variable)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             raise _unusable(variable, "values that are NaN or infinite")
@@ -76,8 +78,31 @@ def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape:
     return values.reshape(rows, *shape)
 
 
-def _unusable(variable: dict[str, Any], what: str) -> BadData:
+def _pixels(payload: np.ndarray, rows: int, variable: dict[str, Any]) -> np.ndarray:
+    shape, beginning = tuple(variable["shape"]), np.frombuffer(packing.bytes_header(variable["shape"]), np.uint8)
+    length = len(beginning) + math.prod(shape)
+    if payload.size == rows * length:
+        values = payload.reshape(rows, length)
+        if (values[:, : len(beginning)] == beginning).all():
+            return values[:, len(beginning) :].reshape(rows, *shape)
+    start = 0
+    while start < payload.size:
+        size = int(payload[start : start + len(beginning)].view(">u4")[0])
+        start += len(beginning)
+        if size != math.prod(shape):
+            format = images.format_of(payload[start : start + images.MOST_BEGINNING].tobytes())
+            found = f"a value of {size} bytes" if format is None else f"a {format} file"
+            raise _unusable(
+                variable,
+                f"{found} where the model was trained on {math.prod(shape)} bytes, of shape {list(shape)}",
+                images.DECODE if format else None,
+            )
+        start += size
+    raise _unusable(variable, "a NULL")  # NULLs were left out of the file
+
+
+def _unusable(variable: dict[str, Any], what: str, hint: str | None = None) -> BadData:
     return BadData(
         f"column '{variable['name']}' has {what}.",
-        hint="The input columns must be those that the model was trained on, in the same order.",
+        hint=hint or "The input columns must be those that the model was trained on, in the same order.",
     )

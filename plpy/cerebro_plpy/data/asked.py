@@ -44,8 +44,11 @@ class AskedColumns:
     @property
     def used(self) -> list[Column]:
         """The columns whose values packing reads."""
-        prepared = [one for one in self.inputs if family_of(one) is not None and self.wish(one).choice != "ignore"]
-        return [*self.targets, *prepared]
+        return [*self.targets, *(one for one in self.inputs if self._is_prepared(one))]
+
+    def _is_prepared(self, column: Column) -> bool:
+        family, wish = family_of(column), self.wish(column)
+        return family is not None and wish.choice != "ignore" and not (family == "bytes" and wish is NOTHING)
 
 
 def split_of(

@@ -240,8 +240,8 @@ def _open(db: Database, job: PackJob) -> Cursor:
     else:
         for variable in job.variables:
             order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
-    # Arrays, and windows, which are arrays, are large and take little to prepare.
-    costly = job.rows >= MANY_ROWS and not any(variable.is_array for variable in job.variables)
+    # Arrays, pixels, and windows, which are one of the two, are large and take little to prepare.
+    costly = job.rows >= MANY_ROWS and not any(variable.is_large for variable in job.variables)
     pieces = None
     if job.groups is not None:
         group = job.groups.group(lambda c: sql("s.{name}", name=identifier(c.name)))

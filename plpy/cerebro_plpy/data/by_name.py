@@ -6,6 +6,8 @@ from cerebro_db.core.columns import IN_A_ZONE, family_of, need_a_zone
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import split_list
+from cerebro_db.core.preparation import Pixels
+from cerebro_db.core.sql_types import BYTES
 
 from ..database.relations import Column
 from .preparation import SourceVariable, applied
@@ -13,7 +15,9 @@ from .preparation import SourceVariable, applied
 
 def matches(trained: Layout) -> bool:
     """Whether columns were prepared one by one, or rows became windows; then their order is not the user's."""
-    return trained.windows is not None or any(variable.preparation.features for variable in trained.inputs)
+    if trained.windows is not None:
+        return True
+    return any(one.preparation.features or isinstance(one.preparation, Pixels) for one in trained.inputs)
 
 
 def require_all(trained: Layout, named: str | None, argument: str) -> None:
@@ -66,8 +70,11 @@ def found(trained: Layout, present: dict[str, Column], table: str) -> list[Sourc
             if zone or family_of(column.type, column.category, column.element) != feature.family:
                 changed.append(f"{name} ({column.shown} now, {feature.type} in training)")
         first = present[variable.columns[0]]
-        if not variable.preparation.features and family_of(first.type, first.category, first.element) != "array":
-            changed.append(f"{first.name} ({first.shown} now, an array of numbers in training)")
+        pixels = isinstance(variable.preparation, Pixels)
+        family, wanted = family_of(first.type, first.category, first.element), "bytes" if pixels else "array"
+        if not variable.preparation.features and family != wanted:
+            in_training = BYTES if pixels else "an array of numbers"
+            changed.append(f"{first.name} ({first.shown} now, {in_training} in training)")
     if changed:
         raise BadData(
             f"columns of {table} have a type that they did not have in training: {', '.join(changed)}.",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
-from cerebro_db.core.columns import NOTHING, POSSIBLE, Found, Ignored, Wish
+from cerebro_db.core import images
+from cerebro_db.core.columns import NOTHING, OF_SINGLE_VALUES, POSSIBLE, Found, Ignored, Wish
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.features import CategoryFeature, Feature, NumberFeature
 from cerebro_db.core.preparation import AsIs, ByColumn, Categories, Numbers, Preparation, Words
@@ -17,7 +18,7 @@ from cerebro_db.core.sql_types import REALS
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import identifying, leaks, sample, statistics, targets, variables
+from . import identifying, leaks, sample, statistics, targets, unusable, variables
 from .asked import AskedColumns, family_of
 from .preparation import SourceVariable, applied
 from .statistics import Looked
@@ -38,6 +39,7 @@ def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
     """What the columns become, as the training rows ask for."""
     looked: list[Looked] = []
     arrays: list[Column] = []
+    pixels: list[SourceVariable] = []
     ignored: dict[str, Ignored] = {}
     for column in asked.inputs:
         family = family_of(column)
@@ -54,6 +56,11 @@ def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
             ignored[column.name] = Ignored("as prepare says")
         elif family == "array":
             arrays.append(column)
+        elif family == "bytes" and asked.wish(column) is NOTHING:
+            ignored[column.name] = _without_shape(db, training, column, asked)
+        elif family == "bytes":
+            shape, preparation = deciding.pixels(asked.wish(column))
+            pixels.append(replace(applied(column.name, [column], preparation), shape=shape))
         else:
             looked.append(_looked(column, family, asked))
     goals = [
@@ -83,18 +90,28 @@ def prepared(db: Database, training: Relation, asked: AskedColumns) -> Prepared:
                     " of inputs unless you mean it"
                 )
     _tell(db, decided, ignored, found)
-    if not decided and not arrays:
+    if not decided and not arrays and not pixels:
         raise BadData(f"{training.text} has no column that can be an input.", hint="See the notices above.")
     by_column = {column.name: column for column in asked.inputs}
     ins = [
         applied(name, [by_column[one] for one, _ in pairs], _kind([feature for _, feature in pairs]))
         for name, pairs in deciding.inputs_of(decided)
     ]
-    ins += [applied(column.name, [column], AsIs()) for column in arrays]
+    ins += [applied(column.name, [column], AsIs()) for column in arrays] + pixels
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
         leaks.tell(db, training, [one for one in found if one.name not in ignored], outs, asked)
     key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
     return Prepared(ins, outs, key, {one.name: one for one in both}, some)
+
+
+def _without_shape(db: Database, training: Relation, column: Column, asked: AskedColumns) -> Ignored:
+    """Why a column of bytes is no input; an error if the user names it as one."""
+    why, hint = "the shape of its bytes is not known", images.needs_shape(column.name)
+    if (format := unusable.format_in(db, training, column)) is not None:
+        why, hint = f"its values are {format} files", images.DECODE
+    if asked.named:
+        raise InvalidArgument(f"the input '{column.name}' of type {column.shown} cannot be used: {why}.", hint=hint)
+    return Ignored(why, hint=hint)
 
 
 def _require_known(db: Database, found: Found, feature: Feature) -> None:
@@ -120,9 +137,9 @@ def _looked(column: Column, family: str, asked: AskedColumns) -> Looked:
 
 
 def _known_family(column: Column) -> str | None:
-    """The family of a target whose values count; None for an array, or a type of the user's own."""
+    """The family of a target whose values count; None for an array, bytes, or a type of the user's own."""
     family = family_of(column)
-    return None if family == "array" else family
+    return None if family in OF_SINGLE_VALUES else family
 
 
 def _kind(prepared: Sequence[Feature]) -> Preparation:
@@ -172,7 +189,7 @@ def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, I
     families = {one.name: one.family for one in found}
     for name, ignoring in ignored.items():
         wish = json.dumps({name: POSSIBLE.get(families.get(name, ""), ("category",))[0]}, ensure_ascii=False)
-        hint = f"prepare => '{wish}' makes it an input." if ignoring.identifies else None
+        hint = f"prepare => '{wish}' makes it an input." if ignoring.identifies else ignoring.hint
         db.notice(f"the column '{name}' is ignored: {ignoring.why}", hint)
     for one in found:
         if one.texts and one.look_like_numbers == one.texts and one.family == "text" and one.name not in ignored:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import BYTES
 
 from .. import platform
 from ..database.access import Database
@@ -49,9 +50,10 @@ def with_hashes(db: Database, source: Relation, columns: Iterable[Column], hashe
 def is_worth_it(db: Database, source: Relation, columns: Sequence[Column], costly: bool) -> bool:
     """Whether a copy saves more time than it takes.  ``costly``: the hash of a row is.
 
-    Arrays would be large to copy, and take little to prepare.
+    Arrays and pixels would be large to copy, and take little to prepare.
     """
-    if not platform.of(db).copies_rows_to_pack or len(columns) > MOST_COLUMNS or any(one.element for one in columns):
+    large = any(one.element or one.type == BYTES for one in columns)
+    if not platform.of(db).copies_rows_to_pack or len(columns) > MOST_COLUMNS or large:
         return False
     if source.kind in ("v", "f"):
         return True

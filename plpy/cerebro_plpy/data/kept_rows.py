@@ -19,7 +19,7 @@ from cerebro_db.core import documents
 from cerebro_db.core.errors import DuplicateTable
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
-from cerebro_db.core.sql_types import WITH_ZONE
+from cerebro_db.core.sql_types import BYTES, WITH_ZONE
 
 from .. import platform
 from ..database import relations
@@ -129,6 +129,8 @@ def _exact(columns: Iterable[Column]) -> list[Sql]:
         name = sql("s.{name}", name=identifier(column.name))
         if column.element in NUMBERS:
             arrays.append(column.array(name))
+        elif column.type == BYTES:
+            others.append(sql("pg_catalog.sha256({name})", name=name))
         elif column.type in OF_FIXED_SIZE:
             numbers[column.type].append(sql("{name}::{type}", name=name, type=column.cast))
         elif column.type == WITH_ZONE:  # its text depends on the session's time zone

@@ -22,6 +22,7 @@ from cerebro_db.core.preparation import (
     Measured,
     Numbers,
     OneHot,
+    Pixels,
     Preparation,
     Real,
     Weight,
@@ -65,12 +66,23 @@ class SourceVariable:
         return bool(self.columns) and self.columns[0].element is not None
 
     @property
+    def is_pixels(self) -> bool:
+        return isinstance(self.preparation, Pixels)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one value of the source is a whole input: it takes much room, and little time to prepare."""
+        return self.is_array or self.is_pixels
+
+    @property
     def bytes_per_row(self) -> int:
         return packing.ITEM_BYTES[self.dtype] * packing.elements(self.shape)
 
     @property
     def wire_bytes_per_row(self) -> int:
         """Bytes that a query returns for a row, roughly."""
+        if self.is_pixels:
+            return 20 + packing.elements(self.shape)
         return 100 if self.preparation.label_type else 20 + 4 * packing.elements(self.shape)
 
     def encoder(self) -> packing.Encoder:
@@ -81,7 +93,7 @@ class SourceVariable:
         return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
 
     def for_prediction(self) -> dict[str, Any]:
-        """The entry of an order to predict: the trainer reads arrays as PostgreSQL holds them."""
+        """The entry of an order to predict: the trainer reads arrays, and bytes, as a query gives them."""
         return {
             "name": self.name,
             "dtype": self.wire_dtype,
@@ -92,8 +104,8 @@ class SourceVariable:
 
     @property
     def wire_dtype(self) -> str:
-        """The type of the array's elements in a query: always four bytes."""
-        return "float32" if self.dtype == "float32" else "int32"
+        """The type of the elements in a query."""
+        return self.preparation.wire_dtype(self.dtype)
 
 
 def applied(name: str, columns: list[Column], preparation: Preparation) -> SourceVariable:
@@ -107,13 +119,16 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 
 
 def expression(variable: SourceVariable, alias: Alias) -> Sql:
-    """What a session reads of a row: the bytes of an array of numbers, or a label as text."""
+    """What a session reads of a row: the bytes of an array of numbers, bytes with their number, or a label as text."""
     found = value(variable, alias)
+    if variable.is_pixels:
+        # The number of the bytes is known without reading them.
+        return sql("pg_catalog.int4send(pg_catalog.octet_length({found})) OPERATOR(pg_catalog.||) {found}", found=found)
     return found if variable.preparation.label_type else sql("cerebro._array_bytes({found})", found=found)
 
 
 def value(variable: SourceVariable, alias: Alias) -> Sql:
-    """The array of numbers that a row's columns become, or a label as text."""
+    """The array of numbers, or the bytes, that a row's columns become; or a label as text."""
     gathered = variable.gathered and variable.made is None
     return alias(variable.columns[0]) if gathered else EXPRESSIONS[type(variable.preparation)](variable, alias)
 
@@ -144,6 +159,11 @@ def _codes(variable: SourceVariable, alias: Alias) -> Sql:
 def _words(variable: SourceVariable, alias: Alias) -> Sql:
     (feature,), (column,) = variable.preparation.features, variable.columns
     return features.word_ids(feature, alias(column))
+
+
+def _bytes(variable: SourceVariable, alias: Alias) -> Sql:
+    (column,) = variable.columns
+    return sql("{value}::bytea", value=alias(column))
 
 
 def _label(variable: SourceVariable, alias: Alias) -> Sql:
@@ -179,6 +199,7 @@ def _fold(variable: SourceVariable, alias: Alias) -> Sql:
 EXPRESSIONS: dict[type[Preparation], Callable[[SourceVariable, Alias], Sql]] = {
     AsIs: _numbers,
     Divided: _numbers,
+    Pixels: _bytes,
     OneHot: _label,
     Encoded: _numbers,
     Real: _numbers,
@@ -204,6 +225,9 @@ def hashed(variable: SourceVariable, alias: Alias, seed: Sql) -> Sql:
     if variable.is_array:  # a NULL has no hash
         (column,) = variable.columns
         return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(column.array(alias(column)), seed), seed=seed)
+    if variable.is_pixels:  # a NULL has no hash
+        array = sql("ARRAY[{value}]", value=_bytes(variable, alias))
+        return sql("coalesce({hashed}, {seed})", hashed=_hash_of_array(array, seed), seed=seed)
     if isinstance(variable.preparation, Weight):
         return _hash_of_array(_weight(variable, alias), seed)
     parts = [_number(alias(column), column, sql("double precision")) for column in variable.columns]
@@ -262,10 +286,10 @@ def _number(value: Sql, column: Column, element: Sql) -> Sql:
 
 
 def find_shapes(db: Database, source: Relation, variables: list[SourceVariable]) -> None:
-    """Set the shape of every variable but labels; of an array, it is that of some row."""
+    """Set the shape of every variable but labels and pixels; of an array, it is that of some row."""
     arrays = [variable for variable in variables if variable.is_array]
     for variable in variables:
-        if variable not in arrays and not isinstance(variable.preparation, (OneHot, ByColumn)):
+        if variable not in arrays and not isinstance(variable.preparation, (OneHot, ByColumn, Pixels)):
             variable.shape = (len(variable.columns),)
     if not arrays:
         return

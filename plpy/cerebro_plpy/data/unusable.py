@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from cerebro_db.core import packing
+from cerebro_db.core import images, packing
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
+from cerebro_db.core.texts import counted
 
+from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from .preparation import SourceVariable
 
 
 def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: packing.Unusable) -> BadData:
+    if wrong.what == "bytes":
+        return _of_bytes(db, source, variable)
     problem = {
         "shape": "has arrays of different shapes"
         + (f": {list(variable.shape)} and {list(wrong.shape)}" if wrong.shape else ""),
@@ -37,8 +42,8 @@ def error_of(db: Database, source: Relation, variable: SourceVariable, wrong: pa
 
 
 def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariable]) -> None:
-    """An error if a row's array has another shape than the variable, or an element that is no finite number."""
-    checks = [(one, what) for one in arrays for what in ("shape", "null", "finite")]
+    """An error if a row's array or bytes have another shape than the variable, or an element is no finite number."""
+    checks = [(one, what) for one in arrays for what in (("bytes",) if one.is_pixels else ("shape", "null", "finite"))]
     if not checks:
         return
     counts = [
@@ -51,6 +56,52 @@ def require_alike(db: Database, source: Relation, arrays: Sequence[SourceVariabl
             raise error_of(db, source, one, packing.Unusable(what))
 
 
+def _of_bytes(db: Database, source: Relation, variable: SourceVariable) -> BadData:
+    (column,) = variable.columns
+    name, size = sql("s.{name}", name=identifier(column.name)), packing.elements(variable.shape)
+    condition = _condition(variable, column, "bytes")
+    key = relations.unique_key(db, source) if source.oid else []
+    shown_key = sql("pg_catalog.concat_ws(', ', {key})", key=joined(", ", map(identifier, key))) if key else sql("NULL")
+    found = db.scan(
+        sql(
+            "SELECT pg_catalog.octet_length({name}) AS bytes, {key} AS key,"
+            " COALESCE(pg_catalog.encode(pg_catalog.substr({name}::bytea, 1, {most}), 'hex'), '') AS beginning,"
+            " count(*) OVER () AS bad FROM {rows} AS s WHERE {condition} LIMIT 1",
+            name=name,
+            key=shown_key,
+            most=images.MOST_BEGINNING,
+            rows=source.rows,
+            condition=condition,
+        )
+    )
+    one: dict[str, Any] = found[0] if found else {"bytes": None, "key": None, "beginning": "", "bad": 0}
+    which = f"{', '.join(key)} = {one['key']}" if key else "one of them"
+    has = "NULL" if one["bytes"] is None else counted(one["bytes"], "byte")
+    format = images.format_of(bytes.fromhex(one["beginning"]))
+    find = shown(sql("SELECT * FROM {rows} AS s WHERE {condition}", rows=source.sql, condition=condition))
+    return BadData(
+        f"column '{column.name}' of table {source.text} has values without the {counted(size, 'byte')} that the shape"
+        f" {list(variable.shape)} has.",
+        detail=f"{counted(one['bad'], 'row')}; {which}: {has}" + ("." if format is None else f", a {format} file."),
+        hint=f"Find them with: {find}" if format is None else images.DECODE,
+    )
+
+
+def format_in(db: Database, source: Relation, column: Column) -> str | None:
+    """The format of the files of images in a column of bytes, by its first value."""
+    name = sql("s.{name}", name=identifier(column.name))
+    found = db.scan(
+        sql(
+            "SELECT pg_catalog.encode(pg_catalog.substr({name}::bytea, 1, {most}), 'hex') AS beginning"
+            " FROM {rows} AS s WHERE {name} IS NOT NULL LIMIT 1",
+            name=name,
+            most=images.MOST_BEGINNING,
+            rows=source.rows,
+        )
+    )
+    return images.format_of(bytes.fromhex(found[0]["beginning"])) if found else None
+
+
 def _columns_of(variable: SourceVariable) -> str:
     """The columns as the user named them: an input of plain numbers has several."""
     names = [column.name for column in variable.columns]
@@ -61,6 +112,9 @@ def _columns_of(variable: SourceVariable) -> str:
 
 def _condition(variable: SourceVariable, column: Column, what: str) -> Sql:
     name = column.array(identifier(column.name))
+    if what == "bytes":
+        size = packing.elements(variable.shape)
+        return sql("pg_catalog.octet_length({name}) IS DISTINCT FROM {size}", name=name, size=size)
     if what == "shape":
         dimensions = sql("array_ndims({name}) IS DISTINCT FROM {wanted}", name=name, wanted=len(variable.shape))
         lengths = [

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cerebro_db.core.columns import family_of
+from cerebro_db.core.columns import OF_SINGLE_VALUES, family_of
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import BYTES
 from cerebro_db.core.texts import counted
 from cerebro_db.core.windows import Windows
 
@@ -28,11 +29,11 @@ PLACE = Column("__cerebro_place", "bigint", "bigint", "N", None)  # of a window 
 
 
 def inputs_of(inputs: Sequence[SourceVariable], windows: Windows) -> list[SourceVariable]:
-    """The inputs as the relation of windows has them: each is one array."""
+    """The inputs as the relation of windows has them: each is one array, or the pixels of all rows."""
     return [
         replace(
             one,
-            columns=[Column(_named(one, i, windows), f"{_element(one)}[]", f"{_element(one)}[]", "A", _element(one))],
+            columns=[_column(one, _named(one, i, windows))],
             gathered=tuple(column.name for column in one.columns),
             shape=(windows.length, *one.shape),
         )
@@ -102,7 +103,11 @@ def of(
     length, step = windows.length, windows.step
     at_the_end = sql("FILTER (WHERE r.n = w.place * {step} + {last})", step=step, last=length - 1)
     gathered = [
-        sql("array_agg(r.a{i} ORDER BY r.n) AS {name}", i=i, name=identifier(_named(one, i, windows)))
+        sql(
+            "{aggregate} ORDER BY r.n) AS {name}",
+            aggregate=sql("string_agg(r.a{i}, ''", i=i) if one.is_pixels else sql("array_agg(r.a{i}", i=i),
+            name=identifier(_named(one, i, windows)),
+        )
         for i, one in enumerate(inputs)
     ]
     for i, column in enumerate(all_kept):
@@ -157,8 +162,11 @@ def _named(variable: SourceVariable, place: int, windows: Windows) -> str:
     return f"__cerebro_rows_{place}" if variable.name in windows.by else variable.name
 
 
-def _element(variable: SourceVariable) -> str:
-    return "real" if variable.wire_dtype == "float32" else "integer"
+def _column(variable: SourceVariable, name: str) -> Column:
+    if variable.is_pixels:
+        return Column(name, BYTES, BYTES, "U", None)
+    element = "real" if variable.wire_dtype == "float32" else "integer"
+    return Column(name, f"{element}[]", f"{element}[]", "A", element)
 
 
 def gathered(
@@ -226,7 +234,7 @@ def require_columns(windows: Windows, present: dict[str, Column], table: str, wh
                     hint=f"It has the columns: {', '.join(list(present)[:20])}.",
                 )
             column = present[name]
-            if family_of(column.type, column.category, column.element) in (None, "array"):
+            if family_of(column.type, column.category, column.element) in OF_SINGLE_VALUES:
                 raise InvalidArgument(
                     f"{entry} cannot be the column '{name}' of type {column.shown}.",
                     hint="Take a number, a text or a time.",
@@ -271,7 +279,7 @@ def require_usable(
         )
         have = "has" if found["short"] == 1 else "have"
         db.notice(f"{who} {have} fewer than {counted(rows, 'row')}, which make no window")
-    unusable.require_alike(db, source, [one for one in inputs if one.is_array])
+    unusable.require_alike(db, source, [one for one in inputs if one.is_large])
 
 
 def require_target(windows: Windows, outputs: Sequence[SourceVariable]) -> None:

@@ -279,8 +279,9 @@ def _searching(
     """The request of a train or a search; None for a dry run."""
     options = _all_options(asked)
     named = asked.named
-    if given.verb == TRAIN and asked.by_default and rows.layout.windows is not None:  # perhaps packed earlier
-        named = added.labelled([added.named(db, one, "architectures") for one in training_plan.OF_WINDOWS])
+    if given.verb == TRAIN and asked.by_default:
+        usual = training_plan.usual_architectures(rows.layout)
+        named = added.labelled([added.named(db, one, "architectures") for one in usual])
     architectures = search.fitted(named, rows.layout)
     wishes = Wishes(
         architectures, asked.space, asked.method, given.epochs, given.max_configurations, options.get("objective")

@@ -20,7 +20,8 @@ from cerebro_db.core.calibration import Calibration, Classes, Errors
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import is_name
-from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.core.packing import ITEM_BYTES, bytes_header
+from cerebro_db.core.preparation import Pixels
 from cerebro_db.core.protocol import PredictionInput
 from cerebro_db.core.sql import identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
@@ -248,7 +249,9 @@ def _read_packed_table(
     columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
     listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
     inputs = [
-        PredictionInput(one.name, _wire(one), list(one.shape), scale=one.preparation.scale(one.dtype))
+        PredictionInput(
+            one.name, one.preparation.wire_dtype(one.dtype), list(one.shape), scale=one.preparation.scale(one.dtype)
+        )
         for one in layout.inputs
     ]
     best: PredictionOrder = PredictionOrder(trainers.prediction_order(model, [], None).configuration, inputs, None)
@@ -286,13 +289,13 @@ def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
     return class_labels(output) if kept is None else [*kept, *class_labels(output)[len(kept) :]]
 
 
-def _wire(variable: Variable) -> str:
-    return "float32" if variable.dtype == "float32" else "int32"
-
-
 def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
-    """Packed values as the arrays that a query gathers (cerebro_db/nn/rows/arrays.py reads them)."""
-    kind = _wire(variable)
+    """Packed values as a query gathers them (cerebro_db/nn/rows/arrays.py reads them)."""
+    if isinstance(variable.preparation, Pixels):
+        size, header = variable.elements, bytes_header(variable.shape)
+        starts = range(0, len(packed_values), size)
+        return b"".join(part for start in starts for part in (header, packed_values[start : start + size]))
+    kind = variable.preparation.wire_dtype(variable.dtype)
     values = packed_values
     if variable.dtype != kind:
         values = array("i", array(ITEMS[variable.dtype], packed_values)).tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core.columns import family_of
+from cerebro_db.core.columns import OF_SINGLE_VALUES, family_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
@@ -67,7 +67,7 @@ def key_candidates(present: dict[str, Column], trained: Layout) -> list[str]:
     place = trained.windows.columns if trained.windows else ()
     others = [one for name, one in present.items() if one.readable and name not in used and name not in place]
     families = {one.name: family_of(one.type, one.category, one.element) for one in others}
-    possible = [one for one in others if families[one.name] not in (None, "array")]
+    possible = [one for one in others if families[one.name] not in OF_SINGLE_VALUES]
 
     def rank(one: Column) -> int:
         kinds = (i for i, kinds in enumerate(KEY_FAMILIES) if families[one.name] in kinds and one.type not in REAL)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cerebro_db.core.errors import DependentObjects, DuplicateFunction, InvalidArgument, Unsupported
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
-from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.preparation import OneHot, Pixels
 from cerebro_db.core.sql import Sql, identifier, in_format, joined, literal, quoting, sql
-from cerebro_db.core.sql_types import SqlType
+from cerebro_db.core.sql_types import BYTES, SqlType
 
 from ..database import relations, types
 from ..database.access import Database
@@ -97,14 +97,16 @@ def _inputs(trained: Layout, given: set[str]) -> Arguments:
     found = []
     for variable in trained.inputs:
         features = variable.preparation.features
-        array = SqlType("real[]" if variable.dtype == "float32" else "integer[]")
-        if trained.windows is not None and not features:
+        pixels = isinstance(variable.preparation, Pixels)
+        array = SqlType(BYTES if pixels else "real[]" if variable.dtype == "float32" else "integer[]")
+        if trained.windows is not None and not features and not pixels:
             raise Unsupported(
                 f"the input '{variable.name}' is an array in each row of a window, which no argument can hold.",
                 hint="cerebro.predict() takes a query that returns the rows.",
             )
         for place, column in enumerate(variable.columns):
-            plain = SqlType("double precision") if variable.elements == len(variable.columns) else array
+            single = variable.elements == len(variable.columns) and not pixels
+            plain = SqlType("double precision") if single else array
             kind = features[place].type if features else plain
             if column not in given:
                 found.append((column, kind if trained.windows is None else kind.array))

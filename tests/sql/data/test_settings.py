@@ -27,14 +27,16 @@ CREATE TABLE things AS SELECT i AS id, date '2019-12-20' + i * 3 AS day,
   interval '1 month' * (1 + i % 3) AS span, (i % 3 * 10.5)::numeric::money AS price,
   date '2020-02-03' + i % 3 * 40 AS due,
   timestamptz '2021-11-07 05:30+00' + i % 4 * interval '30 min' AS clocks_change,
-  decode('0' || 1 + i % 3, 'hex') AS bytes, time with time zone '10:00+03' + i % 2 * interval '1 h' AS zoned,
+  decode('0' || 1 + i % 3, 'hex') AS bytes, decode(lpad(to_hex(i), 2, '0') || '2795', 'hex') AS image,
+  time with time zone '10:00+03' + i % 2 * interval '1 h' AS zoned,
   tstzrange(timestamptz '2021-01-01 00:00+00', timestamptz '2021-01-02 00:00+00' + i * interval '1 h') AS during,
   ARRAY[timestamptz '2021-01-01 00:00+00' + i * interval '1 h'] AS moments,
   (ARRAY['no', 'yes', 'maybe'])[1 + (i * 7 % 11) % 3] AS answer
 FROM generate_series(1, {ROWS}) i;
 """
 INPUTS = "day, local, moment, hour, slept, paid, part, exact, digits, host, member, mood, review, sensors"
-PREPARE = {"term": "category", "angle": "category", "span": "category", "price": "category", "due": "category"}
+PREPARE = {"term": "category", "angle": "category", "span": "category", "price": "category", "due": "category",
+           "image": {"shape": [3]}}  # fmt: skip
 TARGETS = ("term", "span", "price", "due", "clocks_change", "bytes", "host", "zoned")
 SETTINGS = {
     "TimeZone": ("UTC", "Asia/Tokyo", "America/New_York", "<+0330>-03:30", "Asia/Kolkata"),

@@ -20,6 +20,7 @@ ROWS = 600
 PEOPLE = f"""
 CREATE TYPE size AS ENUM ('small', 'medium', 'large');
 CREATE DOMAIN euro AS numeric CHECK (VALUE >= 0);
+CREATE DOMAIN picture AS bytea;
 CREATE TABLE city_names (city_id integer PRIMARY KEY);
 INSERT INTO city_names SELECT 1 + i * 7 FROM generate_series(0, 19) i;
 CREATE TABLE people AS SELECT i AS id, i * 7919 % 1000003 AS ssn,
@@ -35,14 +36,16 @@ CREATE TABLE people AS SELECT i AS id, i * 7919 % 1000003 AS ssn,
   repeat('good food and ', 1 + i % 3) || (ARRAY['bad wine', 'fine Wine!', 'Übles Bier'])[1 + i % 3] || i AS review,
   CASE WHEN i % 12 <> 0 THEN i / 7.0::numeric END AS gaps,
   CASE WHEN i % 15 <> 0 THEN date '2001-01-01' + i END AS left_on,
-  ARRAY[i, i % 7]::real[] AS sensors, '7'::text AS fixed, NULL::text AS nothing, (i % 97)::text AS digits,
+  ARRAY[i, i % 7]::real[] AS sensors, decode(lpad(to_hex(i * 251 % 65536), 4, '0'), 'hex') AS pixels,
+  '7'::text AS fixed, NULL::text AS nothing, (i % 97)::text AS digits,
   '{{}}'::json AS extra, point(1, i) AS place, i % 60 AS patient,
   (ARRAY['no', 'yes', 'maybe'])[1 + (i * 7 % 11) % 3] AS answer, (i * 13 % 101) * 1000 AS price
 FROM generate_series(1, {ROWS}) i;
 ALTER TABLE people ADD PRIMARY KEY (ssn);
 ALTER TABLE people ADD FOREIGN KEY (city_id) REFERENCES city_names;
 """
-WISHES = {"odd": {"not_finite": "null"}, "height": "quantile", "review": {"length": 12}}
+WISHES = {"odd": {"not_finite": "null"}, "height": "quantile", "review": {"length": 12},
+          "pixels": {"shape": [2]}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,8 @@ def test_every_column_becomes_what_suits_it(place: Lab) -> None:
         "age": "number", "Net Income": "number", "height": "number", "odd": "number", "slept": "number",
         "city": "category", "rarely": "category", "login": "category", "size": "category", "member": "category",
         "city_id": "category", "rooms": "category", "digits": "category", "born": "date", "seen": "date",
-        "wakes": "date", "review": "words", "sensors": "as_is", "patient": "number", "price": "number",
+        "wakes": "date", "review": "words", "sensors": "as_is", "pixels": "pixels", "patient": "number",
+        "price": "number",
         "gaps": "number", "left_on": "date",
         "answer": "one_hot",
     }  # fmt: skip
@@ -115,7 +119,7 @@ def test_every_column_becomes_what_suits_it(place: Lab) -> None:
     assert "numbers the rows" in ignored["id"] and "key" in ignored["ssn"] and "same value" in ignored["fixed"]
     assert any("'digits'" in line and "digits::double precision" in line for line in said)
     layout = place.value("SELECT layout FROM all_packed_summary")
-    assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "review", "sensors"]
+    assert [v["name"] for v in layout["inputs"]] == ["numbers", "categories", "review", "sensors", "pixels"]
     rest = place.value("SELECT layout FROM all_packed_validation_summary")
     assert rest["inputs"] == layout["inputs"] and layout["rows"] + rest["rows"] == ROWS
     assert 0.14 * ROWS < rest["rows"] < 0.26 * ROWS
@@ -359,6 +363,8 @@ def random_value(kind: str, chosen: random.Random) -> Any:
         return f"{chosen.randrange(-500, 500)} days {chosen.random() * 1e5:.6f} seconds"
     if kind == "boolean":
         return chosen.random() < 0.5
+    if kind == "bytea":
+        return "\\x" + chosen.randbytes(3).hex()
     if kind == "integer[]":
         return [chosen.randrange(-40000, 40000), chosen.randrange(9)]
     if kind == "uuid":
@@ -373,7 +379,7 @@ def random_value(kind: str, chosen: random.Random) -> Any:
 def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, seed: int) -> None:
     kinds = ["smallint", "integer", "bigint", "real", "double precision", "numeric", "money", "boolean", "text",
              "varchar(90)", "char(5)", "uuid", "inet", "date", "timestamp", "timestamptz", "time", "interval", "real[]",
-             "integer[]"]  # fmt: skip
+             "integer[]", "bytea"]  # fmt: skip
     chosen, name = random.Random(seed), f"random_{seed}"
     columns = {
         "id": "integer",
@@ -384,7 +390,7 @@ def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, s
     rows = []
     for number in range(300):
         found = [
-            None if "[" not in kind and chosen.random() < 0.1 else random_value(kind, chosen)
+            None if "[" not in kind and kind != "bytea" and chosen.random() < 0.1 else random_value(kind, chosen)
             for kind in [*kinds, "text"]
         ]
         rows.append((number, *found, [0.0]))
@@ -392,7 +398,12 @@ def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, s
     transforms = {
         f"c{kinds.index(kind)}": chosen.choice(["standard", "log", "quantile"]) for kind in ("real", "numeric")
     }
-    reflect(place, name, f"{name}_mirror", {"note": {"as": "words", "length": 6, "ids": 50}, **transforms})
+    reflect(
+        place,
+        name,
+        f"{name}_mirror",
+        {"note": {"as": "words", "length": 6, "ids": 50}, "bytea": {"shape": [3]}, **transforms},
+    )
     tables = (f"{name}_mirror_packed", f"{name}_mirror_packed_validation")
     expected = sorted(row for table in tables for row in prepared_rows(place, table))
     assert len(expected) == 300 and said_rows(place, name, model=f"{name}_mirror") == expected
@@ -404,7 +415,7 @@ def test_rows_are_prepared_in_the_same_way_from_a_view_with_other_types(mirror: 
         "CREATE VIEW others AS SELECT id, y, review::varchar, city::varchar(40), size::text, age::smallint,"
         ' "Net Income"::numeric, height, odd, rarely, login, member, city_id::bigint, rooms::smallint, born::timestamp,'
         " seen, wakes, slept, gaps, left_on::timestamp, sensors, digits, patient::bigint,"
-        " price, answer FROM mirrored"
+        " price, answer, pixels::picture AS pixels FROM mirrored"
     )
     expected = sorted(prepared_rows(mirror, "mirror_packed") + prepared_rows(mirror, "mirror_packed_validation"))
     assert said_rows(mirror, "others") == expected

@@ -1,0 +1,203 @@
+"""Tables of images: files are decoded here, made of one size, and sent as columns of pixels."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.names import Name, is_name
+from cerebro_db.core.sql import quoted
+
+from . import interrupts
+from .database import DatabaseClient, Transaction
+from .errors import ClientError, MissingPackage, translated
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels -> gray, colours, colours and transparency
+LARGEST_SIDE = 65_535  # pixels
+ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})  # of COPY
+IN_MEMORY = 32 << 20  # bytes; more of a table is kept in a file meanwhile
+
+
+def pixels(image: Any, shape: Sequence[int], *, crop: bool = False) -> bytes:
+    """The pixels of an image, row by row, as a column of a table has them.
+
+    ``image``: the path or the content of a file, or an image of Pillow. ``shape``: height, width and channels (1, 3 or
+    4; without channels 1). ``crop``: cut the image to the proportions of the shape, instead of stretching it.
+    """
+    height, width, channels = _size(shape)
+    pillow, operations = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pillow.DecompressionBombWarning)
+            given = image if isinstance(image, pillow.Image) else pillow.open(_opened(image))
+            turned = _in_mode(pillow, operations.exif_transpose(given), MODES[channels])
+            if crop:
+                made = operations.fit(turned, (width, height), pillow.Resampling.BILINEAR)
+            else:
+                made = turned.resize((width, height), pillow.Resampling.BILINEAR)
+            return bytes(made.tobytes())
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
+        name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else "an image"
+        raise ClientError(f"{name} cannot be decoded: {error}") from error
+
+
+def add(
+    database: DatabaseClient, table: str, source: str | Path, shape: Sequence[int], column: str | None, crop: bool
+) -> int:
+    """Makes the table. The comment of ``Cerebro.add_images`` describes the arguments."""
+    _size(shape)
+    _pillow()
+    try:
+        name = Name.parse(table, "table")
+    except CerebroError as error:
+        raise ClientError(error.message, error.hint) from error
+    if column is None:
+        return _of_folder(database, name, Path(source), shape, crop)
+    return _of_column(database, name, str(source), column, shape, crop)
+
+
+def _of_folder(database: DatabaseClient, name: Name, folder: Path, shape: Sequence[int], crop: bool) -> int:
+    files = sorted(one for one in folder.rglob("*") if one.suffix.lower() in ENDINGS and one.is_file())
+    if not files:
+        raise ClientError(f"{folder} has no images.", f"Their names end with {', '.join(sorted(ENDINGS))}.")
+    within = [one.relative_to(folder) for one in files]
+    labelled = any(len(one.parts) > 1 for one in within)
+
+    def lines() -> Iterator[bytes]:
+        for number, (path, part) in enumerate(zip(files, within), 1):
+            label = [_text(part.parts[0]) if len(part.parts) > 1 else r"\N"] if labelled else []
+            fields = [str(number), _text(part.as_posix()), *label]
+            yield _line("\t".join(fields).encode("utf-8", "replace"), pixels(path, shape, crop=crop))
+
+    with database.transaction() as transaction:
+        listed = "id bigint PRIMARY KEY, file text NOT NULL, " + "label text, " * labelled + "image bytea NOT NULL"
+        transaction.rows(f"CREATE TABLE {name.quoted} ({listed})")
+        _copy_in(transaction, f"{name.quoted} FROM STDIN", lines())
+    return len(files)
+
+
+def _of_column(database: DatabaseClient, name: Name, source: str, column: str, shape: Sequence[int], crop: bool) -> int:
+    with database.transaction() as transaction, tempfile.SpooledTemporaryFile(IN_MEMORY) as kept:
+        transaction.rows("SET LOCAL bytea_output = 'hex'")
+        if is_name(source):
+            query = f"TABLE {Name.parse(source).quoted}"
+            transaction.rows(f"CREATE TABLE {name.quoted} (LIKE {Name.parse(source).quoted} INCLUDING INDEXES)")
+        else:
+            query = source
+            transaction.rows(f"CREATE TABLE {name.quoted} AS SELECT * FROM ({query}) s WITH NO DATA")
+        transaction.rows(f"SELECT * FROM {name.quoted} LIMIT 0")
+        others = [one.name for one in transaction.cursor.description if one.name != column]
+        if len(others) == len(transaction.cursor.description):
+            raise ClientError(f"The source has no column {column}.", f"It has {', '.join(others)}.")
+        listed = ", ".join(map(quoted, [*others, column]))
+        _copy(transaction, f"COPY (SELECT {listed} FROM ({query}) s) TO STDOUT", kept)
+        kept.seek(0)
+        lines = (_decoded(line, number, column, shape, crop) for number, line in enumerate(kept, 1))
+        return _copy_in(transaction, f"{name.quoted} ({listed}) FROM STDIN", lines)
+
+
+def _decoded(line: bytes, number: int, column: str, shape: Sequence[int], crop: bool) -> bytes:
+    """A line of COPY, whose last field is the file of an image, with its pixels instead."""
+    others, tab, field = line.rstrip(b"\n").rpartition(b"\t")
+    if field == rb"\N":
+        return line
+    if not field.startswith(rb"\\x"):
+        raise ClientError(f"The column {column} does not have the type bytea.", "Files of images have this type.")
+    try:
+        found = pixels(bytes.fromhex(field[3:].decode()), shape, crop=crop)
+    except ClientError as error:
+        raise ClientError(f"column {column} of row {number}: {error.message}", error.hint) from error
+    return _line(others, found) if tab else _line(b"", found)[1:]
+
+
+def _line(fields: bytes, found: bytes) -> bytes:
+    return fields + b"\t" + rb"\\x" + found.hex().encode() + b"\n"
+
+
+def _text(value: str) -> str:
+    return value.translate(ESCAPES)
+
+
+def _copy_in(transaction: Transaction, what: str, lines: Iterable[bytes]) -> int:
+    """Send lines; return the number of rows."""
+    file = _Lines(lines)
+    try:
+        _copy(transaction, f"COPY {what}", file)
+    except ClientError:
+        if file.error is not None:  # psycopg2 says only that reading has failed
+            raise file.error from None
+        raise
+    return int(transaction.cursor.rowcount)
+
+
+def _copy(transaction: Transaction, statement: str, file: Any) -> None:
+    cursor = transaction.cursor
+    with translated():
+        interrupts.cancelling(cursor.connection, lambda: cursor.copy_expert(statement, file))
+
+
+class _Lines:
+    """Lines as the file that COPY reads."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines, self._rest = iter(lines), b""
+        self.error: Exception | None = None
+
+    def read(self, size: int) -> bytes:
+        if not self._rest:
+            try:
+                self._rest = next(self._lines, b"")
+            except Exception as error:
+                self.error = error
+                raise
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+
+# -- images ------------------------------------------------------------------------------------------------------
+
+
+def _size(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Height, width and channels."""
+    sizes = tuple(shape)
+    if len(sizes) == 2:
+        sizes = (*sizes, 1)
+    whole = len(sizes) == 3 and all(type(one) is int for one in sizes)
+    if not whole or not all(0 < one <= LARGEST_SIDE for one in sizes[:2]) or sizes[2] not in MODES:
+        raise ClientError(
+            f"shape cannot be {shape!r}.", "For instance (64, 64, 3): height, width, and 1, 3 or 4 channels."
+        )
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _pillow() -> tuple[ModuleType, ModuleType]:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise MissingPackage("Pillow, which decodes images, is not installed.", "pip install pillow") from error
+    return Image, ImageOps
+
+
+def _opened(image: Any) -> Any:
+    return io.BytesIO(image) if isinstance(image, (bytes, bytearray, memoryview)) else os.fspath(image)
+
+
+def _in_mode(pillow: ModuleType, image: Image, mode: str) -> Image:
+    if image.mode.startswith("I"):  # gray with 16 bits, which Pillow would cut off at 255
+        import numpy as np
+
+        image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise ValueError("its pixels are numbers with fractions")
+    return image.convert(mode)
