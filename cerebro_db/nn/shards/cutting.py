@@ -18,7 +18,8 @@ from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.rows.data import MEMORY
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.plan import MB, Planner, ShardPlan
-from cerebro_db.nn.shards.program import ShardedProgram, require_optimizer, without_memory
+from cerebro_db.nn.shards.program import ShardedProgram
+from cerebro_db.nn.shards.steps import require_optimizer, without_memory
 
 Json = dict[str, Any]
 
