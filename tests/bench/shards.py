@@ -57,6 +57,9 @@ def through_sql(name: str, models: int | None, **options: Any) -> Contender:
             raise Skipped(f"{name}: the work has one model")
         require(stage, len(configurations))
         database.forget_what_is_kept()
+        database.lab(
+            f"DROP TABLE IF EXISTS {OUTPUT}, {OUTPUT}_info, {OUTPUT}_summary, {OUTPUT}_weights"
+        )  # of a failure
         chosen = selection(database, work, len(configurations))
         table = work.name.lower()
         with (
@@ -73,7 +76,9 @@ def through_sql(name: str, models: int | None, **options: Any) -> Contender:
                 raise Skipped(f"{name}: {error}") from None
             ended = time.time()
         fitted = database.fitted(run, OUTPUT, began, ended)
-        training = "SELECT sum(seconds_training), sum(rows)::float8 FROM hop_timeline WHERE run = %s AND activity = 'train'"
+        training = (
+            "SELECT sum(seconds_training), sum(rows)::float8 FROM hop_timeline WHERE run = %s AND activity = 'train'"
+        )
         ((seconds, rows),) = database.lab(training, run)
         cut = "SELECT max((detail ->> 'shards')::int) FROM event WHERE run = %s AND event = 'built'"
         shards = {
@@ -84,7 +89,10 @@ def through_sql(name: str, models: int | None, **options: Any) -> Contender:
             "models": len(configurations),
         }
         database.drop_models(OUTPUT)
-        yield Measured(name, meter.taken, fitted.start, more={"shards": shards, "profile": fitted.profile})
+        database.lab(f"DROP TABLE IF EXISTS {OUTPUT}_weights")
+        yield Measured(
+            name, meter.taken, fitted.start, more={"shards": shards, "profile": fitted.profile, "end": fitted.end}
+        )
 
     return contend
 

@@ -29,9 +29,12 @@ class ShardPasses:
         for number, shard in enumerate(program.shards):
             self.shards.append(_ShardFunctions(self, shard, number, trained, behind))
         self.last = self.shards[-1]
-        self.steps = Steps(program) if model.compiled else None
 
     # -- what the functions share --
+
+    @functools.cached_property
+    def steps(self) -> Steps:
+        return Steps(self._program)
 
     @functools.cached_property
     def _inputs(self) -> Any:
@@ -61,7 +64,7 @@ class ShardPasses:
             program.drop(shard.places)
             carried.append(leaving)
             penalties += added
-            program._listen()
+            program.listen()
         program.bring(self.last.places, self.last.first_slots or self._before(self.last))
         gradients, upstream = self.last.loss(carried.pop(), columns, penalties)
         self._finish(self.last, gradients)
@@ -73,7 +76,7 @@ class ShardPasses:
             gradients, upstream = shard.backward(entering, upstream)
             del entering
             self._finish(shard, gradients)
-            program._listen()
+            program.listen()
 
     def _before(self, shard: _ShardFunctions) -> list[Span]:
         """What is read after this shard went backward."""
@@ -98,6 +101,7 @@ class ShardPasses:
                     program.drop([part.weight.place])
             del own
             program.put(spans, values)
+            program.listen()
         program.put_places(shard.written)
         program.drop(shard.places)
 
@@ -141,7 +145,7 @@ class ShardPasses:
                     penalties[place] += added
             if len(shards) > 1 or program.volatile:
                 program.drop(shard.places)
-            program._listen()
+            program.listen()
 
 
 class _ShardFunctions:

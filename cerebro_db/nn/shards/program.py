@@ -57,7 +57,7 @@ class ShardedProgram(TensorFlowProgram):
         ``folder``: for the file of the state.  ``listen``: called between shards.
         """
         self._slots: list[tuple[Any, Any]] = []
-        self._listen, self._batch_size, self._ahead = listen, batch_size, ahead
+        self.listen, self._batch_size, self._ahead = listen, batch_size, ahead
         super().__init__(engine._tf, engine._kept, configuration, layout, seed)
         if group_statistics.any_layer(self.model):
             raise ConfigurationFailed(
@@ -110,6 +110,20 @@ class ShardedProgram(TensorFlowProgram):
 
     # --- the state in the file ---
 
+    @property
+    def file_bytes(self) -> int:
+        """That the state has on the disk now."""
+        return self._store.bytes if self._store.is_there else 0
+
+    def fits_on_disk(self) -> bool:
+        """Whether there is room for the file of the state."""
+        return self._store.fits()
+
+    def drop_file(self) -> None:
+        """Give back the room on the disk.  The state is lost."""
+        self._release()
+        self._store.drop()
+
     def touched(self) -> None:
         self._untouched = self._makers = None
 
@@ -126,7 +140,7 @@ class ShardedProgram(TensorFlowProgram):
             if weights is None or place >= self.weights:
                 known = id(variable) not in made
                 self._begin(place, np.asarray(variable) if known else _initial(variable))
-                self._listen()
+                self.listen()
 
     def _begin(self, place: int, value: np.ndarray) -> None:
         """The first value of a variable; zeros are in the file already."""
@@ -326,7 +340,9 @@ class ShardedProgram(TensorFlowProgram):
         ]
         resident = {place: super(ShardedProgram, self).get(place) for place in self._resident}
         store, courier = self._store, self._courier
-        self._store = store.another()
+        scratch = store.another()
+        scratch.clear()
+        self._store = scratch
         self._courier = Courier(self._store, courier.ahead)
         self._reset_metrics()
         try:

@@ -89,15 +89,29 @@ class Store:
         self._file: Any = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         self.memory = Memory()
         self.read_bytes = self.written_bytes = 0
-        self.clear()
+        self.is_there = False  # the file has its room on the disk
 
     def clear(self) -> None:
         """All values are zero from now on; the room on the disk is taken now, not in the middle of a batch."""
-        os.ftruncate(self._file.fileno(), 0)
+        self.drop()
+        if not self.fits():
+            raise self._no_room("half of what is free stays free for the server")
         try:
             os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
-            raise self._no_room(error) from error
+            self.drop()
+            raise self._no_room(str(error)) from error
+        self.is_there = True
+
+    def drop(self) -> None:
+        """Give back the room on the disk.  The values are lost."""
+        self.is_there = False
+        os.ftruncate(self._file.fileno(), 0)
+
+    def fits(self) -> bool:
+        """Whether there is room on the disk.  The server's log may be on the same one, so half stays free."""
+        found = os.fstatvfs(self._file.fileno())
+        return self.is_there or 2 * self.bytes <= found.f_bavail * found.f_frsize
 
     def another(self) -> Store:
         """A store of the same variables, with values of its own."""
@@ -138,6 +152,8 @@ class Store:
         dtype = self._variables[span.place][0]
         if value.dtype != dtype or value.size != span.stop - span.start:
             raise ValueError(f"{value.size} numbers of {value.dtype} are no value of {span} of {dtype}")
+        if not self.is_there:
+            self.clear()
         whole, start = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, self._start(span)
         for part in range(0, len(whole), PART):
             left, offset = whole[part : part + PART], start + part
@@ -147,7 +163,7 @@ class Store:
                 except OSError as error:
                     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                         raise
-                    raise self._no_room(error) from error
+                    raise self._no_room(str(error)) from error
                 left, offset = left[count:], offset + count
         self.written_bytes += len(whole)
 
@@ -164,10 +180,10 @@ class Store:
         """In the file."""
         return self._starts[span.place] + span.start * int(self._variables[span.place][0].itemsize)
 
-    def _no_room(self, error: OSError) -> OutOfResources:
+    def _no_room(self, why: str) -> OutOfResources:
         return OutOfResources(
             f"there is no room on the disk for the model's state, which has {self.bytes:,} bytes",
-            detail=str(error),
+            detail=why,
             hint="Make room on the disk of the database's data folder, or make the model smaller.",
         )
 
