@@ -41,35 +41,29 @@ class Cost:
     slots: int
     activations: int  # of a batch
     largest: int  # weight
-    step: int  # what the optimizer reads and changes at once, with its temporaries, where the model is cut
+    part: int  # of a weight, that the optimizer changes at once where the model is cut
+    part_slots: int
 
     @classmethod
     def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int, optimizer: Any) -> Cost:
         """``slot_bytes``: of all slots of a weight, by its identity."""
         trained = [one for one in piece.variables if one.trainable]
-        looked_up = {
-            id(one)
-            for node in piece.nodes
-            if type(node.operation).__name__ == "Embedding"
-            for one in node.operation.variables
-        }
-
-        def at_once(weight: Any) -> int:
-            size = bytes_of(weight)
-            part = size if id(weight) in looked_up or not changes_parts(optimizer, weight) else PART_BYTES
-            return min(part, size) * ((1 + TEMPORARIES) * size + slot_bytes.get(id(weight), 0)) // max(1, size)
-
+        parts = [
+            bytes_of(one) if not changes_parts(optimizer, one) else min(PART_BYTES, bytes_of(one)) for one in trained
+        ]
+        ratios = [slot_bytes.get(id(one), 0) / max(1, bytes_of(one)) for one in trained]
         return cls(
             piece.bytes,
             sum(map(bytes_of, trained)),
             sum(slot_bytes.get(id(one), 0) for one in trained),
             batch_size * sum(_activations(node) for node in piece.nodes),
             max(map(bytes_of, trained), default=0),
-            max(map(at_once, trained), default=0),
+            max(parts, default=0),
+            max((int(part * ratio) for part, ratio in zip(parts, ratios)), default=0),
         )
 
     def to_predict(self) -> Cost:
-        return replace(self, gradients=0, slots=0, largest=0, step=0)
+        return replace(self, gradients=0, slots=0, largest=0, part=0, part_slots=0)
 
 
 @dataclass(frozen=True)
@@ -192,12 +186,14 @@ class Planner:
     def _needed(self, groups: Sequence[Sequence[int]], found: Sequence[Shard], ahead: bool) -> int:
         costs = [[self._costs[place] for place in group] for group in groups]
         variables = [sum(one.variables for one in each) for each in costs]
-        step = max(one.step for one in self._costs)
+        part = max(one.part for one in self._costs)
+        slots = max(one.part_slots for one in self._costs)
+        step = slots + (1 + TEMPORARIES) * part
         computing = max(
             own + sum(one.gradients for one in each) + max(sum(one.activations for one in each), step)
             for own, each in zip(variables, costs)
         )
-        waiting = max(*variables, step) + step if ahead and len(groups) > 1 else 0
+        waiting = max(*variables, slots) + part + slots if ahead and len(groups) > 1 else 0
         carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
         return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
 

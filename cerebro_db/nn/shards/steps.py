@@ -7,6 +7,7 @@ meanwhile is as small.  One traced function serves all parts of the same size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,13 +18,14 @@ from cerebro_db.nn.shards.store import Span
 
 # Optimizers that change each weight by itself. Their variables that belong to no weight are told by these names.
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Nadam", "Ftrl", "Lion", "Lamb")
-WHOLE = ("Lamb",)  # of these, those that need the norm of a weight
+OF_WHOLE_WEIGHTS = ("Lamb",)  # of these, those that need the norm of a weight
 REFUSED = {  # arguments of optimizers
     "global_clipnorm": "the norm over all weights is known only when the last gradient is",
     "use_ema": "the averages of weights would be a second model",
     "gradient_accumulation_steps": "gradients would be kept beside the weights",
 }
-PART_BYTES = 4 << 20  # of a weight; a multiple of ALIGNMENT, so that vectors of numbers begin where they begin uncut
+PART_BYTES = 4 << 20  # of a weight
+TOGETHER = 64  # numbers; a part has a multiple of so many, so that vectors of numbers begin where they begin uncut
 
 
 def require_optimizer(configuration: dict[str, Any]) -> None:
@@ -55,7 +57,7 @@ def require_optimizer(configuration: dict[str, Any]) -> None:
 def changes_parts(optimizer: Any, weight: Any) -> bool:
     """Whether the optimizer changes each number of a weight by itself, given a gradient for each."""
     return (
-        type(optimizer).__name__ not in WHOLE
+        type(optimizer).__name__ not in OF_WHOLE_WEIGHTS
         and getattr(optimizer, "clipnorm", None) is None
         and weight.constraint is None
     )
@@ -77,13 +79,18 @@ def without_memory(variable: Any) -> None:
         )
 
 
+# What a part is: a whole weight, rows of a weight with a sparse gradient, or any numbers of a weight
+WHOLE, ROWS, NUMBERS = "whole", "rows", "numbers"
+
+
 class Part(NamedTuple):
     """Numbers of a weight that are changed together."""
 
     gradient: int  # its place among those of the shard
     weight: Span
     slots: tuple[Span, ...]
-    whole: bool
+    how: str
+    shape: tuple[int, ...]
     last: bool  # of the weight
 
 
@@ -123,25 +130,25 @@ class Steps:
         ``closing``: whether it is the last part of a batch.
         """
         weight = self._program._state[part.weight.place]
-        size = part.weight.stop - part.weight.start
-        key = (id(weight) if part.whole else size, str(weight.dtype))
+        key = (part.how, part.shape, str(weight.dtype) if part.how == NUMBERS else id(weight))
         if key not in self._functions:
-            shape = tuple(weight.shape) if part.whole else (size,)
-            self._functions[key] = _Function(self, weight, shape, gradient if part.whole else None)
+            self._functions[key] = _Function(self, weight, part, gradient)
         return self._functions[key](part, gradient, slots, closing)
 
     def _parts(self, gradient: int, weight: Any, sparse: bool) -> Iterator[Part]:
         program = self._program
         whole = program._store.whole(program._places[id(weight)])
         slots = [program._store.whole(program._places[id(slot)]) for slot in self.slots(weight).values()]
-        if sparse or not changes_parts(self._optimizer, weight):
-            yield Part(gradient, whole, tuple(slots), True, True)
+        if not changes_parts(self._optimizer, weight):
+            yield Part(gradient, whole, tuple(slots), WHOLE, tuple(weight.shape), True)
             return
-        numbers = PART_BYTES // item_bytes(str(weight.dtype))
-        for start in range(0, whole.stop, numbers):
-            stop = min(start + numbers, whole.stop)
+        how, of_row = (ROWS, tuple(weight.shape[1:])) if sparse else (NUMBERS, ())
+        row = math.prod(of_row)
+        together = TOGETHER * max(1, PART_BYTES // (TOGETHER * row * item_bytes(str(weight.dtype))))
+        for start in range(0, whole.stop, together * row):
+            stop = min(start + together * row, whole.stop)
             own, *theirs = (span._replace(start=start, stop=stop) for span in (whole, *slots))
-            yield Part(gradient, own, tuple(theirs), False, stop == whole.stop)
+            yield Part(gradient, own, tuple(theirs), how, ((stop - start) // row, *of_row), stop == whole.stop)
 
     def slots(self, weight: Any) -> dict[str, Any]:
         """Those of a weight, by the names of the optimizer's lists."""
@@ -158,33 +165,33 @@ class Steps:
 
 
 class _Function:
-    """Changes the parts of weights that have the same shape."""
+    """Changes parts of the same shape."""
 
-    def __init__(self, steps: Steps, weight: Any, shape: tuple[int, ...], gradient: Any) -> None:
-        """``gradient``: of the weight that the function changes as a whole; None: it changes parts of weights."""
-        self._program, tf = steps._program, steps._tf
-        self._tf, self._shape = tf, shape
-        slots = steps.slots(weight)
+    def __init__(self, steps: Steps, weight: Any, part: Part, gradient: Any) -> None:
+        self._program, self._tf = steps._program, steps._tf
+        self._how, self._shape = part.how, part.shape
+        tf, slots = self._tf, steps.slots(weight)
         with build.no_values():
-            self._variables = [_like(one, shape) for one in (weight, *slots.values())]
+            self._variables = [_like(one, part.shape) for one in (weight, *slots.values())]
         for variable in self._variables:
             without_memory(variable)
         self._variables[0].constraint = weight.constraint
         self._optimizer = steps.optimizer(self._variables[0], dict(zip(slots, self._variables[1:])))
-        if gradient is None:
+        if self._how == NUMBERS:
             specification = tf.TensorSpec([None], tf.as_dtype(str(weight.dtype)))
         else:
             specification = _specification(tf, gradient, weight)
-        self._parts = gradient is None
         signature = [specification, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.bool)]
         self._function = tf.function(self._traced, autograph=False).get_concrete_function(*signature)
 
     def __call__(self, part: Part, gradient: Any, slots: Sequence[Any], closing: bool) -> list[Any]:
         tf, program = self._tf, self._program
         weight = program.tensor_of(part.weight.place)
-        if self._parts:
+        if self._how == NUMBERS:
             gradient = tf.reshape(gradient, [-1])
-            weight = tf.slice(tf.reshape(weight, [-1]), [part.weight.start], self._shape)
+        if self._how != WHOLE:
+            size = part.weight.stop - part.weight.start
+            weight = tf.reshape(tf.slice(tf.reshape(weight, [-1]), [part.weight.start], [size]), self._shape)
         values = [weight, *(program.as_tensor(slot.reshape(self._shape)) for slot in slots)]
         del weight
         for variable in self._variables:
@@ -198,13 +205,24 @@ class _Function:
     def _traced(self, gradient: Any, start: Any, closing: Any) -> None:
         """What belongs to no weight, such as the count of steps, changes with the last part of a batch only."""
         tf, program = self._tf, self._program
-        if self._parts:
+        if self._how == NUMBERS:
             gradient = gradient[start : start + self._shape[0]]
+        elif self._how == ROWS:
+            gradient = self._of_rows(gradient, start // math.prod(self._shape[1:]))
         shared = [program._state[place].value for place in sorted(program._resident)]
         before = [tf.identity(variable) for variable in shared]
         self._optimizer.apply([gradient], self._variables[:1])
         for variable, value in zip(shared, before):
             variable.assign(tf.where(closing, variable, value))
+
+    def _of_rows(self, gradient: Any, first: Any) -> Any:
+        """Of a sparse gradient, what belongs to the rows of the part."""
+        tf = self._tf
+        places = tf.cast(gradient.indices, tf.int64) - first
+        mine = (places >= 0) & (places < self._shape[0])
+        return tf.IndexedSlices(
+            tf.boolean_mask(gradient.values, mine), tf.boolean_mask(places, mine), tf.constant(self._shape, tf.int64)
+        )
 
 
 def _like(variable: Any, shape: tuple[int, ...]) -> Any:
