@@ -22,9 +22,9 @@ from cerebro_db.nn.shards.steps import PART_BYTES, changes_parts
 
 TEMPORARIES = 3  # copies of what it changes that an optimizer's step has in memory at once
 # Of a process besides what is in shards: TensorFlow's threads, which have 60 MB of stacks and heaps, and the functions
-# that it traces, which had 1.0 to 1.6 MB for each layer of a Dense stack.
+# that it traces, which had 0.6 to 0.9 MB for each Dense layer that is cut, and up to 1.6 MB otherwise.
 RESERVE = 64 << 20
-GRAPH_BYTES = 2 << 20  # of a layer
+GRAPH_BYTES = 3 << 19  # of a layer
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGE_PIECE = 8 << 20
