@@ -182,6 +182,8 @@ class Programs:
                 self._programs[key] = ReadyProgram(key, program)
             self._evict()
         self._programs.move_to_end(key)
+        if self._programs[key].sharded is not None:
+            self._free_disk(self._programs[key])
         return self._programs[key]
 
     def rows_of_steps(self, ready: ReadyProgram, rows: Dataset, listen: Callable[[], None], passes: int = 1) -> Dataset:
@@ -358,6 +360,18 @@ class Programs:
             if self._engine.is_out_of_memory(error):
                 raise OutOfMemory("the model does not fit into memory", detail=one_line(error)) from error
             raise ConfigurationFailed(one_line(error), detail=tail(error)) from error
+
+    def _free_disk(self, used: ReadyProgram) -> None:
+        """Drop the files of cut models that were not used for longest: the model used now needs room for its own."""
+        assert self._cutting is not None and used.sharded is not None
+        most = self._cutting.files_bytes
+        kept = [ready for ready in self._programs.values() if ready is not used and ready.sharded is not None]
+        held = used.state_bytes + sum(ready.sharded.file_bytes for ready in kept if ready.sharded is not None)
+        for ready in kept:
+            if ready.sharded is not None and (held > most or not used.sharded.fits_on_disk()):
+                held -= ready.sharded.file_bytes
+                ready.sharded.drop_file()
+                ready.forget_state()
 
     def _evict(self, room: int = 0) -> None:
         """Drop the programs that were not used for longest; a program that is not built yet needs ``room``, too."""

@@ -28,6 +28,7 @@ from tests.bench import (
     reuse,
     search,
     sessions,
+    shards,
     tabular,
     trainers,
 )
@@ -53,6 +54,7 @@ CONTENDERS_OF = {
     **{work.name: gpu.CONTENDERS for work in WORKS["gpu"]},
     **{work.name: reuse.ARRIVING if work.cycles else reuse.CONTENDERS for work in REUSE},
     **{work.name: search.CONTENDERS for work in WORKS["search"]},
+    **{work.name: shards.CONTENDERS for work in WORKS["shards"]},
 }
 
 
@@ -121,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results.write(found, path.with_suffix(".json"))  # after each work, because later ones may take hours
             print(f"\n## {work.name}: {work.about}\n")
             tables = [*report.about(repeats), hops.table(repeats), many.table(repeats), trainers.table(repeats)]
-            tables += [sessions.table(repeats)]
+            tables += [sessions.table(repeats), shards.table(repeats)]
             tables += [groups.table(repeats), mixed.table(repeats), search.table(search.figures(repeats))]
             print("\n\n".join(filter(None, tables)), flush=True)
             if known is search.CONTENDERS:

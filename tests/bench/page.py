@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.bench import groups, growth, hops, many, mixed, report, search, sessions, tabular, trainers
+from tests.bench import groups, growth, hops, many, mixed, report, search, sessions, shards, tabular, trainers
 from tests.bench.results import CLONE, Unfit, merged, repeats_of, write
 from tests.bench.works import WORKS
 from tests.sql.lab import Json
@@ -215,6 +215,16 @@ def models_of_groups(results: Json) -> str | None:
     return _captioned(results, WORKS["groups"][0].name, *tables) if tables else None
 
 
+def large_models(results: Json) -> str | None:
+    found = {work.name: repeats_of(results, work.name) for work in WORKS["shards"]}
+    tables = [
+        f"{work.about[0].upper()}{work.about[1:]}:\n\n{shards.table(found[work.name])}"
+        for work in WORKS["shards"]
+        if found[work.name]
+    ]
+    return _captioned(results, WORKS["shards"][0].name, *tables) if tables else None
+
+
 def searches(work: str) -> Block:
     def block(results: Json) -> str | None:
         found = results["works"].get(work, {}).get("search")
@@ -265,6 +275,7 @@ BLOCKS: dict[str, Block] = {
     "hops": hop_costs,
     "many": many_models,
     "groups": models_of_groups,
+    "shards": large_models,
     **{work.name: searches(work.name) for work in WORKS["search"]},
     "growth": growing,
     **{work: scores(work) for work in tabular.WORKS},

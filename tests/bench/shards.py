@@ -1,122 +1,175 @@
-"""Seconds per batch of models that are cut into shards, with and without reading ahead, against whole models.
+"""Models that are cut into shards, against models that are in memory as a whole.
 
-Run by hand on a machine with nothing else to do: ``python -m tests.bench.shards``.
+A process without a database measures the batches (shards_alone.py).  Runs through SQL measure the whole: one model with
+and without a limit of memory, and four models at once.
 """
 
 from __future__ import annotations
 
-import functools
-import tempfile
+import contextlib
+import json
+import os
+import shutil
+import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
-import numpy as np
+import psycopg2
 
-from cerebro_db.nn.engines.base import open_engine
-from cerebro_db.nn.rows.data import Dataset, Slab
-from cerebro_db.nn.shards import plan
-from cerebro_db.nn.shards.plan import Planner
-from cerebro_db.nn.shards.program import ShardedProgram
-from tests.nn import configurations as c
+from tests.bench import report
+from tests.bench.contenders import OUTPUT, call
+from tests.bench.database import Database
+from tests.bench.stage import Contender, Measured, Skipped, Stage
+from tests.bench.works import MEMORY_MB, Work
+from tests.sql.memory import Peaks
 
-BATCHES, SHARDS = 5, 8
-WIDTH, LAYERS = 2048, 20
-DIM, BLOCKS, STEPS, WORDS = 1024, 6, 32, 8000
-Json = dict[str, Any]
-
-
-def stack() -> tuple[Json, Json]:
-    layers = [c.layer("Dense", f"dense{n}", units=WIDTH, activation="relu") for n in range(LAYERS + 1)]
-    out = c.layer("Dense", "out", units=10, activation="softmax")
-    layout = {"inputs": [c.column("facts", [64])], "outputs": [c.target("digit", [10])]}
-    return c.sequential(c.input_layer([64]), *layers, out), layout
+STATE = 1 << 30  # bytes
+ON_DISK = 6  # times a model's state: two versions of its rows, the log, the trainer's file, the weights of its table
+IN_MEMORY = 5 * STATE  # of a whole model: the state, gradients, what is sent, and what the operating system keeps
+HEAD = ["", "s per batch", "CPU s per batch", "times whole", "shards", "trainer MB", "read MB per batch",
+        "written MB per batch", "makespan s", "busy"]  # fmt: skip
+WHOLE = "trainer alone, whole"
 
 
-def transformer() -> tuple[Json, Json]:
-    layers: list[Any] = [
-        (c.input_layer([STEPS], "int32", "words"), []),
-        (c.layer("Embedding", "embedding", input_dim=WORDS, output_dim=DIM), ["words"]),
-    ]
-    last = "embedding"
-    for n in range(BLOCKS):
-        layers += [
-            (c.layer("LayerNormalization", f"before{n}"), [last]),
-            (c.layer("MultiHeadAttention", f"attention{n}", num_heads=8, key_dim=DIM // 8), [f"before{n}"] * 2),
-            (c.layer("Add", f"sum{n}"), [last, f"attention{n}"]),
-            (c.layer("LayerNormalization", f"norm{n}"), [f"sum{n}"]),
-            (c.layer("Dense", f"wide{n}", units=4 * DIM, activation="gelu"), [f"norm{n}"]),
-            (c.layer("Dense", f"narrow{n}", units=DIM), [f"wide{n}"]),
-            (c.layer("Add", f"end{n}"), [f"sum{n}", f"narrow{n}"]),
+def alone(stage: Stage) -> Iterator[Measured]:
+    """A process without a database: the three ways to compute the same batches, one after the other."""
+    require(stage, 1)
+    result = stage.folder / "result.json"
+    result.unlink(missing_ok=True)
+    with stage.meter() as meter:
+        try:
+            call([sys.executable, "-m", "tests.bench.shards_alone", str(stage.folder)], CUDA_VISIBLE_DEVICES="-1")
+        except RuntimeError as error:
+            raise Skipped(f"the trainer alone: {error}") from None
+    for name, found in json.loads(result.read_text()).items():
+        yield Measured(f"trainer alone, {name}", meter.taken, 0.0, more={"shards": found})
+
+
+def through_sql(name: str, models: int | None, **options: Any) -> Contender:
+    """So many of the work's models in one run; None: all of them."""
+
+    def contend(stage: Stage) -> Iterator[Measured]:
+        work, database = stage.work, stage.database
+        configurations = work.configurations[:models]
+        if models is None and len(configurations) == 1:
+            raise Skipped(f"{name}: the work has one model")
+        require(stage, len(configurations))
+        database.forget_what_is_kept()
+        database.lab(
+            f"DROP TABLE IF EXISTS {OUTPUT}, {OUTPUT}_info, {OUTPUT}_summary, {OUTPUT}_weights"
+        )  # of a failure
+        chosen = selection(database, work, len(configurations))
+        table = work.name.lower()
+        with (
+            contextlib.closing(database.lab.connect()) as session,
+            stage.meter() as meter,
+            Peaks(database.lab) as peaks,
+        ):
+            began = time.time()
+            try:
+                run = database.lab.fit(
+                    f"{table}_packed", OUTPUT, chosen, work.epochs, on=session, options={"seed": 1, **options}
+                )
+            except psycopg2.Error as error:
+                raise Skipped(f"{name}: {error}") from None
+            ended = time.time()
+        fitted = database.fitted(run, OUTPUT, began, ended)
+        training = (
+            "SELECT sum(seconds_training), sum(rows)::float8 FROM hop_timeline WHERE run = %s AND activity = 'train'"
+        )
+        ((seconds, rows),) = database.lab(training, run)
+        cut = "SELECT max((detail ->> 'shards')::int) FROM event WHERE run = %s AND event = 'built'"
+        shards = {
+            "batch": seconds * configurations[0].batch_size / rows,
+            "shards": database.lab.value(cut, run) or 1,
+            "trainer": peaks.of("trainer"),
+            "makespan": meter.taken.wall - fitted.start - fitted.end,
+            "models": len(configurations),
+        }
+        database.drop_models(OUTPUT)
+        database.lab(f"DROP TABLE IF EXISTS {OUTPUT}_weights")
+        yield Measured(
+            name, meter.taken, fitted.start, more={"shards": shards, "profile": fitted.profile, "end": fitted.end}
+        )
+
+    return contend
+
+
+def selection(database: Database, work: Work, count: int) -> str:
+    """The model selection table with the first so many configurations of the work."""
+    name = f"{work.name.lower()}_{count}"
+    if not database.lab.value("SELECT to_regclass(%s) IS NOT NULL", f"{name}_mst"):
+        database.selection(work.but(name=name, configurations=work.configurations[:count]))
+    return f"{name}_mst"
+
+
+def require(stage: Stage, models: int) -> None:
+    """Skip what the machine has no room for."""
+    free = shutil.disk_usage(stage.database.cluster.data).free
+    if free < ON_DISK * models * STATE:
+        raise Skipped(f"{models} models need {ON_DISK * models} GB of disk, and {free >> 30} GB are free")
+    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        memory = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    if memory < IN_MEMORY:
+        raise Skipped(f"{IN_MEMORY >> 30} GB of memory are needed, and {memory >> 30} GB are free")
+
+
+CONTENDERS: dict[str, Contender] = {
+    "alone": alone,
+    "whole": through_sql("ours, whole", 1, shard="never"),
+    "cut": through_sql(f"ours, in {MEMORY_MB} MB", 1, memory_mb=MEMORY_MB),
+    "four": through_sql(f"ours, four models in {MEMORY_MB} MB each", None, memory_mb=MEMORY_MB),
+}
+
+
+def table(repeats: report.Repeats) -> str:
+    rows = []
+    for name in report.contenders(repeats):
+        mine = [one for one in report.of(repeats, name) if "shards" in one.more]
+        if not mine:
+            continue
+        found = [one.more["shards"] for one in mine]
+        whole = WHOLE if name.startswith("trainer alone") else "ours, whole"
+        pairs = [
+            one.more["shards"]["batch"] / its.more["shards"]["batch"]
+            for repeat in repeats
+            for one in repeat
+            for its in repeat
+            if one.contender == name and its.contender == whole
         ]
-        last = f"end{n}"
-    layers += [
-        (c.layer("GlobalAveragePooling1D", "pool"), [last]),
-        (c.layer("Dense", "out", units=10, activation="softmax"), ["pool"]),
+        busy = [100 * report.busy(one) for one in mine if "profile" in one.more]
+        rows.append([
+            name,
+            report.spread([one["batch"] for one in found]),
+            _of(found, "cpu"),
+            report.spread(pairs) if pairs and name != whole else "",
+            str(max(one.get("shards", 1) for one in found)),
+            _of(found, "trainer", 1 << 20, 0),
+            _of(found, "read", 1 << 20, 0),
+            _of(found, "written", 1 << 20, 0),
+            _of(found, "makespan", digits=1),
+            report.spread(busy, " %", 0) if busy else "",
+        ])  # fmt: skip
+    return "\n\n".join(filter(None, [report.table(HEAD, rows) if rows else "", _at_once(repeats)]))
+
+
+def _at_once(repeats: report.Repeats) -> str:
+    """How long four models take at once compared with one after the other."""
+    shares = [
+        many.more["shards"]["makespan"] / (many.more["shards"]["models"] * one.more["shards"]["makespan"])
+        for repeat in repeats
+        for many in repeat
+        for one in repeat
+        if many.more.get("shards", {}).get("models", 1) > 1 and one.contender == f"ours, in {MEMORY_MB} MB"
     ]
-    model = c.functional(layers, ["words"], ["out"])
-    for layer in model["config"]["layers"]:
-        if layer["class_name"] == "MultiHeadAttention":
-            call = layer["inbound_nodes"][0]
-            call["args"] = call["args"][0]  # query and value
-    return model, {"inputs": [c.column("words", [STEPS], "int32")], "outputs": [c.target("digit", [10])]}
+    if not shares:
+        return ""
+    return f"Four models at once take {median(shares):.2f} of the time of four models one after the other."
 
 
-def rows(layout: Json, count: int, folder: str) -> Dataset:
-    rng, files = np.random.default_rng(0), {}
-    (column,) = layout["inputs"]
-    shape = (count, *column["shape"])
-    values = rng.integers(0, WORDS, shape) if column["dtype"] == "int32" else rng.standard_normal(shape)
-    digits = c.one_hot(rng.integers(0, 10, count), 10)
-    for name, array, dtype in ((column["name"], values, column["dtype"]), ("digit", digits, "int16")):
-        files[name] = str(Path(folder) / name)
-        np.ascontiguousarray(array, dtype).tofile(files[name])
-    return Dataset(layout, count, files)
-
-
-def seconds(program: Any, configuration: Json, data: Dataset, batch_size: int) -> tuple[float, float]:
-    """Of a batch: by the clock, and of processors. The first batches are traced, too."""
-    program.put_numbers(configuration)
-    program.initialise(configuration, 1)
-    program.start_metrics()
-    best = (float("inf"), 0.0)
-    for start in range(0, data.rows, batch_size):
-        began, spent = time.monotonic(), time.process_time()
-        program.train(Slab(data, None, start, start + batch_size), batch_size)
-        if start:
-            best = min(best, (time.monotonic() - began, time.process_time() - spent))
-    return best
-
-
-def main() -> None:
-    engine: Any = open_engine("tensorflow", threads=1, deterministic=True)
-    engine.warm_up()
-    plan.give_back_memory()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, (architecture, layout), batch_size in (("dense", stack(), 256), ("transformer", transformer(), 64)):
-            data = rows(layout, BATCHES * batch_size, folder)
-            configuration = c.configuration(architecture, "categorical_crossentropy", "Adam", batch_size=batch_size)
-            whole = seconds(engine.program(configuration, layout, 0), configuration, data, batch_size)
-            print(f"{name}: whole {whole[0]:.2f} s, of processors {whole[1]:.2f}")
-            for ahead in (True, False):
-                choose = functools.partial(Planner.into, number=SHARDS, ahead=ahead)
-                program = ShardedProgram(
-                    engine,
-                    configuration,
-                    layout,
-                    0,
-                    choose,
-                    batch_size=batch_size,
-                    folder=folder,
-                    ahead=ahead,
-                )
-                cut = seconds(program, configuration, data, batch_size)
-                read, written = (each // BATCHES >> 20 for each in program.traffic)
-                print(
-                    f"{name}: {len(program.shards)} shards, {'ahead' if ahead else 'not ahead'} {cut[0]:.2f} s,"
-                    f" of processors {cut[1]:.2f}, {cut[0] / whole[0]:.2f} times; read {read} MB, written {written} MB"
-                )
-
-
-if __name__ == "__main__":
-    main()
+def _of(found: list[dict[str, Any]], what: str, unit: float = 1, digits: int = 2) -> str:
+    values = [one[what] / unit for one in found if what in one]
+    return report.spread(values, digits=digits) if values else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.nn import configurations as c
 from tests.sql.lab import Json, layer, sequential
 
 CROSS_ENTROPY = "categorical_crossentropy"
@@ -217,6 +218,39 @@ def encoder_head(number: int) -> Json:
         one["config"]["trainable"] = False
     hidden = [dense(f"hidden{place}", 32 * 2 ** (number % 3)) for place in range(number // 3)]
     return sequential([LENGTH], *layers, *hidden, dense("out", 4, "softmax"))
+
+
+def stack(features: int, width: int, depth: int, classes: int) -> Json:
+    """``depth`` square layers between the first one and the last."""
+    hidden = [dense(f"hidden{number}", width) for number in range(depth + 1)]
+    return sequential([features], *hidden, dense("out", classes, "softmax"))
+
+
+def transformer(words: int, length: int, width: int, blocks: int, classes: int) -> Json:
+    """Blocks with residuals: normalization, attention, and two Dense layers that are four times as wide between."""
+    layers: list[tuple[Json, list[str]]] = [
+        (c.input_layer([length], "int32", "words"), []),
+        (layer("Embedding", "embedding", input_dim=words, output_dim=width), ["words"]),
+    ]
+    last = "embedding"
+    for n in range(blocks):
+        layers += [
+            (layer("LayerNormalization", f"before{n}"), [last]),
+            (layer("MultiHeadAttention", f"attention{n}", num_heads=8, key_dim=width // 8), [f"before{n}"] * 2),
+            (layer("Add", f"sum{n}"), [last, f"attention{n}"]),
+            (layer("LayerNormalization", f"norm{n}"), [f"sum{n}"]),
+            (dense(f"wide{n}", 4 * width, "gelu"), [f"norm{n}"]),
+            (layer("Dense", f"narrow{n}", units=width), [f"wide{n}"]),
+            (layer("Add", f"end{n}"), [f"sum{n}", f"narrow{n}"]),
+        ]
+        last = f"end{n}"
+    layers += [(layer("GlobalAveragePooling1D", "mean"), [last]), (dense("out", classes, "softmax"), ["mean"])]
+    model = c.functional(layers, ["words"], ["out"])
+    for one in model["config"]["layers"]:
+        if one["class_name"] == "MultiHeadAttention":
+            call = one["inbound_nodes"][0]
+            call["args"] = call["args"][0]  # query and value
+    return model
 
 
 def grid(models: range, rates: tuple[float, ...], batches: tuple[int, ...]) -> tuple[Configuration, ...]:
@@ -577,6 +611,36 @@ REUSE = (
     ),
 )
 
+# Models whose state of 1 GB (weights with Adam's slots) does not fit into a trainer of MEMORY_MB; see shards.py.
+MEMORY_MB = 600
+FOUR = tuple(Configuration(0, rate, 256) for rate in (1e-4, 3e-4, 1e-5, 3e-5))
+SHARDED = (
+    Work(
+        name="shards_dense",
+        about="20 Dense layers of 2,048 units and Adam (a state of 1 GB), 4,096 rows of 64 features, batch 256,"
+        " 1 epoch; trainers of 600 MB",
+        table=clicks,
+        rows=4_096,
+        validation_rows=64,
+        classes=2,
+        architectures=(stack(64, 2_048, 20, 2),),
+        configurations=FOUR,
+        epochs=1,
+    ),
+    Work(
+        name="shards_transformer",
+        about="a transformer of 6 blocks, 1,024 numbers for each of 16 words, and Adam (a state of 1 GB), 512 texts,"
+        " batch 64, 1 epoch; trainers of 600 MB",
+        table=sentences,
+        rows=512,
+        validation_rows=64,
+        classes=4,
+        architectures=(transformer(8_000, LENGTH, 1_024, 6, 4),),
+        configurations=(Configuration(0, 1e-4, 64),),
+        epochs=1,
+    ),
+)
+
 ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, SESSIONS, TRAINERS)
 WORKS: dict[str, list[Work]] = {
     **{work.name: [work] for work in ONE_EACH},
@@ -587,5 +651,6 @@ WORKS: dict[str, list[Work]] = {
     "hops": list(HOPS),
     "many": list(MANY),
     "reuse": list(REUSE),
+    "shards": list(SHARDED),
     "search": [*SEARCHES, SEARCH_ROWS],
 }

@@ -68,7 +68,7 @@ def build_in_pieces(
     """
     slots: list[tuple[Any, Any]] = []
     _begin(configuration, seed)
-    with _no_values():
+    with no_values():
         model = _built(configuration["architecture"], layout)
     for variable in model.variables:
         place(variable)
@@ -78,7 +78,7 @@ def build_in_pieces(
         add = optimizer.add_variable_from_reference
 
         def noting(reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
-            with _no_values():
+            with no_values():
                 slots.append((add(reference_variable, *args, **kwargs), reference_variable))
             return slots[-1][0]
 
@@ -188,14 +188,14 @@ def _without_values(architecture: dict[str, Any], layout: dict[str, Any] | None)
     with values.
     """
     model = None
-    with _no_values() as made:
+    with no_values() as made:
         with contextlib.suppress(Exception):
             model = _built(architecture, layout)
         return model, sum(math.prod(variable.shape) * item_bytes(str(variable.dtype)) for variable in made)
 
 
 @contextlib.contextmanager
-def _no_values() -> Iterator[list[Any]]:
+def no_values() -> Iterator[list[Any]]:
     """Variables that are made within have shapes and no values; they are in the list."""
     import keras
     from keras.src.backend.common import global_state  # has no public name

@@ -18,7 +18,8 @@ from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.rows.data import MEMORY
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.plan import MB, Planner, ShardPlan
-from cerebro_db.nn.shards.program import ShardedProgram, require_optimizer, without_memory
+from cerebro_db.nn.shards.program import ShardedProgram
+from cerebro_db.nn.shards.steps import require_optimizer, without_memory
 
 Json = dict[str, Any]
 
@@ -39,6 +40,8 @@ class Cutting:
         # The limit of private memory does not hold for trainers on a GPU.
         self._limit = settings.memory_mb or (settings.memory_limit_mb if settings.gpu is None else None) or 0
         self._folder = next((one for one in folders if not os.path.join(one, "").startswith(MEMORY)), None)
+        # Of the files of states, all but the newest one may be dropped, as kept features may.
+        self.files_bytes = settings.features_mb * MB
         self._known: dict[str, bool] = {}
 
     @functools.cached_property

@@ -18,13 +18,13 @@ from cerebro_db.core.errors import OutOfResources
 from cerebro_db.core.texts import counted
 from cerebro_db.nn.models.dtypes import item_bytes
 from cerebro_db.nn.shards.graph import GraphPiece, Shard, bytes_of, nodes_of, shards
+from cerebro_db.nn.shards.steps import PART_BYTES, changes_parts
 
-GROUP_BYTES = 16 << 20  # of weights that one call of the optimizer changes; a larger weight is changed alone
-TEMPORARIES = 3  # copies of the weights of a group that an optimizer's step has in memory at once
+TEMPORARIES = 3  # copies of what it changes that an optimizer's step has in memory at once
 # Of a process besides what is in shards: TensorFlow's threads, which have 60 MB of stacks and heaps, and the functions
-# that it traces, which had 1.0 to 1.6 MB for each layer of a Dense stack.
+# that it traces, which had 0.6 to 0.9 MB for each Dense layer that is cut, and up to 1.6 MB otherwise.
 RESERVE = 64 << 20
-GRAPH_BYTES = 2 << 20  # of a layer
+GRAPH_BYTES = 3 << 19  # of a layer
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGE_PIECE = 8 << 20
@@ -40,24 +40,30 @@ class Cost:
     gradients: int
     slots: int
     activations: int  # of a batch
-    largest_group: int  # weights
-    largest_slots: int
+    largest: int  # weight
+    part: int  # of a weight, that the optimizer changes at once where the model is cut
+    part_slots: int
 
     @classmethod
-    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int) -> Cost:
+    def of(cls, piece: GraphPiece, slot_bytes: dict[int, int], batch_size: int, optimizer: Any) -> Cost:
         """``slot_bytes``: of all slots of a weight, by its identity."""
         trained = [one for one in piece.variables if one.trainable]
+        parts = [
+            bytes_of(one) if not changes_parts(optimizer, one) else min(PART_BYTES, bytes_of(one)) for one in trained
+        ]
+        ratios = [slot_bytes.get(id(one), 0) / max(1, bytes_of(one)) for one in trained]
         return cls(
             piece.bytes,
             sum(map(bytes_of, trained)),
             sum(slot_bytes.get(id(one), 0) for one in trained),
             batch_size * sum(_activations(node) for node in piece.nodes),
             max(map(bytes_of, trained), default=0),
-            max((slot_bytes.get(id(one), 0) for one in trained), default=0),
+            max(parts, default=0),
+            max((int(part * ratio) for part, ratio in zip(parts, ratios)), default=0),
         )
 
     def to_predict(self) -> Cost:
-        return replace(self, gradients=0, slots=0, largest_group=0, largest_slots=0)
+        return replace(self, gradients=0, slots=0, largest=0, part=0, part_slots=0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,8 @@ class Planner:
         slot_bytes: dict[int, int] = {}
         for slot, weight in slots:
             slot_bytes[id(weight)] = slot_bytes.get(id(weight), 0) + bytes_of(slot)
-        self._costs = [Cost.of(piece, slot_bytes, batch_size) for piece in self._pieces]
+        optimizer = model.optimizer if slots else None
+        self._costs = [Cost.of(piece, slot_bytes, batch_size, optimizer) for piece in self._pieces]
         self.margin = 1.0  # the ratio of what was measured to what was estimated
 
     @property
@@ -94,7 +101,7 @@ class Planner:
         """Those of them that depend on the sizes of its layers, which a cut makes fewer."""
         costs = self._costs if self._model.compiled else [cost.to_predict() for cost in self._costs]
         kept = sum(cost.variables + cost.gradients + cost.slots for cost in costs)
-        largest = max((cost.largest_group for cost in costs), default=0)
+        largest = max((cost.largest for cost in costs), default=0)
         activations = sum(cost.activations for cost in costs)
         return int(self.margin * (kept + max(activations, TEMPORARIES * largest)))
 
@@ -179,29 +186,16 @@ class Planner:
     def _needed(self, groups: Sequence[Sequence[int]], found: Sequence[Shard], ahead: bool) -> int:
         costs = [[self._costs[place] for place in group] for group in groups]
         variables = [sum(one.variables for one in each) for each in costs]
-        group, slots = max(map(_group_bytes, costs)), max(map(_slot_bytes, costs))
+        part = max(one.part for one in self._costs)
+        slots = max(one.part_slots for one in self._costs)
+        step = slots + (1 + TEMPORARIES) * part
         computing = max(
-            own
-            + sum(one.gradients for one in each)
-            + max(sum(one.activations for one in each), slots + TEMPORARIES * group)
+            own + sum(one.gradients for one in each) + max(sum(one.activations for one in each), step)
             for own, each in zip(variables, costs)
         )
-        waiting = max(max(variables), slots) + group + slots if ahead and len(groups) > 1 else 0
+        waiting = max(*variables, slots) + part + slots if ahead and len(groups) > 1 else 0
         carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
         return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
-
-
-def _group_bytes(costs: Sequence[Cost]) -> int:
-    """Of the weights that one call of the optimizer changes."""
-    gradients = sum(one.gradients for one in costs)
-    return max(min(GROUP_BYTES, gradients), *(one.largest_group for one in costs))
-
-
-def _slot_bytes(costs: Sequence[Cost]) -> int:
-    """Of their slots."""
-    gradients, slots = sum(one.gradients for one in costs), sum(one.slots for one in costs)
-    together = slots * min(GROUP_BYTES, gradients) // max(1, gradients)
-    return max(together, *(one.largest_slots for one in costs))
 
 
 def row_bytes(tensor: Any) -> int:

@@ -1,0 +1,137 @@
+"""The optimizer's step of a cut model, part by part: the bits of every optimizer, and the memory that is used again."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_db.core.errors import OutOfResources
+from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
+from cerebro_db.nn.rows.data import Dataset, Slab
+from cerebro_db.nn.shards import steps
+from cerebro_db.nn.shards.plan import Planner
+from cerebro_db.nn.shards.program import ShardedProgram
+from cerebro_db.nn.shards.store import Courier, Memory, Span, Store
+
+from . import configurations as c
+
+pytestmark = pytest.mark.tensorflow
+Json = dict[str, Any]
+
+ROWS, BATCH = 24, 8
+LAYOUT = {"inputs": [c.column("words", [6], "int32")], "outputs": [c.target("mood", [3])]}
+NORM = {"module": "keras.constraints", "class_name": "MaxNorm", "config": {"max_value": 0.9, "axis": 0}}
+MODEL = c.sequential(
+    c.input_layer([6], "int32", "words"),
+    c.layer("Embedding", "embedding", input_dim=50, output_dim=11),
+    c.layer("Flatten", "flat"),
+    c.layer("Dense", "wide", units=77, activation="relu"),
+    c.layer("Dense", "bound", units=53, activation="tanh", kernel_constraint=NORM),
+    c.layer("Dense", "out", units=3, activation="softmax"),
+)
+CHOICES: dict[str, Json] = {
+    "SGD": {"momentum": 0.9, "weight_decay": 0.01},
+    "Adam": {"amsgrad": True, "clipvalue": 0.01},
+    "AdamW": {"weight_decay": 0.01},
+    "RMSprop": {"momentum": 0.5},
+    "Ftrl": {"l1_regularization_strength": 0.01},
+}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Dataset:
+    rng = np.random.default_rng(0)
+    files = {"words": rng.integers(0, 50, (ROWS, 6)).astype("int32"),
+             "mood": c.one_hot(rng.integers(0, 3, ROWS), 3).astype("int16")}  # fmt: skip
+    for name, values in files.items():
+        values.tofile(tmp_path / name)
+    return Dataset(LAYOUT, ROWS, {name: str(tmp_path / name) for name in files})
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> TensorFlowEngine:
+    import tensorflow
+
+    monkeypatch.setattr(steps, "PART_BYTES", 1024)  # else the models would have to be large
+    return TensorFlowEngine(tensorflow, None, [])  # to open it would change TensorFlow for the tests that follow
+
+
+def trained(program: Any, configuration: Json, rows: Dataset) -> list[np.ndarray]:
+    program.put_numbers(configuration)
+    program.initialise(configuration, 3)
+    program.start_metrics()
+    for start in range(0, ROWS, BATCH):
+        program.train(Slab(rows, None, start, start + BATCH), BATCH)
+    return [program.get(place).copy() for place in range(len(program.variables))]
+
+
+@pytest.mark.parametrize("optimizer", steps.OPTIMIZERS)
+def test_every_optimizer_has_the_bits_of_a_whole_model(
+    optimizer: str, engine: TensorFlowEngine, rows: Dataset, tmp_path: Path
+) -> None:
+    configuration = c.configuration(
+        MODEL, "categorical_crossentropy", optimizer, batch_size=BATCH, **CHOICES.get(optimizer, {})
+    )
+    whole = trained(engine.program(configuration, LAYOUT, 0), configuration, rows)
+    program = ShardedProgram(
+        engine,
+        configuration,
+        LAYOUT,
+        0,
+        functools.partial(Planner.into, number=3),
+        batch_size=BATCH,
+        folder=str(tmp_path),
+    )
+    cut = trained(program, configuration, rows)
+    different = [
+        name for (name, *_), one, other in zip(program.variables, whole, cut) if one.tobytes() != other.tobytes()
+    ]
+    assert different == []
+
+
+def test_memory_is_used_again_and_there_is_no_more_than_was_in_use() -> None:
+    memory = Memory()
+    first = memory.array(3 << 20)
+    first[:] = 7
+    part = first.view(np.float32)[100:200]
+    address = first.ctypes.data
+    del first
+    second = memory.array(3 << 20)
+    assert second.ctypes.data != address and part.tobytes() == bytes([7]) * 400  # a view is left, so it is in use
+    del part
+    third = memory.array(3 << 20)
+    assert third.ctypes.data == address
+    del second, third
+    larger = memory.array(5 << 20)
+    assert memory._all <= 6 << 20 and larger.nbytes == 5 << 20
+    memory.give_back()
+    assert memory._all == 5 << 20
+
+
+def test_what_is_expected_is_what_was_written_before(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), [(np.dtype("float32"), (100, 50)), (np.dtype("int64"), (3,))])
+    store.clear()
+    for courier in (Courier(store), Courier(store, ahead=False)):
+        value = np.arange(1000, dtype=np.float32)
+        span = Span(0, 64, 1064)
+        courier.put([span, store.whole(1)], [lambda value=value: value, lambda: np.array([1, 2, 3])])
+        courier.expect([span])
+        courier.expect([span])
+        assert courier.take([]) == []
+        assert courier.take([span])[0].tobytes() == value.tobytes()
+        assert store.value(1).tolist() == [1, 2, 3] and store.value(0).shape == (100, 50)
+        assert store.value(0).ravel()[60:66].tolist() == [0, 0, 0, 0, 0, 1]
+    with pytest.raises(ValueError, match="no value"):
+        store.write(Span(0, 0, 10), np.zeros(9, np.float32))
+
+
+def test_a_state_that_does_not_fit_on_the_disk_is_refused_before_the_first_batch(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), [(np.dtype("uint8"), (1 << 48,))])
+    assert not store.fits()
+    with pytest.raises(OutOfResources, match="no room on the disk"):
+        store.write(Span(0, 0, 1), np.zeros(1, np.uint8))
+    assert not store.is_there and store._file.seek(0, 2) == 0
