@@ -11,9 +11,11 @@ import math
 from .documents import Fields
 from .engines import MOST_SHARDS, NEVER_SHARD, SHARDING_ENGINES
 from .errors import CerebroError, OutOfMemory, TrainerKilled
+from .protocol import Described
 from .records import dataclass
 
 PROCESS_MB = 300  # of a trainer that has no model
+MOST_SLOWER = 1e9
 PAGE = "docs/train.md describes it."
 
 
@@ -24,6 +26,7 @@ class ModelMemory:
     shards: int = 1  # into which it is cut
     needed_mb: int = 0  # with so many shards; 0: not known
     uncut_mb: int = 0  # as a whole; 0: not known
+    slower: float = 0.0  # how many times as long a batch takes as without shards; 0: not measured
 
     @classmethod
     def read(cls, fields: Fields) -> ModelMemory:
@@ -32,16 +35,28 @@ class ModelMemory:
         def whole(name: str, least: int) -> int:
             return least if fields.value(name, None) is None else fields.whole(name, least, 2**31 - 1)
 
-        return cls(whole("shards", 1), whole("memory_mb", 0), whole("uncut_memory_mb", 0))
+        slower = 0.0 if fields.value("slower", None) is None else fields.number("slower", 0.0, MOST_SLOWER)
+        return cls(whole("shards", 1), whole("memory_mb", 0), whole("uncut_memory_mb", 0), slower)
 
-    def to_json(self) -> dict[str, int]:
-        known = {"memory_mb": self.needed_mb, "uncut_memory_mb": self.uncut_mb}
+    @classmethod
+    def of(cls, described: Described) -> ModelMemory:
+        return cls(described.shards, described.memory_mb, described.uncut_memory_mb, described.slower)
+
+    def to_json(self) -> dict[str, float]:
+        known = {"memory_mb": self.needed_mb, "uncut_memory_mb": self.uncut_mb, "slower": self.slower}
         found = {name: value for name, value in known.items() if value}
         return {"shards": self.shards, **found} if self.shards > 1 else found
 
     @property
     def is_cut(self) -> bool:
         return self.shards > 1
+
+    @property
+    def cost(self) -> str:
+        """How much longer it takes to train it, as the end of a sentence; empty: that was not measured."""
+        return (
+            f"; a batch takes about {max(1.0, self.slower):.1f} times as long as without shards" if self.slower else ""
+        )
 
     def number_to_offer(self, limit_mb: int | None) -> int:
         """Into how many shards a model should be cut that has found too little memory."""

@@ -9,12 +9,14 @@ The operations are those of Keras' train_step in the same order, so the bits are
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.clocks import Stopwatch
 from cerebro_db.nn.engines.program import whole_state
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine, TensorFlowProgram
 from cerebro_db.nn.models import build, group_statistics
@@ -80,6 +82,9 @@ class ShardedProgram(TensorFlowProgram):
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
         self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
+        # How many times as long a batch takes as its operations, each done once, as without shards; 0: not measured.
+        self.slower = 0.0
+        self.operations = Stopwatch()
         self._passes: _ShardPasses | None = None  # the traced functions
         self._cut(cut(self._planner))
 
@@ -314,12 +319,17 @@ class ShardedProgram(TensorFlowProgram):
             largest = max((each for each in self._state), key=graph.bytes_of)
             if build.has_initializer(largest):
                 _initial(largest)  # it takes several times the variable's memory
-            for _ in range(2):  # the second needs more: the heap has holes then
+            for _ in range(2):  # the second needs more memory: the heap has holes then; and it traces nothing
+                self.operations = Stopwatch(self._tf.test.experimental.sync_devices if self._gpu else lambda: None)
+                begun = time.monotonic()
                 self._ready_passes.train(rows)
+                self._courier.settle()
+                self.slower = (time.monotonic() - begun) / max(self.operations.seconds, 1e-9)
         finally:
             self._release()
             self._store.close()
             self._store, self._courier = store, courier
+            self.operations = Stopwatch()
             for place, value in resident.items():
                 self.set(place, value)
             self.start_metrics()
@@ -469,7 +479,8 @@ class _Group:
             pairs = zip(gradients, self._variables)
             signature = [[_specification(tf, one, weight) for one, weight in pairs], tf.TensorSpec((), tf.bool)]
             self._function = tf.function(self._traced, input_signature=signature, autograph=False)
-        self._function(gradients, tf.constant(closing))
+        with self._passes._program.operations:
+            self._function(gradients, tf.constant(closing))
 
     def _traced(self, gradients: list[Any], closing: Any) -> None:
         """What belongs to no weight, such as the count of steps, changes with the last group of a batch only."""
@@ -536,11 +547,13 @@ class _ShardFunctions:
         return found
 
     def loss(self, entering: list[Any], columns: list[Any], penalties: list[Any]) -> tuple[list[Any], list[Any]]:
-        gradients, upstream = self._loss(entering, columns, penalties)
+        with self._program.operations:
+            gradients, upstream = self._loss(entering, columns, penalties)
         return list(gradients), upstream
 
     def backward(self, entering: list[Any], upstream: list[Any]) -> tuple[list[Any], list[Any]]:
-        gradients, further = self._backward(entering, upstream)
+        with self._program.operations:
+            gradients, further = self._backward(entering, upstream)
         return list(gradients), further
 
     def evaluated(self, entering: list[Any], columns: list[Any], penalties: list[Any]) -> None:

@@ -300,9 +300,9 @@ def _searching(
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
     if given.dry_run:
-        read_space.read(flat_space.parted(space, architectures, "space"), architectures).check(
-            custom_functions.known(db)
-        )
+        known = custom_functions.known(db)
+        read = read_space.read(flat_space.parted(space, architectures, "space"), architectures)
+        read.check(known)
         if given.verb == SEARCH:
             tries = "configurations" if most is None else f"at most {counted(most, 'configuration')}"
             method = plan.method if isinstance(plan.method, str) else plan.method["name"]
@@ -311,6 +311,7 @@ def _searching(
                 f" {counted(rows.segments, 'segment')} for at most {counted(plan.epochs, 'epoch')}"
             )
             db.notice(f"space: {training_plan.dimensions(space)}")
+        needs.tell_of_space(db, options, rows.layout, read, architectures, known)
         return None
     asked_run = _run(db, given, rows, output, plan.epochs, options)
     spec = methods.checked(plan.method, proposes=True)

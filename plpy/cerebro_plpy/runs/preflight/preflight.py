@@ -53,7 +53,7 @@ class Built:
 
     @property
     def memory(self) -> ModelMemory:
-        return ModelMemory(self.described.shards, self.described.memory_mb, self.described.uncut_memory_mb)
+        return ModelMemory.of(self.described)
 
     def on_record(self) -> dict[str, Any]:
         return {

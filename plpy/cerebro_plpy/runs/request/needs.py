@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.architecture.sources import Source
 from cerebro_db.core.engines import AUTO, AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import DataSet, Layout
+from cerebro_db.core.parameters import flat, params
+from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.protocol import Describe, TrainerSettings
+from cerebro_db.core.search.space import Label, Space
 from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.texts import counted
 
@@ -41,14 +48,13 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
 
     def tell(definition: dict[str, Any]) -> str:
         try:
-            found = mine.obey(Describe(configuration=definition, layout=for_trainer, others=[]))
+            needs = ModelMemory.of(mine.obey(Describe(configuration=definition, layout=for_trainer, others=[])))
         except CerebroError as error:
             return f"fails: {error.message}"
-        needs = ModelMemory(found.shards, found.memory_mb, found.uncut_memory_mb)
         whole = f"a trainer needs about {needs.uncut_mb:,} MB"
         if needs.is_cut:
             shards = counted(needs.shards, "shard")
-            return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB"
+            return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB{needs.cost}"
         least = min((one for one in (limit, allowed) if one is not None), default=None)
         if least is None or needs.uncut_mb <= least:
             return whole
@@ -59,3 +65,20 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
         yield tell
     finally:
         current.close_mine()
+
+
+def tell_of_space(
+    db: Database, options: dict[str, Any], layout: Layout, space: Space, sources: Mapping[Label, Source], known: Known
+) -> None:
+    """Say what a trainer needs for the largest configuration of each architecture, which ``sources`` has."""
+    with told(db, options, layout) as tell:
+        for label, source in sources.items() if tell is not None else ():
+            drawn = space.configuration(point := space.largest(label))
+            architecture = reading.architecture(drawn.architecture or json.dumps(source))
+            if options.get("precision") is not None:
+                architecture = computed_in(architecture, options["precision"])
+            compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), architecture)
+            definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(drawn.fit_params)}
+            assert tell is not None
+            numbers = {name: value for name, value in point.items() if name != flat.ARCHITECTURE}
+            db.notice(f"the largest {label}, {json.dumps(numbers)}: {tell(definition)}")
