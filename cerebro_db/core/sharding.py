@@ -86,25 +86,37 @@ def told(error: CerebroError, memory: ModelMemory, limit_mb: int | None, engine:
     """The message of an error, with an offer to cut the model if a trainer had too little memory."""
     if not is_short_of_memory(error):
         return error.message
-    may = f" (it may use {limit_mb:,} MB)" if limit_mb is not None else ""
-    return f"{error.message}{may}; {offer(memory, limit_mb, engine, shard)}"
+    return f"{error.message}{_may(limit_mb)}; {offer(memory, limit_mb, engine, shard)}"
 
 
-def too_large(memory: ModelMemory, limit_mb: int, engine: str) -> OutOfMemory:
-    """The error for a model that is not to be cut, and that does not fit into the memory that a trainer may use."""
+def told_uncut(error: CerebroError, limit_mb: int | None, why: str) -> str:
+    """The message of an error about a model that cannot be cut.  ``why``: as ``why_whole`` says it."""
+    return f"{error.message}{_may(limit_mb)}; {why}" if is_short_of_memory(error) else error.message
+
+
+def _may(limit_mb: int | None) -> str:
+    return "" if limit_mb is None else f" (it may use {limit_mb:,} MB)"
+
+
+def why_whole(*, jointly: bool, averages: bool) -> str | None:
+    """Why a run cuts no model, whatever its options are; None: it may cut models."""
+    if jointly:
+        return "models that several segments train at the same time (parallel) are not cut"
+    return "models whose states are averaged are not cut" if averages else None
+
+
+def too_large(memory: ModelMemory, limit_mb: int, engine: str, why: str | None = None) -> OutOfMemory:
+    """The error for a model that is not to be cut, and that does not fit into the memory that a trainer may use.
+
+    ``why``: it could not be cut anyway.
+    """
+    otherwise = f"{(why or '').capitalize()}. Take"
+    if why is None:
+        otherwise = (
+            f'Leave out the option "shard": "{NEVER_SHARD}", so that it is cut; or'
+            f" {offer(memory, limit_mb, engine, '')}. {PAGE} Or take"
+        )
     return OutOfMemory(
         f"a trainer needs about {memory.uncut_mb:,} MB to train it, and may use {limit_mb:,} MB",
-        hint=f'Leave out the option "shard": "{NEVER_SHARD}", so that it is cut; or'
-        f" {offer(memory, limit_mb, engine, '')}. {PAGE} Or take smaller batches or fewer layers, or more memory:"
-        f' "memory_mb": {memory.uncut_mb}.',
+        hint=f'{otherwise} smaller batches or fewer layers, or more memory: "memory_mb": {memory.uncut_mb}.',
     )
-
-
-def composes(memory: ModelMemory, *, jointly: bool, averages: bool) -> str | None:
-    """Why a model that is cut cannot be trained as the run wants it; None if it can."""
-    if not memory.is_cut or not (jointly or averages):
-        return None
-    why = f"a trainer needs about {memory.uncut_mb:,} MB for it, so it would be cut into {memory.shards} shards"
-    if jointly:
-        return f"{why}; a model that is cut cannot be trained by several segments at the same time (parallel)"
-    return f"{why}; the states of models that are cut are not averaged"

@@ -40,6 +40,7 @@ from .drive import rules
 from .fit import run_request, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
 from .request import budgets, configurations, cross_validation, needs, training_rows
+from .request import output as output_tables
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
 from .request.request import (
@@ -339,6 +340,8 @@ def _fitting(
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         found = as_trained(found, options.get("precision"))
+        if given.warm_start and "memory_mb" not in options:
+            options = {**options, "memory_mb": output_tables.memory_of(db, output, bool(given.use_gpus))}
         with needs.told(db, options, rows.layout) as tell:
             for row in found.rows[:MOST_SHOWN]:
                 architecture = found.architectures[row["model_id"]]

@@ -98,7 +98,7 @@ def build_models(
                     hint="Choose a smaller architecture, or pack the rows without group_by.",
                 )
             if isinstance(found, Built):
-                found = cutting.refused(run, model, found.memory, found.engine) or found
+                found = cutting.refused(run, found.memory, found.engine) or found
             if isinstance(found, CerebroError):
                 failed[number] = found
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)

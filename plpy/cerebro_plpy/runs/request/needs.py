@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
+from cerebro_db.core import sharding
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.architecture.sources import Source
 from cerebro_db.core.engines import AUTO, AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import DataSet, Layout
+from cerebro_db.core.options import GRADIENTS
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.protocol import Describe, TrainerSettings
@@ -44,22 +46,23 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
         engine = next(iter(SHARDING_ENGINES)) if engine == AUTO else default
     for_trainer = DataSet("", layout.to_json()).for_trainer
     mine = current.mine(db)
-    mine.start(TrainerSettings(engine, threads=1, shard=str(shard), memory_mb=limit or 0))
+    whole = sharding.why_whole(jointly=options.get("parallel") == GRADIENTS, averages=False) is not None
+    mine.start(TrainerSettings(engine, 1, shard=NEVER_SHARD if whole else str(shard), memory_mb=limit or 0))
 
     def tell(definition: dict[str, Any]) -> str:
         try:
             needs = ModelMemory.of(mine.obey(Describe(configuration=definition, layout=for_trainer, others=[])))
         except CerebroError as error:
             return f"fails: {error.message}"
-        whole = f"a trainer needs about {needs.uncut_mb:,} MB"
+        uncut = f"a trainer needs about {needs.uncut_mb:,} MB"
         if needs.is_cut:
             shards = counted(needs.shards, "shard")
-            return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB{needs.cost}"
+            return f"{uncut}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB{needs.cost}"
         least = min((one for one in (limit, allowed) if one is not None), default=None)
         if least is None or needs.uncut_mb <= least:
-            return whole
+            return uncut
         fails = "it fails" if shard in (NEVER_SHARD, 1) else "it may fail"  # else it is tried
-        return f"{whole}, and may use {least:,} MB: {fails}"
+        return f"{uncut}, and may use {least:,} MB: {fails}"
 
     try:
         yield tell
