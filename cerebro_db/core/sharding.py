@@ -7,6 +7,7 @@ reads the next one; the others are in a file (nn/shards).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from .documents import Fields
 from .engines import MOST_SHARDS, NEVER_SHARD, SHARDING_ENGINES
@@ -26,7 +27,7 @@ class ModelMemory:
     shards: int = 1  # into which it is cut
     needed_mb: int = 0  # with so many shards; 0: not known
     uncut_mb: int = 0  # as a whole; 0: not known
-    slower: float = 0.0  # how many times as long a batch takes as without shards; 0: not measured
+    slower: float = 0.0  # at least so many times as long a batch takes as without shards; 0: not measured
 
     @classmethod
     def read(cls, fields: Fields) -> ModelMemory:
@@ -54,9 +55,7 @@ class ModelMemory:
     @property
     def cost(self) -> str:
         """How much longer it takes to train it, as the end of a sentence; empty: that was not measured."""
-        return (
-            f"; a batch takes about {max(1.0, self.slower):.1f} times as long as without shards" if self.slower else ""
-        )
+        return cost_of([self])
 
     def number_to_offer(self, limit_mb: int | None) -> int:
         """Into how many shards a model should be cut that has found too little memory."""
@@ -66,6 +65,16 @@ class ModelMemory:
             return 2
         # Two shards are in memory at a time.
         return max(2, min(math.ceil(2 * (self.uncut_mb - PROCESS_MB) / (limit_mb - PROCESS_MB)), MOST_SHARDS))
+
+
+def cost_of(models: Iterable[ModelMemory]) -> str:
+    """How much longer it takes to train models that are cut, as the end of a sentence; empty: that was not measured."""
+    found = sorted({f"{max(1.0, one.slower):.1f}" for one in models if one.slower}, key=float)
+    if not found:
+        return ""
+    return (
+        f"; a batch takes at least {' to '.join(dict.fromkeys((found[0], found[-1])))} times as long as without shards"
+    )
 
 
 def is_short_of_memory(error: CerebroError) -> bool:

@@ -72,5 +72,8 @@ def test_a_model_that_cannot_be_cut_is_told_so() -> None:
 
 
 def test_how_much_slower_it_is() -> None:
-    assert CUT.cost == "" and ModelMemory(5, 560, 2300, 2.06).cost.startswith("; a batch takes about 2.1 times as long")
-    assert "1.0 times" in ModelMemory(5, 560, 2300, 0.9).cost, "the clock is not exact"
+    said = "; a batch takes at least {} times as long as without shards"
+    cut = [ModelMemory(5, 560, 2300, slower) for slower in (2.06, 1.3, 0.0, 1.52)]
+    assert CUT.cost == sharding.cost_of([]) == "" and cut[0].cost == said.format("2.1")
+    assert ModelMemory(5, 560, 2300, 0.9).cost == said.format("1.0"), "the clock is not exact"
+    assert sharding.cost_of(cut) == said.format("1.3 to 2.1")

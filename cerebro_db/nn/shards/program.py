@@ -82,7 +82,7 @@ class ShardedProgram(TensorFlowProgram):
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
         self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
-        # How many times as long a batch takes as its operations, each done once, as without shards; 0: not measured.
+        # How many times as long a batch takes as its operations, each done once as without shards; 0: not measured.
         self.slower = 0.0
         self.operations = Stopwatch()
         self._passes: _ShardPasses | None = None  # the traced functions

@@ -59,12 +59,11 @@ def say(db: Database, run: Run, built: Iterable[int]) -> None:
     for shards, models in sorted(cut.items()):
         keys, largest = {model.key for model in models}, max(models, key=lambda model: model.build.memory.uncut_mb)
         one, memory = len(keys) == 1, largest.build.memory
-        slowest = max((model.build.memory for model in models), key=lambda memory: memory.slower)
         db.notice(
             f"{_named(keys)} {'is' if one else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
             f" {'about' if one else 'up to'} {memory.needed_mb:,} MB instead of {memory.uncut_mb:,} MB"
             + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")
-            + (slowest.cost if one else slowest.cost.replace("about", "up to"))
+            + sharding.cost_of(model.build.memory for model in models)
         )
 
 
