@@ -28,8 +28,8 @@ USES = {
     "importance of packed rows": "SELECT * FROM cerebro.importance('models', 'val')",
     "calibrate": "SELECT cerebro.calibrate('models', 'SELECT * FROM garden')",
     "ensemble": "SELECT cerebro.ensemble('models', 'together')",
-    "MADlib's predict": "SELECT madlib.madlib_keras_predict('theirs', 'garden', 'id', 'facts', 'told', mst_key => 1)",
-    "MADlib's evaluate": "SELECT madlib.madlib_keras_evaluate('theirs', 'val', 'judged', mst_key => 1)",
+    "MADlib's predict": "SELECT madlib.madlib_keras_predict('theirs', 'facts', 'id', 'facts', 'told', 'prob', FALSE, 1)",
+    "MADlib's evaluate": "SELECT madlib.madlib_keras_evaluate('theirs', 'val', 'judged', FALSE, 1)",
 }
 
 
@@ -44,6 +44,7 @@ def place(lab: Lab) -> Lab:
         "SELECT cerebro.fit('train', 'models', 'mst', epochs => 1, options => %s, validation_table => 'val')",
         json.dumps(OPTIONS),
     )
+    lab("CREATE TABLE facts AS SELECT id, ARRAY[sl, sw, pl, pw]::real[] AS facts FROM garden")
     lab.fit("train", "theirs", "mst", 1, validation_table="val", options=OPTIONS)
     return lab
 
@@ -78,8 +79,7 @@ def test_with_enough_the_models_are_used(place: Lab) -> None:
 
 def test_versions_and_ensembles_remember_it(place: Lab) -> None:
     place("SELECT cerebro.register('of_memory', 'models')")
-    table = place.value("SELECT cerebro.registered_table('of_memory@1')")
-    assert place.value(f"SELECT memory_mb FROM {table}_summary") == PLENTY
+    assert place.value('SELECT memory_mb FROM cerebro_registry."of_memory@1_summary"') == PLENTY
     place("SELECT cerebro.ensemble('models', 'joined', all_join => true)")
     assert place.value("SELECT memory_mb FROM joined_summary") == PLENTY
     place("UPDATE models_summary SET memory_mb = %s", TOO_LITTLE)

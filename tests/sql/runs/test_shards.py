@@ -215,7 +215,7 @@ def test_dry_runs_of_search_and_train_say_what_the_largest_models_need(place: La
         assert place.value(call, json.dumps({"engine": "tensorflow", **options})) is None
         return [line for line in place.told() if "the largest" in line]
 
-    space = {"units": {"integer": [4, 32]}, "optimizer": ["SGD", "Adam", "SGD"], "batch_size": [8, 32]}
+    space = {"units": {"integer": [4, 32]}, "optimizer": {"choice": ["Adam", "SGD"]}, "batch_size": {"choice": [8, 32]}}
     search = "SELECT cerebro.search('train', 'none', '%s', architectures => '{\"mlp\": {\"layers\": 3}}', epochs => 1,"
     search = f"{search.replace('%s', json.dumps(space))} max_configurations => 4, dry_run => true, options => %s)"
     train = "SELECT cerebro.train('train', 'none', budget => '10 s', dry_run => true, options => %s)"
