@@ -28,7 +28,8 @@ USES = {
     "importance of packed rows": "SELECT * FROM cerebro.importance('models', 'val')",
     "calibrate": "SELECT cerebro.calibrate('models', 'SELECT * FROM garden')",
     "ensemble": "SELECT cerebro.ensemble('models', 'together')",
-    "MADlib's predict": "SELECT madlib.madlib_keras_predict('theirs', 'facts', 'id', 'facts', 'told', 'prob', FALSE, 1)",
+    "MADlib's predict": "SELECT madlib.madlib_keras_predict('theirs', 'garden', 'id', 'sl, sw, pl, pw', 'told',"
+    " 'prob', FALSE, 1)",
     "MADlib's evaluate": "SELECT madlib.madlib_keras_evaluate('theirs', 'val', 'judged', FALSE, 1)",
 }
 
@@ -44,7 +45,6 @@ def place(lab: Lab) -> Lab:
         "SELECT cerebro.fit('train', 'models', 'mst', epochs => 1, options => %s, validation_table => 'val')",
         json.dumps(OPTIONS),
     )
-    lab("CREATE TABLE facts AS SELECT id, ARRAY[sl, sw, pl, pw]::real[] AS facts FROM garden")
     lab.fit("train", "theirs", "mst", 1, validation_table="val", options=OPTIONS)
     return lab
 
