@@ -95,6 +95,7 @@ def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_pro
     )
     record_property("memory", told)
     print(told)
+    print(*where_the_time_went(lab, run), sep="\n")
     assert peaks.of("trainer") < LIMIT * MB, told
     assert max(peaks.of("caller"), peaks.of("worker"), client) < BACKEND, told
 
@@ -133,6 +134,18 @@ def test_a_cancel_in_the_middle_of_a_large_batch(place: Lab) -> None:
     place.require_no_orphans()
     assert place.status(run) == "cancelled"
     place("SELECT forget(%s)", run)
+
+
+def where_the_time_went(lab: Lab, run: int) -> Iterator[str]:
+    """The hops of a run, in seconds since its start."""
+    (began,) = lab("SELECT min(at) FROM event WHERE run = %s", run)[0]
+    for activity, segment, begun, done, parts in lab(
+        "SELECT activity, segment, started_at, finished_at, (SELECT jsonb_object_agg(key, round(value::numeric, 1))"
+        " FROM jsonb_each_text(to_jsonb(t)) WHERE key LIKE 'seconds_%%' AND value::float >= 0.1)"
+        " FROM hop_timeline t WHERE run = %s ORDER BY started_at", run
+    ):  # fmt: skip
+        first, last = ((moment - began).total_seconds() for moment in (begun, done))
+        yield f"{activity} on {segment}: {first:.0f} to {last:.0f} s, {parts}"
 
 
 def exported(lab: Lab, folder: Path, ending: str, model: str = "large") -> int:

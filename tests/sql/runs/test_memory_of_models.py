@@ -18,6 +18,8 @@ from tests.sql.lab import Lab, adam_and_sgd, layer, sequential
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
 PLENTY, TOO_LITTLE = 5000, 100  # MB
 OPTIONS = {"engine": "tensorflow", "deterministic": True, "memory_mb": PLENTY}
+CONFIGURATIONS = json.dumps([{"architecture": "mlp", "units": units} for units in (8, 4)])
+FIT = "SELECT cerebro.fit('train', 'models', %s, epochs => 1, {}options => %s)"
 REFUSED = "the operations of"  # take more memory than there is
 
 USES = {
@@ -41,10 +43,7 @@ def place(lab: Lab) -> Lab:
         sequential([4], layer("Dense", "in", units=8), layer("Dense", "out", units=3, activation="softmax"))
     )
     lab.selection("mst", adam_and_sgd(model, epochs=2))
-    lab(
-        "SELECT cerebro.fit('train', 'models', 'mst', epochs => 1, options => %s, validation_table => 'val')",
-        json.dumps(OPTIONS),
-    )
+    lab(FIT.format("validation_table => 'val', "), CONFIGURATIONS, json.dumps(OPTIONS))
     lab.fit("train", "theirs", "mst", 1, validation_table="val", options=OPTIONS)
     return lab
 
@@ -97,15 +96,19 @@ def test_a_warm_start_goes_on_with_it(place: Lab) -> None:
         return place.value("SELECT (options ->> 'memory_mb')::int FROM run WHERE run = %s", run)
 
     own = {name: value for name, value in OPTIONS.items() if name != "memory_mb"}
-    call = "SELECT cerebro.fit('train', 'models', 'mst', epochs => 1, warm_start => true, options => %s)"
-    assert memory_of(place.value(call, json.dumps(own))) == PLENTY
+    call = FIT.format("warm_start => true, ")
+    assert memory_of(place.value(call, CONFIGURATIONS, json.dumps(own))) == PLENTY
     assert place("SELECT memory_mb FROM models_summary") == [(PLENTY,)]
     place("SELECT cerebro.set_limits(NULL, max_trainer_mb => %s)", PLENTY - 1000)
     try:
-        assert memory_of(place.value(call, json.dumps(own))) == PLENTY - 1000, "never above the role's limit"
+        assert memory_of(place.value(call, CONFIGURATIONS, json.dumps(own))) == PLENTY - 1000, (
+            "never above the role's limit"
+        )
     finally:
         place("DELETE FROM cerebro.role_limit")
-    assert memory_of(place.value(call, json.dumps({**own, "memory_mb": 4500}))) == 4500, "the option counts"
+    assert memory_of(place.value(call, CONFIGURATIONS, json.dumps({**own, "memory_mb": 4500}))) == 4500, (
+        "the option counts"
+    )
     place("UPDATE models_summary SET memory_mb = %s", PLENTY)
 
 

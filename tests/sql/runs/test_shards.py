@@ -292,20 +292,19 @@ def test_forget_during_a_run_of_cut_models_and_after_its_cancel(place: Lab, wide
 
 
 def test_a_state_table_that_is_dropped_in_the_middle(place: Lab, wide: str) -> None:
-    """The model fails or begins anew from what is left; the other one and the run go on."""
+    """The run fails and names the table, as with models that are not cut; nothing of it stays."""
     run = place.submit("train", "dropped", wide, LONG, options=CUT)
     has_hops(place, run, 4)
     storage = place.value("SELECT storage FROM run WHERE run = %s", run)
     own = [name for name in state_tables(place, storage) if name.startswith(f"{storage}_1_")]
     assert own, "its state has tables of its own"
     place(f"DROP TABLE {', '.join(f'cerebro_state.{chr(34)}{name}{chr(34)}' for name in own)}")
-    why = "SELECT status, reason FROM leaderboard WHERE run = %s AND configuration = %s"
-    eventually(lambda: place(why, run, 1)[0][0] == "failed", 60, "the model fails")
-    assert "dropped" in place(why, run, 1)[0][1] or "not there" in place(why, run, 1)[0][1]
-    others = "SELECT count(*) FROM hop WHERE run = %s AND model = 2"
-    done = place.value(others, run)
-    eventually(lambda: place.value(others, run) > done, 60, "the other one goes on")
-    place("SELECT cancel(%s)", run)
-    assert place.value("SELECT wait(%s)", run) == "cancelled"
+    eventually(lambda: place.status(run) == "failed", 60, "the run fails")
+    (reason,) = place("SELECT detail ->> 'message' FROM event WHERE run = %s AND event = 'failed'", run)[0]
+    assert f"{storage}_1_" in reason
+    place.require_no_orphans()
+    with pytest.raises(psycopg2.Error):
+        place("SELECT resume(%s)", run)
+    place.require_no_orphans()
     place("SELECT forget(%s)", run)
     assert state_tables(place, storage) == []
