@@ -159,6 +159,7 @@ def exported(lab: Lab, folder: Path, ending: str, model: str = "large") -> int:
     most = 0
     while client.poll() is None:
         most = max(most, proportional(client.pid))
+        time.sleep(0.05)  # looking at it holds a lock that the client needs to get memory
     assert client.returncode == 0 and (model == "small" or file.stat().st_size > STATE // 4)
     file.unlink()
     return most
