@@ -100,21 +100,26 @@ def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_pro
     assert max(peaks.of("caller"), peaks.of("worker"), client) < BACKEND, told
 
 
-@pytest.mark.parametrize("ending", ["keras", "safetensors"])
-def test_files_are_written_without_the_whole_model(place: Lab, tmp_path: Path, ending: str) -> None:
-    """Beside Keras with TensorFlow, which the export of a small model takes, too."""
+@pytest.fixture(scope="module")
+def both(place: Lab) -> Lab:
+    """The large model, and a small one."""
     if not place.value("SELECT to_regclass('large') IS NOT NULL"):
         fit(place, "large", validation_table="val")
     small = place.architecture(sequential([4], layer("Dense", "out", units=3, activation="softmax")))
     place.selection("few", [(small, compiled("Adam"), "batch_size=64, epochs=1")])
-    place("DROP TABLE IF EXISTS small, small_info, small_summary")
     place.value("SELECT cerebro.fit('train', 'small', 'few', epochs => 1)")
-    framework = exported(place, tmp_path, ending, "small")
-    ((weights,),) = place("SELECT sum(octet_length(payload)) FROM large_weights")
-    more = exported(place, tmp_path, ending) - framework
+    return place
+
+
+@pytest.mark.parametrize("ending", ["keras", "safetensors"])
+def test_files_are_written_without_the_whole_model(both: Lab, tmp_path: Path, ending: str) -> None:
+    """Beside Keras with TensorFlow, which the export of a small model takes, too, and pieces of 16 MB."""
+    framework = exported(both, tmp_path, ending, "small")
+    ((weights,),) = both("SELECT sum(octet_length(payload)) FROM large_weights")
+    more = exported(both, tmp_path, ending) - framework
     told = f"{ending}: {more >> 20} MB besides {framework >> 20} MB, and the weights have {weights >> 20} MB"
     print(told)
-    assert more < max(50 * MB, weights // 4), told
+    assert more < max(70 * MB, weights // 4), told
 
 
 def test_a_cancel_in_the_middle_of_a_large_batch(place: Lab) -> None:
