@@ -44,7 +44,8 @@ FORMAT = "cerebro archive 1"
 ENDING = ".cerebro"
 MANIFEST, MODEL, WEIGHTS = "manifest.json", "model.json", "weights.bin"
 MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
-LARGEST_VALUE = 500 << 20  # bytes of weights in one value, as cerebro.materialize makes tables
+# Bytes of weights in one value, as cerebro.materialize makes tables: of all models, and of those for little memory.
+LARGEST_VALUE, LARGE_PIECES = 500 << 20, 16 << 20
 PIECE = 4 << 20
 MOST_METRICS = 100_000  # rows
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
@@ -283,7 +284,7 @@ def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) ->
         transaction.rows(f"INSERT INTO {chunks} VALUES (%s, %s, %s, 0)", values)
         start += len(piece)
     key = (archive.configuration, archive.architecture)
-    if start > LARGEST_VALUE:
+    if start > (LARGEST_VALUE if json.loads(archive.summary).get("memory_mb") is None else LARGE_PIECES):
         transaction.rows(f"INSERT INTO {models} VALUES (%s, NULL, %s, 0)", key)
     else:
         transaction.rows(

@@ -46,11 +46,24 @@ def build(stored: ModelParts) -> Any:
             f"The table holds {stored.size:,} bytes of weights, which are far too few for the architecture."
         )
     model = built(stored.architecture, stored.input_shapes)
+    _require_size(stored, model)
+    assign(model, stored.pieces())
+    return model
+
+
+def outline(stored: ModelParts) -> Any:
+    """The Keras model, whose variables have no values."""
+    accepted = checked(stored.architecture)
+    with without_values():
+        model = built(accepted, stored.input_shapes)
+    _require_size(stored, model)
+    return model
+
+
+def _require_size(stored: ModelParts, model: Any) -> None:
     needed = 4 * sum(_elements(variable) for variable in model.weights)
     if stored.size != needed:
         raise NoSuchModel(f"The table holds {stored.size:,} bytes of weights, the architecture needs {needed:,}.")
-    assign(model, stored.pieces())
-    return model
 
 
 def bytes_of_weights(architecture: str | dict[str, Any], input_shapes: list[list[int]] | None) -> int:
@@ -114,13 +127,20 @@ def assign(model: Any, pieces: Iterable[bytes]) -> None:
 
     No more than one array and one piece are in memory besides the model.
     """
-    import numpy as np  # Keras brings it
+    for variable, values in arrays(model, pieces):
+        variable.assign(values)
+
+
+def arrays(model: Any, pieces: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Each variable of ``get_weights()`` with its value, of the variable's type."""
+    import ml_dtypes  # noqa: F401  (adds bfloat16 to NumPy)
+    import numpy as np  # Keras brings both
 
     stream = _Stream(iter(pieces))
     for variable in model.weights:
         values = np.empty(tuple(variable.shape), "<f4")
         stream.read_into(values.reshape(-1).view(np.uint8).data)
-        variable.assign(values.astype(variable.dtype, copy=False))
+        yield variable, values.astype(str(variable.dtype), copy=False)
 
 
 def names(variables: list[Any]) -> list[str]:

@@ -19,20 +19,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cerebro_db import scorer
 from cerebro_db.core import state
 from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.errors import CerebroError
 
-from . import archives, hdf5, keras_models, preparations, samples, stored_model
+from . import archives, hdf5, keras_models, large_files, preparations, samples, stored_model
 from .database import SNAPSHOT, DatabaseClient, Transaction
 from .errors import ClientError, MissingPackage
+from .large_files import DTYPES
 from .stored_model import StoredModel
 
-DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "int64": "I64",
-          "uint8": "U8", "int8": "I8", "bool": "BOOL"}  # fmt: skip
 KERAS_FILES = {"metadata.json": 1 << 20, "config.json": MOST_BYTES, "model.weights.h5": 1 << 40}  # name -> most bytes
 PARTS = ("keras.initializers", "keras.regularizers", "keras.constraints")  # modules of objects within layers
 FOLDER = "/"  # ends the name of a SavedModel, which is a folder
@@ -44,7 +43,8 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, Key
 TOLERANCE = 1e-5
 TOLERANCES = {".onnx": 1e-4}  # of formats with another one
 IN_16_BITS = 0.05  # of models with layers that compute in 16 bits: bfloat16 has 8 bits
-COMPARED = 64 << 20  # bytes of weights; of larger archives the bytes are compared, not the predictions
+COMPARED = 64 << 20  # bytes of weights; of larger files the bytes are compared, not the predictions
+T = TypeVar("T")
 MOST_EXPANDED = 4  # times: Keras does not compress, so a file that expands by more is none of its
 
 
@@ -107,21 +107,23 @@ def export(
         raise ClientError("The scorer does not read archives.", "Export to .safetensors, or leave out --scorer.")
     with database.transaction(SNAPSHOT) as snapshot:
         stored = stored_model.read(snapshot, model_table, configuration, group)
-        if ending == archives.ENDING and stored.size > COMPARED and sample is None:
-            return _large_archive(stored, path)
-        found = _prepared(snapshot, stored, sample)
+        large = ending in large_files.WRITERS and stored.size > COMPARED and sample is None and not with_scorer
+        found = None if large else _prepared(snapshot, stored, sample)
+        document = preparations.document(stored) if found is None else found.document
         left_out = _left_out(stored)
-        beside = _beside(path, ending, found.document, with_scorer)
+        beside = _beside(path, ending, document, with_scorer)
         for one, content in beside.items():
             if one.exists() and not replace and one.read_bytes() != content:
                 raise _exists(one)
         try:
             with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
                 made = Path(folder) / f"model{ending if ending != FOLDER else ''}"  # Keras knows small letters only
-                difference = samples.difference(found.document, found.sample, _written(writer, found, made))
-                _require_small(difference, _tolerance(found.model, ending, tolerance), found.sample)
-                if with_scorer and ending == ".safetensors":
-                    left_out += _not_scored(made, found.sample.inputs)
+                if found is None:
+                    difference, told = 0.0, _large(stored, document, made)
+                else:
+                    difference, told = _compared(writer, found, made, tolerance), found.sample.told
+                    if with_scorer and ending == ".safetensors":
+                        left_out += _not_scored(made, found.sample.inputs)
                 size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
                 for place, (one, content) in enumerate(beside.items()):
                     unfinished = Path(folder) / f"beside-{place}"
@@ -130,24 +132,21 @@ def export(
                 os.replace(made, path)
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
-    return Exported(path, size, sha256, difference, found.sample.told, tuple(beside), left_out)
+    return Exported(path, size, sha256, difference, told, tuple(beside), left_out)
 
 
-def _large_archive(stored: StoredModel, path: Path) -> Exported:
-    """Writes an archive whose bytes are compared, piece by piece: to predict with it, the model would have to fit into
-    the memory of this client twice."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.absolute().parent) as folder:
-            made = Path(folder) / path.name
-            archives.write(stored, made)
-            for _ in archives.read(made).pieces():  # an error if the hash is another one
-                pass
-            size, sha256 = made.stat().st_size, hashed(made)
-            os.replace(made, path)
-    except OSError as error:
-        raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
-    told = f"the weights have {stored.size >> 20:,} MB, so their bytes were compared, and no predictions"
-    return Exported(path, size, sha256, 0.0, told, (), _left_out(stored))
+def _compared(writer: Writer, given: ForExport, path: Path, tolerance: float | None) -> float:
+    """Writes the file; returns the largest difference between its predictions and the expected ones."""
+    compute = _written(lambda: writer(given, path), path)
+    difference = samples.difference(given.document, given.sample, compute)
+    _require_small(difference, _tolerance(given.model, path.suffix, tolerance), given.sample)
+    return difference
+
+
+def _large(stored: StoredModel, document: dict[str, Any], path: Path) -> str:
+    """Writes the file of a large model; returns how it was compared."""
+    _written(lambda: large_files.WRITERS[path.suffix](stored, document, path), path)
+    return f"the weights have {stored.size >> 20:,} MB, so their bytes were compared, and no predictions"
 
 
 def _tolerance(model: Any, ending: str, wanted: float | None) -> float:
@@ -174,9 +173,9 @@ def _require_small(difference: float, tolerance: float, sample: samples.SampleRo
     )
 
 
-def _written(writer: Writer, given: ForExport, path: Path) -> samples.Compute:
+def _written(write: Callable[[], T], path: Path) -> T:
     try:
-        return writer(given, path)
+        return write()
     except (ClientError, OSError):
         raise
     except Exception as error:  # Keras and the converters have no errors of their own
@@ -361,26 +360,11 @@ def _refusals(path: Path) -> Iterator[None]:
 
 
 def write_safetensors(given: ForExport, path: Path) -> samples.Compute:
-    """All weights in the order of ``get_weights()``; architecture and preparation are in the metadata."""
     import numpy as np
 
-    variables = list(given.model.weights)
-    names = keras_models.names(variables)
-    by_variable = {id(variable): name for variable, name in zip(variables, names)}
-    layers = {layer.name: [by_variable[id(one)] for one in layer.weights] for layer in given.model.layers}
-    metadata = {
-        "format": "cerebro model 1",
-        "architecture": json.dumps(keras_models.checked(given.stored.architecture)),
-        "layers": json.dumps(layers),
-        "preparation": json.dumps(given.document, ensure_ascii=False),
-        state.WEIGHTS: str(len(variables)),
-    }
-    tensors = [
-        (name, DTYPES[str(variable.dtype)], tuple(map(int, variable.shape))) for name, variable in zip(names, variables)
-    ]
     with open(path, "wb") as file:
-        file.write(state.header_bytes(tensors, metadata))
-        for variable in variables:
+        file.write(large_files.safetensors_header(given.stored, given.document, given.model))
+        for variable in given.model.weights:
             array = np.ascontiguousarray(variable.numpy())
             array.tofile(file)
 

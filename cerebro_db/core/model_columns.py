@@ -16,7 +16,7 @@ COMPANIONS = ("_info", "_summary", "_weights", "_groups")  # endings of the tabl
 LISTS = tuple(f"{one}[]" for one in TEXTS)
 DOCUMENTS = ("json", "jsonb", *TEXTS)
 SHARED: Types = {
-    **dict.fromkeys(("start", "epoch"), INTEGERS),
+    **dict.fromkeys(("start", "epoch", "memory_mb"), INTEGERS),
     **dict.fromkeys(("direction", "source_table"), TEXTS),
     "layout": DOCUMENTS,
     "functions": LISTS,
@@ -105,6 +105,7 @@ SUMMARY_COLUMNS = {  # and one with the labels of each output that is a class
     "cerebro_version": "text",
     "layout": "jsonb",
     "packing": "jsonb",  # core/packed_summary.py; NULL for tables that an earlier version packed
+    "memory_mb": "integer",  # of the run's options: what a trainer may use; NULL: as the role's limit says
 }
 SUMMARY_OF_GROUPS = {"group_by": "text", "group_types": "text[]", "new_groups": "text"}  # beside a table _groups
 SUMMARY_OF_ONE_GROUP = {"group_key": "text"}  # of a table whose only model is that of a group

@@ -223,7 +223,7 @@ _TABLE = (
         what="""Megabytes of memory that the trainer of each segment may use for a model, its gradients and its
         optimizer, with the framework itself. Models that need more are cut (see shard). On a GPU it is the memory of
         the GPU. It cannot be more than the limit that an administrator has set for you
-        (cerebro.limits, trainer_mb).""",
+        (cerebro.limits, trainer_mb). The summary of the models keeps it, for the functions that use them.""",
         when="""To train models that are larger than the memory, or to leave memory to other work. A trainer needs about
         300 MB before it has a model.""",
         unset="the limit that an administrator has set for your trainers; if there is none, no model is cut by auto",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class Clock:
@@ -38,6 +39,24 @@ class Pace:
             return False
         self._last = now
         return True
+
+
+class Stopwatch:
+    """Adds up the seconds of what is done within it."""
+
+    def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
+        """``wait``: until a device has done what it was given, which counts, too."""
+        self.seconds = 0.0
+        self._wait = wait
+        self._begun = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._begun = time.monotonic()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._wait()
+        self.seconds += time.monotonic() - self._begun
 
 
 class Effort:

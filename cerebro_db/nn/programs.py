@@ -109,12 +109,14 @@ class Programs:
         ready.program.put_numbers(configuration)
         return ready
 
-    def memory(self, ready: ReadyProgram, configuration: Json) -> dict[str, int]:
-        """Into how many shards a model is cut, and the megabytes that a trainer needs for it with and without that."""
+    def memory(self, ready: ReadyProgram, configuration: Json) -> dict[str, float]:
+        """Into how many shards a model is cut, what a trainer needs for it with and without that, and what it costs."""
         if self._cutting is None:
             return {}
+        slower = 0.0
         if ready.sharded is not None:
             shards, needed, uncut = len(ready.sharded.shards), ready.sharded.needed_bytes, ready.sharded.uncut_bytes
+            slower = round(ready.sharded.slower, 2)
         else:
             try:
                 needed = uncut = uncut_bytes(ready.program, Fit.of(configuration).batch_size)
@@ -122,7 +124,7 @@ class Programs:
                 return {}
             shards = 1
         in_mb = self._cutting.needed_mb
-        return {"shards": shards, "memory_mb": in_mb(needed), "uncut_memory_mb": in_mb(uncut)}
+        return {"shards": shards, "memory_mb": in_mb(needed), "uncut_memory_mb": in_mb(uncut), "slower": slower}
 
     def _key(self, configuration: Json, layout: Json | None) -> str:
         last = self._last

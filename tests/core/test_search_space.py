@@ -455,3 +455,13 @@ def test_a_grid_of_a_continuous_dimension_is_refused() -> None:
         list(compile_only(learning_rate=LR).grid())
     with pytest.raises(InvalidArgument, match="more than 100000 points"):
         list(compile_only(**{name: {"integer": [1, 100]} for name in "abc"}).grid())
+
+
+def test_the_largest_point_of_each_architecture() -> None:
+    space = read(WHOLE, {1: MLP, 2: PLAIN})
+    point = space.largest(1)
+    assert point["architecture"] == 1 and (point["width"], point["depth"]) == (64, 2)
+    assert point["optimizer"] == "Adam", "SGD keeps less for each weight"
+    assert space.has(point) and space.has(space.largest(2)) and "width" not in space.largest(2)
+    frozen = {"compile": {"loss": "mse"}, "arch_params": {"frozen": {"choice": [1, 3]}, "width": 8, "depth": 1}}
+    assert read(frozen, {1: MLP}).largest(1) == {"frozen": 1}, "what is frozen has no gradients"

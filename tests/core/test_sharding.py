@@ -14,10 +14,17 @@ CUT = ModelMemory(5, 560, 2300)
 
 
 def test_what_goes_on_record_is_read_again() -> None:
-    for memory in (ModelMemory(), LARGE, CUT, ModelMemory(3)):
+    for memory in (ModelMemory(), LARGE, CUT, ModelMemory(3), ModelMemory(3, 1, 2, 1.5)):
         assert ModelMemory.read(Fields({"engine": "jax", **memory.to_json()}, "event")) == memory
     assert ModelMemory().to_json() == {} and CUT.is_cut and not LARGE.is_cut
-    for wrong in ({"shards": 0}, {"shards": "3"}, {"memory_mb": -1}, {"uncut_memory_mb": 2**31}):
+    for wrong in (
+        {"shards": 0},
+        {"shards": "3"},
+        {"memory_mb": -1},
+        {"uncut_memory_mb": 2**31},
+        {"slower": -1},
+        {"slower": "2"},
+    ):
         with pytest.raises(BadData):
             ModelMemory.read(Fields(wrong, "event"))
 
@@ -53,9 +60,20 @@ def test_a_model_that_is_not_to_be_cut_is_refused() -> None:
     assert '"shard": 14' in (error.hint or "") and '"memory_mb": 2300' in (error.hint or "")
 
 
-def test_what_models_that_are_cut_cannot_do() -> None:
-    assert sharding.composes(LARGE, jointly=True, averages=True) is None
-    assert sharding.composes(CUT, jointly=False, averages=False) is None
-    jointly = sharding.composes(CUT, jointly=True, averages=False)
-    assert jointly is not None and "5 shards" in jointly and "at the same time" in jointly
-    assert "averaged" in (sharding.composes(CUT, jointly=False, averages=True) or "")
+def test_a_model_that_cannot_be_cut_is_told_so() -> None:
+    assert sharding.why_whole(jointly=False, averages=False) is None
+    jointly, averages = (sharding.why_whole(jointly=one, averages=not one) for one in (True, False))
+    assert jointly is not None and averages is not None and jointly != averages
+    error = sharding.too_large(LARGE, 600, "tensorflow", jointly)
+    assert (error.hint or "").startswith("Models that several segments") and '"shard"' not in (error.hint or "")
+    short, other = OutOfMemory("it ran out of memory"), TrainerFailed("it died")
+    assert sharding.told_uncut(short, 600, averages) == f"it ran out of memory (it may use 600 MB); {averages}"
+    assert sharding.told_uncut(other, 600, averages) == "it died"
+
+
+def test_how_much_slower_it_is() -> None:
+    said = "; a batch takes at least {} times as long as without shards"
+    cut = [ModelMemory(5, 560, 2300, slower) for slower in (2.06, 1.3, 0.0, 1.52)]
+    assert CUT.cost == sharding.cost_of([]) == "" and cut[0].cost == said.format("2.1")
+    assert ModelMemory(5, 560, 2300, 0.9).cost == said.format("1.0"), "the clock is not exact"
+    assert sharding.cost_of(cut) == said.format("1.3 to 2.1")

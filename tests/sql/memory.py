@@ -99,11 +99,13 @@ class Peaks(Sampler):
     def __init__(self, lab: Lab, every: float = 0.05) -> None:
         super().__init__(lab, every)
         self.phase = ""
+        self.phases: list[tuple[str, float]] = []  # with the times when they began
         self.mine = lab.db.info.backend_pid
         self.found: dict[tuple[str, str], int] = {}  # (phase, sort) -> bytes
 
     def begin(self, phase: str) -> None:
         self.phase = phase
+        self.phases.append((phase, time.monotonic()))
 
     def of(self, sort: str) -> int:
         """The largest of all phases."""

@@ -128,7 +128,7 @@ TABLES = (
         " num_iterations INTEGER, metrics_compute_frequency INTEGER, warm_start BOOLEAN, name TEXT, description TEXT,"
         " start_training_time TIMESTAMP, end_training_time TIMESTAMP, madlib_version TEXT, num_classes INTEGER[],"
         " <output>_class_values <label>[], dependent_vartype TEXT[], normalizing_const REAL, metrics_iters INTEGER[]",
-        "run, seed, layout, objective, direction, which",
+        "run, seed, layout, objective, direction, which, memory_mb",
     ),
     Table(
         "madlib_keras_evaluate",
@@ -169,7 +169,7 @@ TABLES = (
         " INTEGER, name TEXT, description TEXT, start_training_time TIMESTAMP, end_training_time TIMESTAMP,"
         " madlib_version TEXT, num_classes INTEGER[], <output>_class_values <label>[], dependent_vartype TEXT[],"
         " normalizing_const REAL",
-        "run, seed, layout, objective, direction, which",
+        "run, seed, layout, objective, direction, which, memory_mb",
     ),
     Table(
         "madlib_keras_automl",

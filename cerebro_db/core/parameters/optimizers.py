@@ -19,6 +19,7 @@ WITH_SLOTS = (
     "gradient_accumulation_steps",
     "use_ema",
 )  # with them there are more variables
+FEW_SLOTS = ("sgd", "adagrad", "lion", "rmsprop")  # optimizers that keep at most one number for each weight
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 
 

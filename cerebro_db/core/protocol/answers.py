@@ -98,6 +98,7 @@ class Described:
     shards: int = 1  # into which a trainer cuts the model to train it; 1: it trains it as a whole
     memory_mb: int = 0  # that a trainer needs with so many shards, estimated and rounded up
     uncut_memory_mb: int = 0  # that a trainer would need for the whole model
+    slower: float = 0.0  # at least so many times as long a batch takes as if the model were not cut; 0: not measured
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from ..errors import CerebroError, InvalidArgument
 from ..parameters import custom, params, writing
 from ..parameters.custom import Known
 from ..parameters.dimensions import random_stream
+from ..parameters.flat import FROZEN
+from ..parameters.optimizers import FEW_SLOTS
 from ..parameters.value_types import shown
 from ..records import dataclass
 from .dimensions import Choice, Dimension, Number
@@ -234,6 +236,10 @@ class Space:
             for value in dimension.probes():
                 yield self._with(dimension, value)
 
+    def largest(self, label: Label) -> dict[str, Any]:
+        """The point of an architecture that is expected to need most memory."""
+        return self.point(lambda one: label if one.path == ARCHITECTURE else _largest(one))
+
     def _with(self, dimension: Dimension, value: Any) -> dict[str, Any]:
         """A point in which a dimension has this value."""
         wanted: dict[str, Any] = {dimension.name: value}
@@ -253,6 +259,17 @@ class Space:
     def described(self) -> list[dict[str, Any]]:
         """The dimensions, for a sampler outside."""
         return [one.described() for one in self.dimensions]
+
+
+def _largest(dimension: Dimension) -> Any:
+    """Of a dimension, the value with which a model is expected to need most memory."""
+    values = dimension.probes()
+    if dimension.path == f"arch_params.{FROZEN}":  # what is frozen has no gradients
+        return values[0]
+    if dimension.path == "compile.optimizer":
+        return max(values, key=lambda name: not str(name).lower().startswith(FEW_SLOTS))
+    numeric = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values)
+    return max(values) if numeric else values[-1]
 
 
 LEFT_OUT = object()

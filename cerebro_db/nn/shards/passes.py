@@ -196,11 +196,13 @@ class _ShardFunctions:
         return found
 
     def loss(self, entering: list[Any], columns: list[Any], penalties: list[Any]) -> tuple[list[Any], list[Any]]:
-        gradients, upstream = self._loss(entering, columns, penalties)
+        with self._program.operations:
+            gradients, upstream = self._loss(entering, columns, penalties)
         return list(gradients), upstream
 
     def backward(self, entering: list[Any], upstream: list[Any]) -> tuple[list[Any], list[Any]]:
-        gradients, further = self._backward(entering, upstream)
+        with self._program.operations:
+            gradients, further = self._backward(entering, upstream)
         return list(gradients), further
 
     def evaluated(self, entering: list[Any], columns: list[Any], penalties: list[Any]) -> None:

@@ -9,12 +9,14 @@ The operations are those of Keras' train_step in the same order, so the bits are
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cerebro_db.core.errors import ConfigurationFailed
+from cerebro_db.nn.clocks import Stopwatch
 from cerebro_db.nn.engines.program import whole_state
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine, TensorFlowProgram
 from cerebro_db.nn.models import build, group_statistics
@@ -75,6 +77,9 @@ class ShardedProgram(TensorFlowProgram):
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
         self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
+        # How many times as long a batch takes as its operations, each done once as without shards; 0: not measured.
+        self.slower = 0.0
+        self.operations = Stopwatch()
         self._passes: ShardPasses | None = None  # the traced functions
         self._cut(cut(self._planner))
 
@@ -349,12 +354,17 @@ class ShardedProgram(TensorFlowProgram):
             largest = max((each for each in self._state), key=graph.bytes_of)
             if build.has_initializer(largest):
                 _initial(largest)  # it takes several times the variable's memory
-            for _ in range(2):  # the second needs more: the heap has holes then
+            for _ in range(2):  # the second needs more memory: the heap has holes then; and it traces nothing
+                self.operations = Stopwatch(self._tf.test.experimental.sync_devices if self._gpu else lambda: None)
+                begun = time.monotonic()
                 self._ready_passes.train(rows)
+                self._courier.settle()
+                self.slower = (time.monotonic() - begun) / max(self.operations.seconds, 1e-9)
         finally:
             self._release()
             self._store.close()
             self._store, self._courier = store, courier
+            self.operations = Stopwatch()
             for place, value in resident.items():
                 self.set(place, value)
             self.start_metrics()

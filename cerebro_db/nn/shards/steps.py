@@ -196,7 +196,8 @@ class _Function:
         del weight
         for variable in self._variables:
             program.assign(variable, values.pop(0))  # it is the only one that refers to this memory then
-        self._function(gradient, tf.constant(part.weight.start, tf.int64), tf.constant(closing))
+        with program.operations:
+            self._function(gradient, tf.constant(part.weight.start, tf.int64), tf.constant(closing))
         found = [program.value_of(variable) for variable in self._variables]
         for variable in self._variables:
             program.empty(variable)

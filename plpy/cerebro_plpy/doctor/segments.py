@@ -52,7 +52,7 @@ def trainers(examined: Examined) -> Iterator[Row]:
 
 def _inspected(examined: Examined, keys: list[int], *, use_gpus: bool) -> dict[int, Inspected | CerebroError]:
     """For each segment what its trainer reports, or the error."""
-    team = Team.opened(examined.db, keys, trainer_options(examined.db, use_gpus, keys))
+    team = Team.opened(examined.db, keys, trainer_options(examined.db, use_gpus, keys, None))
     try:
         for worker in team.workers:
             worker.session.run(sql("SET statement_timeout = {longest}", longest=literal(TRAINER_WITHIN)))

@@ -23,7 +23,7 @@ def madlib_keras_evaluate(
     output = relations.new(db, output_table)
     test = packed.read(db, test_table, argument="test_table")
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    with evaluating(db, test, use_gpus) as (team, parts):
+    with evaluating(db, test, use_gpus, model.memory_mb) as (team, parts):
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)
     db.execute(

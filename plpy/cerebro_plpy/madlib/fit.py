@@ -5,11 +5,12 @@ It is a run with one configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cerebro_db.core import model_columns, state
+from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
 from cerebro_db.core.model_columns import MADLIB_SINGLE
@@ -94,7 +95,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     }
     say_tensorboard(db, [given.fit_params])
     if given.warm_start:
-        architecture = replace(architecture, weights=partial(state.cut, b"".join(_weights(db, output))))
+        architecture = replace(architecture, weights=partial(_weights, db, output))
     keys = [partition["key"] for partition in source.layout["partitions"]]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average
@@ -141,6 +142,6 @@ def _require_single(db: Database, name: Name) -> None:
         )
 
 
-def _weights(db: Database, name: Name) -> Any:
+def _weights(db: Database, name: Name) -> Iterator[bytes]:
     chunked = relations.find(db, name.suffixed("_weights"))
     return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MADLIB_SINGLE)

@@ -256,6 +256,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("objective", "text", optimised.name),
         ("direction", "text", optimised.direction),
         ("which", "text", made.which),
+        ("memory_mb", "integer", run["options"].memory_mb),
     ]
     if asked.search is not None:
         columns = asked.search.summary(columns)

@@ -10,7 +10,7 @@ from cerebro_db.core.records import dataclass
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..serving import execution
+from ..serving import execution, trained
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     given = PredictArguments(*arguments)
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
-    with execution.place_for(db, test, given.use_gpus) as predict:
+    memory_mb = trained.memory_of(db, given.model_table)
+    with execution.place_for(db, test, given.use_gpus, memory_mb=memory_mb) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from ..serving.remembered import read_model
 

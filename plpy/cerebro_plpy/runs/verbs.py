@@ -40,6 +40,7 @@ from .drive import rules
 from .fit import run_request, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
 from .request import budgets, configurations, cross_validation, needs, training_rows
+from .request import output as output_tables
 from .request.configurations import Listed
 from .request.given import FIT, SEARCH, TRAIN, Given, of_call
 from .request.request import (
@@ -301,9 +302,9 @@ def _searching(
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
     if given.dry_run:
-        read_space.read(flat_space.parted(space, architectures, "space"), architectures).check(
-            custom_functions.known(db)
-        )
+        known = custom_functions.known(db)
+        read = read_space.read(flat_space.parted(space, architectures, "space"), architectures)
+        read.check(known)
         if given.verb == SEARCH:
             tries = "configurations" if most is None else f"at most {counted(most, 'configuration')}"
             method = plan.method if isinstance(plan.method, str) else plan.method["name"]
@@ -312,6 +313,7 @@ def _searching(
                 f" {counted(rows.segments, 'segment')} for at most {counted(plan.epochs, 'epoch')}"
             )
             db.notice(f"space: {training_plan.dimensions(space)}")
+        needs.tell_of_space(db, options, rows.layout, read, architectures, known)
         return None
     asked_run = _run(db, given, rows, output, plan.epochs, options)
     spec = methods.checked(plan.method, proposes=True)
@@ -339,6 +341,8 @@ def _fitting(
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         found = as_trained(found, options.get("precision"))
+        if given.warm_start and "memory_mb" not in options:
+            options = {**options, "memory_mb": output_tables.memory_of(db, output, bool(given.use_gpus))}
         with needs.told(db, options, rows.layout) as tell:
             for row in found.rows[:MOST_SHOWN]:
                 architecture = found.architectures[row["model_id"]]

@@ -38,6 +38,12 @@ def require_within_limit(db: Database, memory_mb: int, on_gpu: bool) -> None:
         )
 
 
+def within_limit(db: Database, memory_mb: int | None, on_gpu: bool) -> int | None:
+    """What an earlier run allowed its trainers, as far as an administrator lets the caller's have it now."""
+    limit = None if memory_mb is None or on_gpu else limit_of_trainers(db)
+    return memory_mb if limit is None or memory_mb is None else min(memory_mb, limit)
+
+
 def resident(pid: int) -> int | None:
     """The bytes of memory that a process has."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as file:

@@ -113,7 +113,7 @@ def predicted(
     models = Models(db, model, grouped)
     columns, of_groups = _columns(grouped, rows), models.best(configuration)
     source, reading = _reading(db, model, rows, best, columns=columns, of_groups=of_groups)
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
     sealed = model.is_registered and not may_read(db, model.table)

@@ -212,7 +212,7 @@ def _read_query(db: Database, model: TrainedModel, query: str, variable: Variabl
 
 @contextlib.contextmanager
 def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
     with trainers.own_segment(db, chosen) as (mine, _), trainers.predicting(db, mine, model, order) as prediction:
         yield prediction
 

@@ -14,12 +14,17 @@ from . import teams, trainers
 
 
 @contextlib.contextmanager
-def evaluating(db: Database, test: Packed, use_gpus: bool | None) -> Iterator[tuple[Team, list[int]]]:
-    """A team for a packed table, with the numbers of its parts: session i evaluates ``parts[i]``."""
+def evaluating(
+    db: Database, test: Packed, use_gpus: bool | None, memory_mb: int | None
+) -> Iterator[tuple[Team, list[int]]]:
+    """A team for a packed table, with the numbers of its parts: session i evaluates ``parts[i]``.
+
+    ``memory_mb``: of the models that it will evaluate.
+    """
     data = test.dataset
     parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
     keys = [data.partition(number)["key"] for number in parts]
-    chosen = trainers.options(db, use_gpus, keys)
+    chosen = trainers.options(db, use_gpus, keys, memory_mb)
     visibility.refuse_transaction(db)
     own = bool(visibility.seen_only_here(db, [test]))
     with teams.team_of(db, keys, chosen, own=own) as team:

@@ -30,14 +30,17 @@ Predict = Callable[["TrainedModel", "PredictionOrder", "Source"], Sql]
 
 
 @contextlib.contextmanager
-def place_for(db: Database, table: Relation, use_gpus: bool | None, *, sealed: bool = False) -> Iterator[Predict]:
+def place_for(
+    db: Database, table: Relation, use_gpus: bool | None, *, sealed: bool = False, memory_mb: int | None = None
+) -> Iterator[Predict]:
     """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need.
 
+    ``memory_mb``: of the model, as ``trained.memory_of`` knows it.
     ``sealed``: the caller may not read the weights, which therefore stay in the caller's session.
     """
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
     if sealed or small or _seen_only_here(db, table):
-        chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1))
+        chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1), memory_mb)
         with trainers.own_segment(db, chosen, sealed=sealed) as (mine, _):
             yield partial(_predict_here, db, mine)
         return

@@ -69,7 +69,7 @@ def _of_packed_table(
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
     elements = _elements(Layout.from_json(test.layout))
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
-    with evaluate.evaluating(db, test, None) as (team, parts):
+    with evaluate.evaluating(db, test, None, model.memory_mb) as (team, parts):
         counted = teams.again_if_lost(
             team, lambda: teams.evaluate_exchanges(db, team, model, test.dataset, parts, exchanges)
         )

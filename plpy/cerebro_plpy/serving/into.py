@@ -51,7 +51,8 @@ def predict_into(db: Database, *arguments: Any) -> int:
 
 def _by_one_model(db: Database, given: IntoArguments, source: Relation) -> tuple[Sql, str]:
     """The table with the answers, and the outputs that they are of."""
-    with execution.place_for(db, source, False, sealed=trained.must_seal(db, given.model_table)) as predict:
+    sealed, memory_mb = trained.must_seal(db, given.model_table), trained.memory_of(db, given.model_table)
+    with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
         from . import calibrations, natural, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 

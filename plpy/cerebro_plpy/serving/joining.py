@@ -88,7 +88,7 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure) -> J
     """The first model, and those after it with which the mean is better than without them."""
     models = {key: read(db, table, key)[0] for key in keys}
     data = measure.rows.dataset
-    with evaluating(db, measure.rows, False) as (team, parts):
+    with evaluating(db, measure.rows, False, models[keys[0]].memory_mb) as (team, parts):
 
         def judged(chosen: list[int]) -> tuple[float | None, float | None]:
             together = Together([models[key] for key in chosen])

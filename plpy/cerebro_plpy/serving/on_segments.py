@@ -56,7 +56,7 @@ def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: Pre
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys)) as team:
+    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb)) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

@@ -28,7 +28,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
-from ..data import asked, group_key, kept_rows, pack, visibility
+from ..data import asked, group_key, kept_rows, pack, run_memory, visibility
 from ..data.pack_arguments import PackArguments
 from ..database import locks, relations
 from ..database.access import Database
@@ -40,6 +40,7 @@ from ..runs import background, verbs
 from ..runs.record.log import RunLog, past
 from ..runs.request.given import FIT, Given
 from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDINGS
+from ..segment import memory
 from ..sessions import recorder
 from ..sessions.session import Statement
 from . import calibrations, trained
@@ -54,7 +55,7 @@ BEST_IS: dict[str, str] = {
 # The metrics of cerebro.evaluate that are nearest to objectives of runs, by the objective without its "val_".
 OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
 # What a run was asked to do that its successor does, too.
-SAME_OPTIONS = ("engine", "precision", "deterministic")
+SAME_OPTIONS = ("engine", "precision", "deterministic", "shard")
 SAME_OF_GROUPS = ("least_group_rows", "groups_start")
 ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
 # Bytes of a model's name in the names of these tables, so that packing need not cut them.
@@ -337,6 +338,9 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
     if before is not None:
         same = (*SAME_OPTIONS, *(SAME_OF_GROUPS if champion.grouped is not None else ()))
         options.update({name: getattr(before, name) for name in same if getattr(before, name) is not None})
+    allowed = memory.within_limit(db, champion.summary.get(run_memory.COLUMN), bool(given.use_gpus))
+    if allowed is not None:
+        options[run_memory.COLUMN] = allowed
     if champion.grouped is not None:
         options["new_groups"] = champion.grouped.new_groups
     if champion.summary.get("which") == BEST:

@@ -91,7 +91,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
         source, reading = reading_of(db, model, (source, present), key, best, applied)
         if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
     if reading.order is None:
         reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
     begin = trainers.begin_of(db, model, reading.order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 from cerebro_db.core import documents, model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.documents import Fields
-from cerebro_db.core.errors import InvalidArgument, NotPermitted, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.errors import (
+    CerebroError,
+    InvalidArgument,
+    NotPermitted,
+    UndefinedColumn,
+    UndefinedObject,
+    WrongState,
+)
 from cerebro_db.core.layout import GroupColumn, Layout, Variable
 from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import COMPANIONS, GROUP_COLUMNS, MADLIB, OF_GROUPS, PLAIN, ModelColumns, has_groups
@@ -22,7 +30,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
 
 from .. import platform
-from ..data import document_columns, weights
+from ..data import document_columns, run_memory, weights
 from ..data.summary import parsed, with_labels
 from ..database import relations, types
 from ..database.access import Database
@@ -84,11 +92,20 @@ class TrainedModel:
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
     grouped: Grouped | None = None  # the models of groups beside it
     group_number: int | None = None  # it is one of them, and its weights are in their table
+    memory_mb: int | None = None  # that a trainer may use for it, as its run had it; None: as the role's limit says
 
     def of_group(self, grouped: Grouped, number: int) -> TrainedModel:
         """The model of a group, of the same configuration."""
         return TrainedModel(
-            self.table, self.key, self.definition, self.layout, None, self.named, grouped=grouped, group_number=number
+            self.table,
+            self.key,
+            self.definition,
+            self.layout,
+            None,
+            self.named,
+            grouped=grouped,
+            group_number=number,
+            memory_mb=self.memory_mb,
         )
 
     @property
@@ -279,6 +296,16 @@ def _table(db: Database, text: str | None) -> Relation:
     return replace(found, text=(text or "").strip())
 
 
+def memory_of(db: Database, text: str | None) -> int | None:
+    """What ``TrainedModel.memory_mb`` will be, for a trainer that starts before the model is read."""
+    with contextlib.suppress(CerebroError):  # who reads the model says what is wrong
+        if text and text.strip():
+            name = references.table_of(db, text) if references.is_reference(text) else Name.parse(text)
+            summary = relations.find(db, name.suffixed("_summary"))
+            return None if summary is None else run_memory.of_summary(db, summary)
+    return None
+
+
 def may_have_groups(db: Database, text: str | None) -> bool:
     """Whether a table of models of groups lies beside this model table; the summary says whether it belongs to it."""
     if not (text and text.strip()):
@@ -407,7 +434,17 @@ def _model(
 ) -> TrainedModel:
     where = f"the parameters of configuration {key} of '{table.text}'"
     definition, trained_on = _definition(db, row, where), _layout(db, table, summary)
-    return TrainedModel(table, key, definition, trained_on, chunked, named, row["loss_name"], row["metric_names"])
+    return TrainedModel(
+        table,
+        key,
+        definition,
+        trained_on,
+        chunked,
+        named,
+        row["loss_name"],
+        row["metric_names"],
+        memory_mb=run_memory.of_summary(db, summary),
+    )
 
 
 def _definition(db: Database, row: dict[str, Any], where: str) -> dict[str, Any]:

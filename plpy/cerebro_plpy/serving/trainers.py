@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
-def options(db: Database, use_gpus: bool | None, keys: Sequence[int]) -> TrainerOptions:
-    """What trainers are started with."""
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TrainerOptions:
+    """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
     gpus = platform.require_gpus(db, use_gpus, keys)
     engine = nursery.default_engine(listener(db.plpy))
-    return TrainerOptions((engine,), threads=max(1, cores() // len(keys)), gpus=tuple(gpus))
+    threads = max(1, cores() // len(keys))
+    return TrainerOptions((engine,), threads, gpus=tuple(gpus), memory_mb=memory_mb or 0)
 
 
 @dataclass(frozen=True)

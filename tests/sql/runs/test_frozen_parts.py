@@ -16,10 +16,11 @@ import numpy as np
 import psycopg2
 import pytest
 
-from cerebro_db.core.protocol import FrozenPart
+from cerebro_db.core.protocol import FrozenPart, StateRef, frozen_name
 from cerebro_db.core.sql import identifier, sql, text_of
 from cerebro_plpy.platform import POSTGRESQL
 from cerebro_plpy.runs.record.state_tables import store_frozen_sql
+from cerebro_plpy.runs.units.unit import Fetched
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, verb
 from tests.sql.users import User, town
 
@@ -434,3 +435,9 @@ def test_forget_removes_all(place: Lab, calm: int) -> None:
     assert frozen_tables(place, calm)
     place("SELECT forget(%s)", calm)
     assert not place(TABLES, f"{name}_")
+
+
+def test_rows_that_are_refused_take_the_fetched_frozen_part_with_them() -> None:
+    part = FrozenPart(0, 10, "a" * 64)
+    fetched = Fetched([StateRef.full("state", "b" * 64, frozen=part), StateRef.seed()])
+    assert fetched.names == ["state"] and fetched.received == ["state", frozen_name(part.sha256)]

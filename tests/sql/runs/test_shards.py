@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.conftest import ENGINE
-from tests.sql.lab import Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential
+from tests.sql.lab import CROSS, Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential
 from tests.sql.runs.test_recovery import Caller, the_run
 
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
@@ -55,7 +56,8 @@ def cut(place: Lab) -> int:
     place.told()
     run = place.fit("train", "cut", "mst", EPOCHS, validation_table="val", options=CUT)
     told = place.told()
-    assert any("configurations 1, 2 are cut into 3 shards" in line for line in told), told
+    (line,) = [line for line in told if "configurations 1, 2 are cut into 3 shards" in line]
+    assert re.search("a batch takes at least [0-9.]+( to [0-9.]+)? times as long as without shards", line), line
     return run
 
 
@@ -73,7 +75,8 @@ def hashes(lab: Lab, run: int) -> list[Any]:
 
 def shards(lab: Lab, run: int) -> list[Any]:
     return lab(
-        "SELECT (detail ->> 'shards')::int, (detail ->> 'memory_mb')::int > 0 FROM event"
+        "SELECT (detail ->> 'shards')::int, (detail ->> 'memory_mb')::int > 0"
+        " AND COALESCE((detail ->> 'slower')::float > 0, detail ->> 'shards' IS NULL) FROM event"
         " WHERE run = %s AND event = 'built' ORDER BY model",
         run,
     )
@@ -199,6 +202,109 @@ def test_a_dry_run_says_what_memory_is_needed(place: Lab) -> None:
     assert said() == [], "nothing is known of limits, so no trainer starts"
     plenty = said(memory_mb=4000)
     assert len(plenty) == 2 and all("cut" not in line and "fails" not in line for line in plenty)
-    assert all("so it would be cut into 3 shards" in line for line in said(shard=3))
+    assert all("so it would be cut into 3 shards" in line and "times as long" in line for line in said(shard=3))
     assert all("and may use 100 MB: it fails" in line for line in said(shard="never", memory_mb=100))
+    jointly = said(parallel="gradients", memory_mb=100)
+    assert len(jointly) == 2 and all("and may use 100 MB: it may fail" in line for line in jointly)
     assert place.value("SELECT count(*) FROM run") == before
+
+
+def test_dry_runs_of_search_and_train_say_what_the_largest_models_need(place: Lab) -> None:
+    def said(call: str, **options: Any) -> list[str]:
+        place.told()
+        assert place.value(call, json.dumps({"engine": "tensorflow", **options})) is None
+        return [line for line in place.told() if "the largest" in line]
+
+    space = {"units": {"integer": [4, 32]}, "optimizer": {"choice": ["Adam", "SGD"]}, "batch_size": {"choice": [8, 32]}}
+    search = "SELECT cerebro.search('train', 'none', '%s', architectures => '{\"mlp\": {\"layers\": 3}}', epochs => 1,"
+    search = f"{search.replace('%s', json.dumps(space))} max_configurations => 4, dry_run => true, options => %s)"
+    train = "SELECT cerebro.train('train', 'none', budget => '10 s', dry_run => true, options => %s)"
+    before = place.value("SELECT count(*) FROM run")
+    assert said(search) == said(train) == [], "nothing is known of limits, so no trainer starts"
+    (line,) = said(search, shard=2)
+    for part in ("the largest mlp", '"units": 32', '"batch_size": 32', '"Adam"', "cut into 2 shards", "times as long"):
+        assert part in line, line
+    lines = said(train, memory_mb=4000)
+    assert lines and all("a trainer needs about" in line and "cut" not in line for line in lines), lines
+    assert place.value("SELECT count(*) FROM run") == before
+
+
+# -- models that are not cut -------------------------------------------------------------------------------
+
+
+def warned(lab: Lab) -> str:
+    return "\n".join(line for line in lab.told() if line.startswith("WARNING"))
+
+
+def test_models_that_cannot_be_cut_train_whole_with_a_warning(place: Lab) -> None:
+    """The estimate refuses none of them: it may be too large."""
+    place.told()
+    run = place.fit(
+        "train", "jointly", "mst", 1, options={"engine": "tensorflow", "parallel": "gradients", "memory_mb": 100}
+    )
+    assert place.status(run) == "finished" and shards(place, run) == [(None, True), (None, True)]
+    assert "configurations 1, 2 are not cut: a trainer needs up to" in (told := warned(place)) and "parallel" in told
+    place("SELECT cerebro.set_limits(NULL, max_trainer_mb => 4000)")
+    try:
+        place("SELECT madlib.madlib_keras_fit('train', 'averaged', 'arch', 1, %s, 'batch_size=16, epochs=1', 1)",
+              f"optimizer='SGD(lr=0.01)', {CROSS}")  # fmt: skip
+        assert "not cut" not in warned(place)
+    finally:
+        place("DELETE FROM cerebro.role_limit")
+
+
+# -- by hand -----------------------------------------------------------------------------------------------
+
+
+def state_tables(lab: Lab, storage: str) -> list[str]:
+    return [name for (name,) in lab(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relkind = 'r'"
+        " AND starts_with(relname, %s) ORDER BY 1", f"{storage}_")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wide(place: Lab) -> str:
+    """A model whose state has tables of its own, and a small one."""
+    wide = place.architecture(
+        sequential([4], layer("Dense", "first", units=400, activation="relu"),
+                   layer("Dense", "second", units=400, activation="relu"),
+                   layer("Dense", "out", units=3, activation="softmax"))
+    )  # fmt: skip
+    small = place.architecture(
+        sequential([4], layer("Dense", "in", units=8), layer("Dense", "out", units=3, activation="softmax"))
+    )
+    of = f"optimizer='Adam(lr=0.001)', {CROSS}", "batch_size=16, epochs=1"
+    return place.selection("unequal", [(wide, *of), (small, *of)])
+
+
+def test_forget_during_a_run_of_cut_models_and_after_its_cancel(place: Lab, wide: str) -> None:
+    run = place.submit("train", "forgotten", wide, LONG, options=CUT)
+    has_hops(place, run, 3)
+    storage = place.value("SELECT storage FROM run WHERE run = %s", run)
+    with pytest.raises(errors.ObjectInUse, match="is running"):
+        place("SELECT forget(%s)", run)
+    assert state_tables(place, storage)
+    place("SELECT cancel(%s)", run)
+    assert place.value("SELECT wait(%s)", run) == "cancelled"
+    place.require_no_orphans()
+    place("SELECT forget(%s)", run)
+    assert state_tables(place, storage) == [] and not place("SELECT 1 FROM run WHERE run = %s", run)
+
+
+def test_a_state_table_that_is_dropped_in_the_middle(place: Lab, wide: str) -> None:
+    """The run fails and names the table, as with models that are not cut; nothing of it stays."""
+    run = place.submit("train", "dropped", wide, LONG, options=CUT)
+    has_hops(place, run, 4)
+    storage = place.value("SELECT storage FROM run WHERE run = %s", run)
+    own = [name for name in state_tables(place, storage) if name.startswith(f"{storage}_1_")]
+    assert own, "its state has tables of its own"
+    place(f"DROP TABLE {', '.join(f'cerebro_state.{chr(34)}{name}{chr(34)}' for name in own)}")
+    eventually(lambda: place.status(run) == "failed", 60, "the run fails")
+    (reason,) = place("SELECT detail ->> 'message' FROM event WHERE run = %s AND event = 'failed'", run)[0]
+    assert f"{storage}_1_" in reason
+    place.require_no_orphans()
+    with pytest.raises(psycopg2.Error):
+        place("SELECT resume(%s)", run)
+    place.require_no_orphans()
+    place("SELECT forget(%s)", run)
+    assert state_tables(place, storage) == []

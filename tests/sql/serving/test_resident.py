@@ -17,6 +17,7 @@ import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.sql.lab import Lab, eventually, run
+from tests.sql.memory import proportional
 from tests.sql.serving.test_remembered import CHANGES
 
 pytestmark = [pytest.mark.needs_cluster, pytest.mark.throw_away]
@@ -454,3 +455,43 @@ def test_eight_sessions_at_once(place: Lab) -> None:
         one.join(120)
     assert found == [expected] * 48
     eventually(lambda: len(kept(place)) <= 8, 30, "eight stay at most")
+
+
+# -- models that are cut ------------------------------------------------------------------------------------
+
+
+def test_a_predictor_of_a_model_that_is_cut_stays_within_the_limit_of_the_role(place: Lab) -> None:
+    """The least limit with which the model predicts is one with which its trainer has to cut it."""
+    place(
+        "SELECT cerebro.fit('flowers', 'wide', %s, target => 'species', inputs => 'sl, sw, pl, pw', epochs => 1,"
+        " segments => 1, options => %s)",
+        json.dumps([{"architecture": "mlp", "units": 2000, "layers": 5, "dropout": 0}]),
+        json.dumps({"deterministic": True, "seed": 1, "engine": "tensorflow"}),
+    )
+    ask = f"SELECT class, probability FROM cerebro.predict('wide', $q${ROW}$q$)"
+
+    def asked() -> tuple[Any, int, int]:
+        """The answer, and the trainer with its memory."""
+        with contextlib.closing(place.connect()) as session:
+            found = run(session, ask)
+            (pid,) = trainers_of(place, session)
+            return found, pid, proportional(pid)
+
+    def works(limit: int) -> bool:
+        place("SELECT cerebro.set_limits(NULL, max_trainer_mb => %s)", limit)
+        with contextlib.suppress(psycopg2.Error):
+            return bool(asked())
+        return False
+
+    whole, _, memory = asked()
+    refused, enough = 100, 2000
+    while enough - refused > 10:
+        middle = (refused + enough) // 2
+        refused, enough = (refused, middle) if works(middle) else (middle, enough)
+    assert works(enough + 5)
+    answer, pid, in_shards = asked()
+    eventually(lambda: pid in kept(place), 30, "the trainer is kept")
+    again, same, _ = asked()
+    assert same == pid and answer == again
+    assert answer[0][0] == whole[0][0] and answer[0][1] == pytest.approx(whole[0][1], abs=1e-5)
+    assert in_shards < memory - (30 << 20), f"{in_shards >> 20} of {memory >> 20} MB with a limit of {enough} MB"

@@ -14,6 +14,7 @@ import pytest
 from tests.sql.lab import Lab, Row, eventually
 
 COLUMNS = {"id": "int", "size": "double precision", "city": "text", "note": "text", "price": "double precision"}
+MEMORY_MB = 4000
 NAME = f"prices_{secrets.token_hex(3)}"
 FIGURES = "run, version, metric, before, after, promoted"
 
@@ -36,7 +37,7 @@ def place(lab: Lab) -> Iterator[Lab]:
         " prepare => %s, objective => 'val_mae', segments => 2, options => %s)",
         json.dumps([{"architecture": "mlp", "units": 16, "learning_rate": 0.01, "batch_size": 32, "metrics": ["mae"]}]),
         json.dumps({"note": "ignore"}),
-        json.dumps({"deterministic": True, "seed": 3, "keep": "best"}),
+        json.dumps({"deterministic": True, "seed": 3, "keep": "best", "memory_mb": MEMORY_MB}),
     )
     lab("SELECT cerebro.register(%s, 'models', alias => 'production')", NAME)
     try:
@@ -81,6 +82,7 @@ def test_a_model_of_the_same_rows_does_not_win_by_much(place: Lab) -> None:
     assert place.value(asked, f"{NAME}@2") == pytest.approx(place.value(asked, f"{NAME}@1"), rel=1e-3)
     name, description, status = place(f"SELECT run_name, description, status FROM cerebro.runs WHERE run = {run}")[0]
     assert (name, description, status) == (f"retrain {NAME}@production", "from version 1", "finished")
+    assert place.value(f"SELECT (options ->> 'memory_mb')::int FROM cerebro.run WHERE run = {run}") == MEMORY_MB
 
 
 def test_a_better_model_is_promoted_and_can_be_taken_back(place: Lab) -> None:

@@ -312,8 +312,8 @@ class Driver:
     def _told(self, unit: Unit, error: CerebroError) -> str:
         """Why a unit failed.  If a trainer had too little memory for a model, that it can be cut."""
         run = self.run
-        if not sharding.is_short_of_memory(error) or run.averages or run.options.adds_gradients:
-            return error.message
+        if run.why_whole is not None:
+            return sharding.told_uncut(error, run.trainer_mb, run.why_whole)
         build = run.models[unit.model].build
         return sharding.told(error, build.memory, run.trainer_mb, build.engine, str(run.options.shard))
 

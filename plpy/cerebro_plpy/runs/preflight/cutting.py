@@ -7,7 +7,7 @@ from typing import Any
 
 from cerebro_db.core import sharding
 from cerebro_db.core.engines import NEVER_SHARD
-from cerebro_db.core.errors import CerebroError, Unsupported
+from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.texts import counted
 
@@ -27,32 +27,30 @@ def memory_of_trainer(figures: limits.Figures, run: Run) -> int | None:
 
 
 def offer(run: Run, answers: Mapping[int, Any]) -> None:
-    """Errors about memory offer to cut the model."""
+    """Errors about memory offer to cut the model, or say why it cannot be cut."""
     # Models of groups and folds share an error.
     for number, error in {id(one): (number, one) for number, one in answers.items()}.values():
-        if isinstance(error, CerebroError) and not run.averages and not run.options.adds_gradients:
+        if not isinstance(error, CerebroError):
+            continue
+        if run.why_whole is not None:
+            error.message = sharding.told_uncut(error, run.trainer_mb, run.why_whole)
+        else:
             engine = run.models[number].build.engine or engine_choice.first_tried(run)
             memory = run.models[number].build.memory
             error.message = sharding.told(error, memory, run.trainer_mb, engine, str(run.options.shard))
 
 
-def refused(run: Run, model: Model, memory: ModelMemory, engine: str) -> CerebroError | None:
-    """Why a model cannot be trained with the memory that there is, as the run wants it; None if it can."""
+def refused(run: Run, memory: ModelMemory, engine: str) -> CerebroError | None:
+    """Why a model cannot be trained with the memory that there is; None: it can, or is tried."""
     limit = run.trainer_mb
     if run.options.shard in (NEVER_SHARD, 1) and limit is not None and memory.uncut_mb > limit:
-        return sharding.too_large(memory, limit, engine)
-    why = sharding.composes(memory, jointly=bool(run.jointly(model)), averages=run.averages)
-    if why is None:
-        return None
-    return Unsupported(
-        why,
-        hint='Give trainers more memory (option "memory_mb", or max_trainer_mb of cerebro.set_limits), or make the'
-        " model smaller. Without the option parallel, models hop, and can be cut.",
-    )
+        return sharding.too_large(memory, limit, engine, run.why_whole)
+    return None
 
 
 def say(db: Database, run: Run, built: Iterable[int]) -> None:
-    """Say which configurations are cut, and into how many shards."""
+    """Say which configurations are cut, and into how many shards; and which need more than there is, and are not."""
+    _warn(db, run, built)
     cut: dict[int, list[Model]] = {}
     for number in built:
         model = run.models[number]
@@ -65,7 +63,24 @@ def say(db: Database, run: Run, built: Iterable[int]) -> None:
             f"{_named(keys)} {'is' if one else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
             f" {'about' if one else 'up to'} {memory.needed_mb:,} MB instead of {memory.uncut_mb:,} MB"
             + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")
+            + sharding.cost_of(model.build.memory for model in models)
         )
+
+
+def _warn(db: Database, run: Run, built: Iterable[int]) -> None:
+    limit = run.trainer_mb
+    whole = [run.models[number] for number in built if not run.models[number].build.memory.is_cut]
+    large = [model for model in whole if limit is not None and model.build.memory.uncut_mb > limit]
+    if not large:
+        return
+    keys, most = {model.key for model in large}, max(model.build.memory.uncut_mb for model in large)
+    one = len(keys) == 1
+    db.warning(
+        f"{_named(keys)} {'is' if one else 'are'} not cut: a trainer needs {'about' if one else 'up to'} {most:,} MB,"
+        f" and may use {limit:,} MB",
+        hint=f"{(run.why_whole or 'the engine or the model does not allow it').capitalize()}."
+        f" {'It trains' if one else 'They train'} as a whole, as far as the memory allows.",
+    )
 
 
 def _named(keys: set[int]) -> str:

@@ -13,7 +13,15 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from cerebro_db.core.engines import AUTO, AUTO_REUSE, NO_REUSE, estimated_seconds, expected_faster, known_faster
+from cerebro_db.core.engines import (
+    AUTO,
+    AUTO_REUSE,
+    NEVER_SHARD,
+    NO_REUSE,
+    estimated_seconds,
+    expected_faster,
+    known_faster,
+)
 from cerebro_db.core.events import Initial
 
 from ...sessions.trainer_options import TrainerOptions
@@ -58,7 +66,7 @@ def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
         options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
         options.features_mb,
         options.features_type,
-        shard=str(options.shard),
+        shard=str(options.shard) if run.why_whole is None else NEVER_SHARD,
         memory_mb=options.memory_mb or 0,
     )
 

@@ -53,7 +53,7 @@ class Built:
 
     @property
     def memory(self) -> ModelMemory:
-        return ModelMemory(self.described.shards, self.described.memory_mb, self.described.uncut_memory_mb)
+        return ModelMemory.of(self.described)
 
     def on_record(self) -> dict[str, Any]:
         return {
@@ -98,7 +98,7 @@ def build_models(
                     hint="Choose a smaller architecture, or pack the rows without group_by.",
                 )
             if isinstance(found, Built):
-                found = cutting.refused(run, model, found.memory, found.engine) or found
+                found = cutting.refused(run, found.memory, found.engine) or found
             if isinstance(found, CerebroError):
                 failed[number] = found
                 log.events.note(Event.MODEL_FAILED, number, reason=found.message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cerebro_db.core import sharding
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
 from cerebro_db.core.layout import DataSet
@@ -210,6 +211,11 @@ class Run:
     def groups(self) -> list[int]:
         """The numbers of the groups that have models of their own; none: rows have no groups."""
         return groups_with_models(self.source, self.options.least_group_rows)
+
+    @property
+    def why_whole(self) -> str | None:
+        """Why it cuts no model, whatever its options are; None: it may cut models."""
+        return sharding.why_whole(jointly=self.options.adds_gradients, averages=self.averages)
 
     def jointly(self, model: Model) -> tuple[int, ...]:
         """The segments that train a model at the same time, by adding up gradients; none: it hops."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
+from cerebro_db.core import sharding
+from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.architecture.sources import Source
 from cerebro_db.core.engines import AUTO, AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import DataSet, Layout
+from cerebro_db.core.options import GRADIENTS
+from cerebro_db.core.parameters import flat, params
+from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.protocol import Describe, TrainerSettings
+from cerebro_db.core.search.space import Label, Space
 from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.texts import counted
 
@@ -37,25 +46,42 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
         engine = next(iter(SHARDING_ENGINES)) if engine == AUTO else default
     for_trainer = DataSet("", layout.to_json()).for_trainer
     mine = current.mine(db)
-    mine.start(TrainerSettings(engine, threads=1, shard=str(shard), memory_mb=limit or 0))
+    whole = sharding.why_whole(jointly=options.get("parallel") == GRADIENTS, averages=False) is not None
+    mine.start(TrainerSettings(engine, 1, shard=NEVER_SHARD if whole else str(shard), memory_mb=limit or 0))
 
     def tell(definition: dict[str, Any]) -> str:
         try:
-            found = mine.obey(Describe(configuration=definition, layout=for_trainer, others=[]))
+            needs = ModelMemory.of(mine.obey(Describe(configuration=definition, layout=for_trainer, others=[])))
         except CerebroError as error:
             return f"fails: {error.message}"
-        needs = ModelMemory(found.shards, found.memory_mb, found.uncut_memory_mb)
-        whole = f"a trainer needs about {needs.uncut_mb:,} MB"
+        uncut = f"a trainer needs about {needs.uncut_mb:,} MB"
         if needs.is_cut:
             shards = counted(needs.shards, "shard")
-            return f"{whole}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB"
+            return f"{uncut}, so it would be cut into {shards}, with about {needs.needed_mb:,} MB{needs.cost}"
         least = min((one for one in (limit, allowed) if one is not None), default=None)
         if least is None or needs.uncut_mb <= least:
-            return whole
+            return uncut
         fails = "it fails" if shard in (NEVER_SHARD, 1) else "it may fail"  # else it is tried
-        return f"{whole}, and may use {least:,} MB: {fails}"
+        return f"{uncut}, and may use {least:,} MB: {fails}"
 
     try:
         yield tell
     finally:
         current.close_mine()
+
+
+def tell_of_space(
+    db: Database, options: dict[str, Any], layout: Layout, space: Space, sources: Mapping[Label, Source], known: Known
+) -> None:
+    """Say what a trainer needs for the largest configuration of each architecture, which ``sources`` has."""
+    with told(db, options, layout) as tell:
+        for label, source in sources.items() if tell is not None else ():
+            drawn = space.configuration(point := space.largest(label))
+            architecture = reading.architecture(drawn.architecture or json.dumps(source))
+            if options.get("precision") is not None:
+                architecture = computed_in(architecture, options["precision"])
+            compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), architecture)
+            definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(drawn.fit_params)}
+            assert tell is not None
+            numbers = {name: value for name, value in point.items() if name != flat.ARCHITECTURE}
+            db.notice(f"the largest {label}, {json.dumps(numbers)}: {tell(definition)}")

@@ -9,8 +9,10 @@ from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import sql
 
+from ...data import run_memory
 from ...database import relations
 from ...database.access import Database
+from ...segment import memory
 from ..record.run import Run
 
 ENDINGS = ("", *model_columns.COMPANIONS)
@@ -54,6 +56,12 @@ def require_replaceable(db: Database, name: Name, *, several: bool = False) -> N
         groups = relations.find(db, name.suffixed("_groups"))
         if groups is not None and not model_columns.has_groups(relations.columns(db, groups)):
             _refuse(name.suffixed("_groups"))
+
+
+def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
+    """The megabytes that trainers may use in a warm start from this table, unless an option says otherwise."""
+    summary = relations.find(db, name.suffixed("_summary"))
+    return None if summary is None else memory.within_limit(db, run_memory.of_summary(db, summary), on_gpu)
 
 
 def _refuse(name: Name) -> NoReturn:

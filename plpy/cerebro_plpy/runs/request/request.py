@@ -20,10 +20,9 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import sql
-from cerebro_db.core.state import cut
 
 from ... import platform
-from ...data import document_columns, packed, visibility
+from ...data import document_columns, packed, visibility, weights
 from ...data.packed import Packed
 from ...database import relations
 from ...database.access import Database
@@ -206,6 +205,8 @@ def of_configurations(
         dataset = chosen.optimised(validated).dataset
         every = asked.frequency or (1 if dataset else asked.epochs)
         require_measured(chosen.method or {}, dataset, every)
+        if warm_start and chosen.memory_mb is None:
+            chosen = replace(chosen, memory_mb=output.memory_of(db, asked.output, bool(chosen.gpus)))
         chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib)
         return PlannedRun(found, chosen, every)
 
@@ -424,7 +425,8 @@ def read_architecture(db: Database, table: Relation, model_id: int | None) -> Ar
     name = sql("name::text") if "name" in present else sql("NULL::text AS name")
     row = db.one(
         sql(
-            "SELECT {name}, model_arch::text AS arch, model_weights AS weights FROM {table} WHERE model_id = $1",
+            "SELECT {name}, model_arch::text AS arch, model_weights IS NOT NULL AS has_weights"
+            " FROM {table} WHERE model_id = $1",
             name=name,
             table=table.sql,
         ),
@@ -436,7 +438,9 @@ def read_architecture(db: Database, table: Relation, model_id: int | None) -> Ar
             f"no model arch found in table {table.text} with id {model_id}",
             hint="madlib.load_keras_model() adds one.",
         )
-    given = None if row["weights"] is None else partial(cut, row["weights"])
+    its_row = sql("FROM {table} WHERE model_id = $1", table=table.sql)
+    pieces = partial(weights.value_pieces, db, sql("model_weights"), its_row, ("integer",), model_id)
+    given = pieces if row["has_weights"] else None
     try:
         return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), given)
     except CerebroError as error:

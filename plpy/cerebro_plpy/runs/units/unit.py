@@ -73,6 +73,11 @@ class Fetched:
         return [ref.name for ref in self.refs if ref.name is not None]
 
     @property
+    def received(self) -> list[str]:
+        """The names of all that a segment may have received for the order, with the frozen parts."""
+        return [*self.names, *(frozen_name(ref.frozen.sha256) for ref in self.refs if ref.frozen is not None)]
+
+    @property
     def before_order(self) -> list[Statement]:
         """The statements, in the message of an order.  Their locks end before the trainer works for minutes."""
         return [BEGIN, *self.statements, COMMIT] if self.statements else []
@@ -257,8 +262,8 @@ class Units:
         try:
             return await self.team.read(worker, data, part)
         except Refused:
-            if fetched is not None and fetched.names:
-                await self.team.order(worker, protocol.DropStates(fetched.names))
+            if fetched is not None and fetched.received:
+                await self.team.order(worker, protocol.DropStates(fetched.received))
             raise
 
     async def compute(
