@@ -64,11 +64,26 @@ def ensemble(
         raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
     references.refuse_reference(model_table, "model_table", "an ensemble takes the models of one run from their table")
     source = source_of(db, relations.existing(db, model_table, argument="model_table", companions=COMPANIONS))
+    if output_table is None:
+        _add(db, source, members, bool(all_join))
+        return
     output = relations.new(db, output_table, COMPANIONS)
     mean = mean_of_best(db, source, members, bool(all_join))
     _make_tables(db, source, output)
     _add_rows(db, source, mean, output, 1)
     db.notice(f"{output} is {mean.what}{_judged(mean)}")
+
+
+def _add(db: Database, source: Source, members: int, all_join: bool) -> None:
+    """Add the ensemble to the table of its members, if it has more than one."""
+    mean = mean_of_best(db, source, members, all_join)
+    if len(mean.keys) < 2:
+        db.notice(f"no ensemble is added to {source.table.name}{_judged(mean)}")
+        return
+    number = identifier(source.named.configuration)
+    key = db.value(sql("SELECT max({number}) + 1 FROM {info}", number=number, info=source.info.sql))
+    _add_rows(db, source, mean, source.table.name, key)
+    db.notice(f"configuration {key} is {mean.what}{_judged(mean)}")
 
 
 def source_of(db: Database, table: Relation) -> Source:
@@ -81,14 +96,15 @@ def source_of(db: Database, table: Relation) -> Source:
 def mean_of_best(db: Database, source: Source, members: int, all_join: bool) -> Mean:
     """The best mean of up to so many models of a run; ``all_join``: of the best so many."""
     table, named = source.table, source.named
-    keys = best_keys(db, table, source.info, source.summary, named, max(members, 1 if all_join else CANDIDATES))
+    keys = best_keys(db, table, source.info, source.summary, named, max(members, CANDIDATES))
+    # The tables of the ensemble have the same columns as those of its members.
+    rows = _rows(db, source, keys)
+    keys = [key for key in keys if rows[key]["trained"]] or keys
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
             hint="Train more configurations.",
         )
-    # The tables of the ensemble have the same columns as those of its members.
-    rows = _rows(db, source, keys)
     whole = [key for key in keys if rows[key]["size"] is not None]
     measure = None if all_join else joining.measure_of(db, table, source.summary, keys[0])
     if measure is None:
@@ -112,13 +128,18 @@ def mean_of_best(db: Database, source: Source, members: int, all_join: bool) -> 
 
 
 def _rows(db: Database, source: Source, keys: list[int]) -> dict[int, dict[str, Any]]:
+    """What is known of these models.  An ensemble that was added to the table is no model of the run."""
     named = source.named
+    trained = sql("i.model IS NOT NULL") if "model" in relations.columns(db, source.info) else sql("true")
     rows = db.rows(
         sql(
             "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"
-            " __dist_key__ AS place FROM {table} WHERE {number} = ANY ($1)",
+            " __dist_key__ AS place, {trained} AS trained FROM {table} t JOIN {info} i USING ({number})"
+            " WHERE {number} = ANY ($1)",
+            trained=trained,
+            info=source.info.sql,
             number=identifier(named.configuration),
-            architectures=identifier(named.architecture),
+            architectures=sql("t.{one}", one=identifier(named.architecture)),
             weights=identifier(named.weights),
             table=source.table.sql,
         ),
