@@ -33,6 +33,12 @@ class Predicted:
             return math.log(added) - math.fsum(math.log(max(one, least)) for one in sums) / len(sums)
         return math.fsum(one * one for one in sums) / len(sums) / added**2
 
+    def loss_of(self, counts: Sequence[int]) -> float:
+        """The loss of the mean in which each model counts so often."""
+        chosen = [(its, times) for its, times in zip(self.of_models, counts) if times]
+        sums = [sum(its[row] * times for its, times in chosen) for row in range(len(self.of_models[0]))]
+        return self.loss(sums, sum(counts))
+
     def unit(self) -> float:
         """The loss of the best model, so that the losses of several outputs can be added."""
         return min(self.loss(one, 1) for one in self.of_models) or 1.0

@@ -8,7 +8,7 @@ seconds of an epoch so far and the seconds that are left:
 * Models wait at rungs as under ASHA.  A segment that has nothing else to do lets one of the best go on.
 * A model that has stopped improving ends.
 * In the last part of the budget, or when nothing else is left to do, the best models are *finished*: a copy with the
-  whole state goes on with a third of the learning rate, then a copy of that one, and so on.
+  whole best state goes on with a third of the learning rate, then a copy of that one, and so on.
 
 A model trains on one segment at a time, so at least as many models train as there are segments.  Where visits are
 short, twice as many keep the segments busy: one is decided about while another trains.

@@ -1,7 +1,7 @@
 """Which models an ensemble is made of: those whose mean predicts the rows for validation best.
 
-The members are chosen by what the models predict of some of these rows.  Then all rows judge the mean of the members,
-by the objective of the run.  It has to be better than the best model alone.
+The members are chosen by what the models predict of these rows, or of some of them.  Then all of them judge the mean
+of the members by the objective of the run.  It has to be better than the best model alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from .trainers import PredictionOrder
 
 COLUMNS = ("validation_table", "objective", "direction")  # of the summary
 MOST_ROWS = 4000  # for validation, by which members are chosen
+CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
 
 @dataclass
@@ -100,10 +101,13 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
 
 
 def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, members: int) -> Joined:
-    """The best of these models, or a mean of up to so many of them that is better.  The best one is the first."""
+    """The best of these models, or a mean of up to so many of them that is better."""
     models = {key: read(db, table, key)[0] for key in keys}
+    sample = _sample(db, list(models.values()), measure)
+    if sample is not None and sample.measures(measure, models[keys[0]]):
+        return _of_sample(sample, keys, members)
+    counts = None if sample is None else member_choice.counts(sample.outputs, members)
     data = measure.rows.dataset
-    counts = _chosen(db, [models[key] for key in keys], measure, members)
     with evaluating(db, measure.rows, False) as (team, parts):
 
         def judged(chosen: dict[int, int]) -> Joined:
@@ -128,8 +132,36 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, memb
     return best
 
 
-def _chosen(db: Database, models: Sequence[TrainedModel], measure: Measure, members: int) -> list[int] | None:
-    """How often each model counts; None: that cannot be said from predictions, or not here."""
+# -- from predictions ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sample:
+    """What the models predict of rows for validation."""
+
+    outputs: list[Predicted]
+    whole: bool  # whether these are all of the rows
+
+    def measures(self, measure: Measure, model: TrainedModel) -> bool:
+        """Whether the objective is the mean over these rows that ``Predicted`` computes."""
+        expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
+        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
+        return self.whole and plain and measure.objective.metric == LOSS
+
+
+def _of_sample(sample: Sample, keys: Sequence[int], members: int) -> Joined:
+    (output,) = sample.outputs
+    counts = member_choice.counts(sample.outputs, members)
+    alone = output.loss(output.of_models[0], 1)
+    together = output.loss_of(counts)
+    if not together < alone:
+        return Joined([keys[0]], [1], alone, alone, keys[0], alone)
+    chosen = {key: times for key, times in zip(keys, counts) if times}
+    return Joined(list(chosen), list(chosen.values()), together, together, keys[0], alone)
+
+
+def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> Sample | None:
+    """None: that cannot be said of such targets, or not here."""
     layout = Layout.from_json(measure.rows.layout)
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
@@ -151,10 +183,10 @@ def _chosen(db: Database, models: Sequence[TrainedModel], measure: Measure, memb
             for place, variable in enumerate(layout.outputs):
                 numbers = [_numbers(variable, batch, place, found[place][3]) for batch, found in zip(batches, answers)]
                 predicted[place].append([one for its in numbers for one in its][:MOST_ROWS])
-    outputs = [Predicted(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
     if not all(of_models[0] for of_models in predicted):
         return None
-    return member_choice.counts(outputs, members)
+    outputs = [Predicted(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
+    return Sample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
 
 
 def _numbers(variable: Variable, batch: Batch, place: int, payload: bytes) -> list[float]:
