@@ -221,14 +221,17 @@ LANGUAGE plpython3u AS $py$
 return api.ensemble(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean) IS
-'Makes one model of the best few models of a run. Its predictions are the means of their predictions. It begins with the
-best model; each of the others joins only if the validation rows of the run are predicted better with it. So the ensemble
-is never worse on these rows than the best model, and may be this model alone. The objective of the run decides, or the
-loss on the validation rows if the objective is not measured on them. Each trial evaluates the models that have joined.
-The tables output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model,
+'Makes one model of the best models of a run. Its predictions are the means of their predictions. The members are those
+of the best 24 models whose mean predicts the validation rows of the run best: greedily, each step adds the model that
+makes the mean best, perhaps one that was added before. Such a model counts more than once. The mean is taken only if the
+objective of the run is better than that of the best model, or the loss on the validation rows if the objective is not
+measured on them. So the ensemble is never worse on these rows than the best model, and may be this model alone. The
+tables output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model,
 configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
-- output_table: the table to be made.
-- members: how many of the models are tried, the best first by the objective of the run.
-- all_join: true makes the mean of all of them. So does a run without validation rows.';
+- output_table: the table to be made. NULL adds the ensemble to model_table, as its next configuration, if it has more than
+  one member. This is what cerebro.train does.
+- members: how many members there are at most.
+- all_join: true makes the mean of so many of the best models, by the objective of the run. So does a run without
+  validation rows.';

@@ -22,6 +22,14 @@ def test_the_allow_list_takes_it(outputs: tuple[object, ...]) -> None:
     assert [one["config"]["layers"] for one in inner[:2]] == [one["config"]["layers"] for one in members]
 
 
+def test_a_member_that_counts_twice_is_in_the_mean_twice() -> None:
+    one = building.architecture("mlp", layout([NUMBERS], PRICE), None, "x")
+    read = reading.architecture(json.dumps(ensemble([one, one], [2, 1])))
+    (mean,) = [layer for layer in read["config"]["layers"] if layer["class_name"] == "Average"]
+    text = json.dumps(mean["inbound_nodes"])
+    assert text.count("member_1") == 2 and text.count("member_2") == 1
+
+
 def test_members_that_do_not_fit_are_refused() -> None:
     one = building.architecture("mlp", layout([NUMBERS], KIND), None, "x")
     other = building.architecture("mlp", layout([NUMBERS, CODES], KIND), None, "x")

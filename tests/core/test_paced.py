@@ -121,6 +121,18 @@ def test_a_search_ends_early_when_nothing_improves_any_more() -> None:
     assert any(done.history.parent(model) is not None for model in done.history.models), "the best are finished anyway"
 
 
+def test_where_time_is_left_more_models_are_finished_than_segments_need_from_their_best_states() -> None:
+    """A model that ends because it has not improved for ten epochs is past its best state."""
+    done = paced(600.0, 0.1, loss=lambda point, epochs: point["learning_rate"] + abs(epochs - 8) / 100)
+    copies = [new for one in done.decisions for new in one.added if new.parent is not None]
+    parents = {new.parent for new in copies} & set(originals(done))
+    assert len(parents) == 6 > 2 * 2 and done.now < 600
+    assert all(new.from_best for new in copies)
+    ranked = sorted(originals(done), key=lambda model: done.points[model]["learning_rate"])
+    assert ranked[0] in parents and not parents & set(ranked[-6:])
+    assert max(len(done.history.epochs(model)) for model in parents) > 9, "no one of the best waits for ever"
+
+
 def test_without_a_budget_all_configurations_begin_and_the_best_are_finished() -> None:
     done = paced(None, 1.0, 81, loss=lambda point, epochs: loss(point, min(20, epochs)))
     assert len(originals(done)) == 24

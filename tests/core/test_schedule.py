@@ -616,6 +616,21 @@ def test_a_copy_of_what_is_not_there_is_refused():
         schedule.prepared(copy(1, 1, parent=2, parent_hop=3))
 
 
+def test_a_copy_may_start_from_an_earlier_state_that_is_kept_as_the_best():
+    schedule = deciding(count=2, segments=1, epochs=3)
+    done(schedule, 0, 0)
+    added = schedule.prepared(copy(2, 1, parent=2, parent_hop=1, from_best=True)).added
+    assert [new.parent_hop for new in added] == [1]
+    schedule.decide(go_on(2, 1))
+    done(schedule, 0)
+    assert schedule.prepared(copy(2, 2, parent=2, from_best=True)).added[0].parent_hop == 2, "none is kept"
+    assert schedule.prepared(copy(2, 2, parent=2, parent_hop=1, from_best=True)).added[0].parent_hop == 1
+    with pytest.raises(ValueError, match="after hop 1: it has 2 hops"):
+        schedule.prepared(copy(2, 2, parent=2, parent_hop=1))
+    with pytest.raises(ValueError, match="after hop 3: it has 2 hops"):
+        schedule.prepared(copy(2, 2, parent=2, parent_hop=3, from_best=True))
+
+
 @pytest.mark.parametrize("added", [(), models((4,)), models((3, 4)), models((1,))])
 def test_plans_that_do_not_fit_the_decision_change_nothing(added):
     schedule = deciding()

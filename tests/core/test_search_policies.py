@@ -352,7 +352,8 @@ def test_never_stop_is_not_asked_and_always_continues() -> None:
 
 def test_a_decision_is_one_row() -> None:
     own = NewConfiguration("loss='mse'", "batch_size=8", chosen={"lr": 0.1})
-    added = (NewModel(parent=2, configuration=own, model=9, parent_hop=4), NewModel(key=3, visits=(0, 2)))
+    best = NewModel(parent=2, configuration=own, model=9, parent_hop=4, from_best=True)
+    added = (best, NewModel(key=3, visits=(0, 2)))
     decision = Decision(2, 1, Verdict.STOP, "worse than 1", added)
     row = decision.to_json()
     assert {name: value for name, value in row.items() if name != "detail"} == {

@@ -238,6 +238,18 @@ class Deciding:
         hop = None if mine.at_epoch_end else mine.hops
         return Decision(model, mine.hops // len(mine.order), Verdict.STOP, SPENT, by=Decider.BUDGET, hop=hop)
 
+    def _with_best_states(self, decision: Decision) -> Decision:
+        """Copies that start from the best state of their parent are told after which hop that was left."""
+        if not any(new.from_best for new in decision.added):
+            return decision
+        added = tuple(
+            replace(new, parent_hop=self.ports.best_hop(new.parent))
+            if new.from_best and new.parent is not None and new.parent_hop is None
+            else new
+            for new in decision.added
+        )
+        return replace(decision, added=added)
+
     def _released(self, model: int) -> Decision:
         mine = self.schedule.progress[model]
         return Decision(model, mine.hops // len(mine.order), Verdict.GO_ON, "a model that it waited for has ended")
@@ -248,7 +260,7 @@ class Deciding:
         if decision.verdict is Verdict.STOP and decision.by in (Decider.RULE, Decider.REQUEST):
             self._failed = -1  # as after a failure, others may have waited for this model
         self._note_freed(decision)
-        decision = schedule.prepared(decision)
+        decision = schedule.prepared(self._with_best_states(decision))
         by = Decider.BUDGET if decision.verdict is Verdict.BUDGET else decision.by
         about_another = f"model {decision.model} has completed epoch {decision.epoch}"
         reason = decision.reason if decision.model is None else about_another

@@ -542,12 +542,13 @@ class Schedule:
         return True
 
     def _hop_to_copy(self, new: NewModel) -> int:
-        """Only the state after the last hop of a model can be copied.  A fold or group may start from the best one."""
+        """The last state of a model is copied, or the best one, if that is wanted and kept."""
         parent, recorded = new.parent, new.parent_hop
         if parent not in self.progress:
             raise ValueError(f"model {parent} cannot be copied: the run has no such model")
         hops = self.progress[parent].own_hop
-        if new.variant is not None and recorded is not None and 0 < recorded <= hops:
+        may_be_best = new.from_best or new.variant is not None
+        if may_be_best and recorded is not None and 0 < recorded <= hops:
             return recorded
         if recorded not in (None, hops):
             raise ValueError(f"model {parent} cannot be copied after hop {recorded}: it has {hops} hops")

@@ -109,6 +109,7 @@ class NewModel:
     group_number: int | None = None  # the group on whose rows it trains; None: it trains on all rows, or as its parent
     model: int | None = None  # its number within the run
     parent_hop: int | None = None  # after which hop of the parent the state is taken
+    from_best: bool = False  # whether it is the parent's best state, if that is kept; else the last one
 
     def __post_init__(self) -> None:
         own = self.configuration
@@ -133,6 +134,7 @@ class NewModel:
             **({} if self.variant is None else self.variant.to_json()),
             "model": self.model,
             "parent_hop": self.parent_hop,
+            **({"from_best": True} if self.from_best else {}),
         }
 
     @classmethod
@@ -148,6 +150,7 @@ class NewModel:
             },
             configuration=None if own is None else NewConfiguration.from_json(own, f"{where}: configuration"),
             visits=None if visits is None else fields.wholes("visits", 1, MOST_VISITS, 0, LARGEST),
+            from_best=fields.flag("from_best", False),
         )
 
 

@@ -8,7 +8,7 @@ seconds of an epoch so far and the seconds that are left:
 * Models wait at rungs as under ASHA.  A segment that has nothing else to do lets one of the best go on.
 * A model that has stopped improving ends.
 * In the last part of the budget, or when nothing else is left to do, the best models are *finished*: a copy with the
-  whole state goes on with a third of the learning rate, then a copy of that one, and so on.
+  whole best state goes on with a third of the learning rate, then a copy of that one, and so on.
 
 A model trains on one segment at a time, so at least as many models train as there are segments.  Where visits are
 short, twice as many keep the segments busy: one is decided about while another trains.
@@ -32,6 +32,7 @@ LEAST_EPOCHS = 1.5  # that finishing takes, however short the last part of the b
 FEWEST_EPOCHS = 6  # that finishing takes where the budget does not end it; or half as many as the model has trained
 PATIENCE, PATIENCE_AT_END = 10, 4  # epochs without an improvement; or half of the epochs until the best one
 WORTH = 12  # epochs before the best are finished: with fewer, no configuration begins beyond the plan
+FINISHED = 6  # models that go on and are finished where there is time for it: an ensemble needs several good ones
 SHORT_VISIT = 1.0  # seconds
 FITS = 0.7  # an epoch begins if there is time for so much of it
 
@@ -107,7 +108,7 @@ class Paced(Policy):
         idle = lines - len(training) - begin
         waiting = [
             one
-            for one in self._best(history)
+            for one in self._best(history, FINISHED)
             if one not in training
             and (one == asked or rungs.waits(history, one))
             and len(history.epochs(one)) < self.epochs
@@ -148,7 +149,7 @@ class Paced(Policy):
         if active >= self._lines(history):
             return ()
         copied = {history.parent(one) for one in history.models}
-        for model in self._best(history):
+        for model in self._best(history, FINISHED):
             ended = not self._trains(history, model) and not (
                 rungs.waits(history, model) and not self._finishing(history)
             )
@@ -156,7 +157,7 @@ class Paced(Policy):
             if ended and model not in copied and not complete and not self._ends_soon(history, model):
                 configuration = self._configuration(history, model)
                 if configuration is not None:
-                    return (NewModel(parent=model, configuration=configuration),)
+                    return (NewModel(parent=model, configuration=configuration, from_best=True),)
         return ()
 
     def released(self, history: History) -> tuple[int, ...]:
@@ -244,7 +245,8 @@ class Paced(Policy):
         if configuration is None or self._ends_soon(history, model) or trained >= self.epochs:
             return None
         reason = f"goes on as a copy with {configuration.chosen['learning_rate']:.2g} as its learning rate"
-        return Decision(model, epoch, Verdict.STOP, reason, (NewModel(parent=model, configuration=configuration),))
+        copy = NewModel(parent=model, configuration=configuration, from_best=True)
+        return Decision(model, epoch, Verdict.STOP, reason, (copy,))
 
     def _configuration(self, history: History, model: int) -> NewConfiguration | None:
         known = history.configuration(model)
@@ -270,11 +272,11 @@ class Paced(Policy):
         ended = history.stopped(model) or history.failed(model)
         return not ended and len(history.epochs(model)) < self.epochs
 
-    def _best(self, history: History) -> list[int]:
-        """The best models that are no copies, as many as keep the segments busy."""
+    def _best(self, history: History, least: int = 1) -> list[int]:
+        """The best models that are no copies, as many as keep the segments busy, or more."""
         known = {model: scores.best(history, model, len(history.epochs(model))) for model in self._originals(history)}
         ranked = sorted((score, model) for model, score in known.items() if score < scores.WORST)
-        return [model for _, model in ranked if not history.failed(model)][: self._lines(history)]
+        return [model for _, model in ranked if not history.failed(model)][: max(least, self._lines(history))]
 
     def _lines(self, history: History) -> int:
         """How many models keep the segments busy."""

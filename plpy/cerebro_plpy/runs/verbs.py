@@ -34,7 +34,7 @@ from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
 from ..segment import memory
-from . import background, calibrating, search
+from . import background, calibrating, ensembling, search
 from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, submit_request
@@ -107,6 +107,9 @@ def run_verb(db: Database, given: Given) -> int | None:
         seconds = whole = (asked.budget or {}).get("seconds")
         follows = calibrating.planned(db, given, rows, whole if asked.interval else None)
         kept_back = follows.seconds if follows is not None and asked.interval and not follows.too_long else 0.0
+        joins = ensembling.planned(db, given, rows, whole if asked.interval else None)
+        if joins is not None and asked.interval:
+            kept_back += joins.seconds
         if seconds is not None and asked.interval:
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
@@ -123,8 +126,10 @@ def run_verb(db: Database, given: Given) -> int | None:
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run, rows, preparing, began_at)
         _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
+    deadline = None if whole is None or not asked.interval else begun + whole
+    if joins is not None:
+        ensembling.add(db, output, deadline)
     if follows is not None:
-        deadline = None if whole is None or not asked.interval else begun + whole
         calibrating.calibrate(db, output, follows, deadline)
     if given.verb == TRAIN:
         db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")

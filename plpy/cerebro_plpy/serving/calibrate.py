@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import random
-import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Union
@@ -20,10 +19,7 @@ from cerebro_db.core.calibration import Calibration, Classes, Errors
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import is_name
-from cerebro_db.core.packing import ITEM_BYTES, bytes_header
-from cerebro_db.core.preparation import Pixels
-from cerebro_db.core.protocol import PredictionInput
-from cerebro_db.core.sql import identifier, joined, shown, sql
+from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
 
 from .. import platform
@@ -34,9 +30,10 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..segment.prediction import SegmentPrediction
-from . import by_group, calibrations, judging, streaming, trainers
+from . import by_group, calibrations, judging, packed_rows, streaming, trainers
 from .actual import actual_of
 from .natural import PAIR
+from .packed_rows import Known
 from .remembered import read_model
 from .trained import TrainedModel, class_labels
 from .trainers import PredictionOrder
@@ -45,11 +42,8 @@ MOST_ROWS = 50_000  # a random sample of more rows
 MOST_VALUES = 500_000  # probabilities of a target's classes in all rows
 FEW_ROWS = 100  # a notice tells of fewer
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
-ITEMS = {"uint8": "B", "int16": "h", "int32": "i"}
-OIDS = {"float32": 700, "int32": 23}  # PostgreSQL's number of the type of an array's elements
 
 Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
-Known = Union[float, int, None]  # the number, or the place of the class; None: the row has none that counts
 
 
 @entry
@@ -242,80 +236,20 @@ def _read_packed_table(
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
     layout = Layout.from_json(test.layout)
     places = [model.layout.outputs.index(variable) for variable in chosen]
-    outputs = [layout.outputs[place] for place in places]
-    for variable, output in zip(chosen, outputs):
-        if variable.target == "class" and class_labels(variable) != _labels(db, test, output):
+    for variable, place in zip(chosen, places):
+        if variable.target == "class" and class_labels(variable) != _labels(db, test, layout.outputs[place]):
             raise BadData(f"'{test.relation.text}' has other classes of '{variable.name}' than the model.", hint=please)
-    columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
-    listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
-    inputs = [
-        PredictionInput(
-            one.name, one.preparation.wire_dtype(one.dtype), list(one.shape), scale=one.preparation.scale(one.dtype)
-        )
-        for one in layout.inputs
-    ]
-    best: PredictionOrder = PredictionOrder(trainers.prediction_order(model, [], None).configuration, inputs, None)
-    with _predicting(db, model, best) as prediction:
-        cursor = db.cursor(
-            sql("SELECT {listed} FROM {table} ORDER BY buffer_id", listed=listed, table=test.relation.sql)
-        )
-        while batch := cursor.fetch(1):
-            values = [batch[0][f"v{i}"] for i in range(len(columns))]
-            rows = _rows_of(test, [*layout.inputs, *outputs], values)
-            if not rows:
-                continue
-            answers = prediction.predict(rows, [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)])
-            for place, output, sample, value in zip(places, outputs, samples, values[len(layout.inputs) :]):
-                sample.add(answers[place][3], _actual(output, rows, value))
-        cursor.close()
-
-
-def _rows_of(test: Packed, variables: Sequence[Variable], values: Sequence[bytes | None]) -> int:
-    """How many rows a packed row has; an error if its columns have not as many."""
-    found = {
-        divmod(-1 if value is None else len(value), one.elements * ITEM_BYTES[one.dtype])
-        for one, value in zip(variables, values)
-    }
-    rows, rest = found.pop()
-    if found or rest or rows < 0:
-        raise BadData(
-            f"the columns of '{test.relation.text}' do not have the same number of rows.", hint="Pack the rows again."
-        )
-    return rows
+    order = trainers.prediction_order(model, [], None)
+    with _predicting(db, model, PredictionOrder(order.configuration, packed_rows.inputs(layout), None)) as prediction:
+        for batch in packed_rows.batches(db, test, layout, places):
+            answers = prediction.predict(batch.rows, batch.inputs)
+            for place, sample, actual in zip(places, samples, batch.actual):
+                sample.add(answers[place][3], actual)
 
 
 def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
     kept = test.summary.labels.get(output.name)
     return class_labels(output) if kept is None else [*kept, *class_labels(output)[len(kept) :]]
-
-
-def _arrays(variable: Variable, rows: int, packed_values: bytes) -> bytes:
-    """Packed values as a query gathers them (cerebro_db/nn/rows/arrays.py reads them)."""
-    if isinstance(variable.preparation, Pixels):
-        size, header = variable.elements, bytes_header(variable.shape)
-        starts = range(0, len(packed_values), size)
-        return b"".join(part for start in starts for part in (header, packed_values[start : start + size]))
-    kind = variable.preparation.wire_dtype(variable.dtype)
-    values = packed_values
-    if variable.dtype != kind:
-        values = array("i", array(ITEMS[variable.dtype], packed_values)).tobytes()
-    shape = variable.shape
-    header = struct.pack(f"={3 + 2 * len(shape)}i", len(shape), 0, OIDS[kind], *shape, *[1] * len(shape))
-    size = 4 * variable.elements
-    return b"".join(header + values[start : start + size] for start in range(0, len(values), size))
-
-
-def _actual(output: Variable, rows: int, packed_values: bytes) -> list[Known]:
-    """The numbers, or the places of the classes, which are packed one-hot."""
-    if output.target == "real":
-        numbers = array("f" if output.dtype == "float32" else ITEMS[output.dtype], packed_values)
-        return [float(number) if math.isfinite(number) else None for number in numbers]
-    ones, size = array(ITEMS[output.dtype], packed_values), output.elements
-    return [_place(ones[start : start + size]) for start in range(0, rows * size, size)]
-
-
-def _place(one_hot: array[int]) -> Known:
-    return one_hot.index(1) if one_hot.count(1) == 1 else None
 
 
 # -- what is learned -----------------------------------------------------------------------------------------

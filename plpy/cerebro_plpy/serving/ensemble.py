@@ -1,13 +1,19 @@
-"""``cerebro.ensemble``: one model made of the best few of a run, whose predictions are the means of theirs."""
+"""``cerebro.ensemble``: one model made of some of a run, whose predictions are the means of theirs.
+
+``cerebro.train`` adds such a model to its own table.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.model_columns import OF_GROUPS
+from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
+from cerebro_db.core.names import Name
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
@@ -16,12 +22,37 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..database.relations import Relation
 from ..registry import references
 from . import joining
 from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
 
 MOST_MEMBERS = 100
+CANDIDATES = 24  # of which the members are chosen, the best ones by the objective
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tables of a run's models."""
+
+    table: Relation
+    info: Relation
+    summary: Relation
+    named: ModelColumns
+
+
+@dataclass(frozen=True)
+class Mean:
+    """An ensemble: its members, the best one first, and what is known of it."""
+
+    keys: list[int]
+    architecture: str
+    size: int  # of the weights, in bytes
+    place: int  # __dist_key__ of the best member
+    what: str
+    group: Joined | None  # None: it was not judged
+    measure: Measure | None
 
 
 @entry
@@ -32,60 +63,113 @@ def ensemble(
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
     references.refuse_reference(model_table, "model_table", "an ensemble takes the models of one run from their table")
-    table = relations.existing(db, model_table, argument="model_table", companions=COMPANIONS)
+    source = source_of(db, relations.existing(db, model_table, argument="model_table", companions=COMPANIONS))
+    if output_table is None:
+        _add(db, source, members, bool(all_join))
+        return
+    output = relations.new(db, output_table, COMPANIONS)
+    mean = mean_of_best(db, source, members, bool(all_join))
+    _make_tables(db, source, output)
+    _add_rows(db, source, mean, output, 1)
+    db.notice(f"{output} is {mean.what}{_judged(mean)}")
+
+
+def _add(db: Database, source: Source, members: int, all_join: bool) -> None:
+    """Add the ensemble to the table of its members, if it has more than one."""
+    mean = mean_of_best(db, source, members, all_join)
+    if len(mean.keys) < 2:
+        db.notice(f"no ensemble is added to {source.table.name}{_judged(mean)}")
+        return
+    number = identifier(source.named.configuration)
+    key = db.value(sql("SELECT max({number}) + 1 FROM {info}", number=number, info=source.info.sql))
+    _add_rows(db, source, mean, source.table.name, key)
+    db.notice(f"configuration {key} is {mean.what}{_judged(mean)}")
+
+
+def source_of(db: Database, table: Relation) -> Source:
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
-    named = require_trained(table, relations.columns(db, table))
-    output = relations.new(db, output_table, COMPANIONS)
-    keys = best_keys(db, table, info, summary, named, members)
+    return Source(table, info, summary, require_trained(table, relations.columns(db, table)))
+
+
+def mean_of_best(db: Database, source: Source, members: int, all_join: bool) -> Mean:
+    """The best mean of up to so many models of a run; ``all_join``: of the best so many."""
+    table, named = source.table, source.named
+    keys = best_keys(db, table, source.info, source.summary, named, max(members, CANDIDATES))
+    # The tables of the ensemble have the same columns as those of its members.
+    rows = _rows(db, source, keys)
+    keys = [key for key in keys if rows[key]["trained"]] or keys
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
             hint="Train more configurations.",
         )
-    # The tables of the ensemble have the same columns as those of its members.
-    number, weights, architectures = (
-        identifier(name) for name in (named.configuration, named.weights, named.architecture)
-    )
-    rows = {
-        row["number"]: row
-        for row in db.rows(
-            sql(
-                "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"
-                " __dist_key__ AS place FROM {table} WHERE {number} = ANY ($1)",
-                number=number,
-                architectures=architectures,
-                weights=weights,
-                table=table.sql,
-            ),
-            ("integer[]",),
-            keys,
-        )
-    }
-    sizes = [rows[key]["size"] for key in keys]
-    if None in sizes or sum(sizes) > LARGEST_VALUE:
-        raise Unsupported(
-            f"the weights of {len(keys)} members are too large for one value.", hint="Take fewer members."
-        )
-    measure = None if all_join else joining.measure_of(db, table, summary, keys[0])
-    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure)
+    whole = [key for key in keys if rows[key]["size"] is not None]
+    measure = None if all_join else joining.measure_of(db, table, source.summary, keys[0])
+    if measure is None:
+        keys = keys[:members]
+    elif whole[:1] == keys[:1]:
+        keys = whole
+    if not set(keys) <= set(whole):
+        raise _too_large(members)
+    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, members)
+    counts = [1] * len(keys)
     if group is not None:
-        keys = group.keys
+        keys, counts = group.keys, group.counts
     size = sum(rows[key]["size"] for key in keys)
-    numbers = ", ".join(map(str, keys))
-    what = f"{f'the mean of configurations {numbers}' if len(keys) > 1 else f'configuration {numbers}'} of {table.name}"
+    if size > LARGEST_VALUE:
+        raise _too_large(len(keys))
     architecture = rows[keys[0]]["arch"]
     if len(keys) > 1:
-        architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys]))
+        architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys], counts))
         reading.architecture(architecture)
-    here = platform.of(db)
+    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys, counts), group, measure)
+
+
+def _rows(db: Database, source: Source, keys: list[int]) -> dict[int, dict[str, Any]]:
+    """What is known of these models.  An ensemble that was added to the table is no model of the run."""
+    named = source.named
+    trained = sql("i.model IS NOT NULL") if "model" in relations.columns(db, source.info) else sql("true")
+    rows = db.rows(
+        sql(
+            "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"
+            " __dist_key__ AS place, {trained} AS trained FROM {table} t JOIN {info} i USING ({number})"
+            " WHERE {number} = ANY ($1)",
+            trained=trained,
+            info=source.info.sql,
+            number=identifier(named.configuration),
+            architectures=sql("t.{one}", one=identifier(named.architecture)),
+            weights=identifier(named.weights),
+            table=source.table.sql,
+        ),
+        ("integer[]",),
+        keys,
+    )
+    return {row["number"]: row for row in rows}
+
+
+def _too_large(members: int) -> Unsupported:
+    return Unsupported(f"the weights of {members} members are too large for one value.", hint="Take fewer members.")
+
+
+def _told(table: Relation, keys: list[int], counts: list[int]) -> str:
+    if len(keys) == 1:
+        return f"configuration {keys[0]} of {table.name}"
+    named = (f"{key} ({times} times)" if times > 1 else str(key) for key, times in zip(keys, counts))
+    return f"the mean of configurations {', '.join(named)} of {table.name}"
+
+
+def _make_tables(db: Database, source: Source, output: Name) -> None:
+    """The model table and ``_info``, empty, and ``_summary``."""
+    named, here = source.named, platform.of(db)
+    weights, architectures = identifier(named.weights), identifier(named.architecture)
     db.execute(
         sql(
             "CREATE TABLE {output} ({number} integer, {weights} bytea, {architectures} json, __dist_key__ integer)"
             " {distributed_by}",
             output=output.sql,
-            number=number,
+            number=identifier(named.configuration),
             weights=weights,
             architectures=architectures,
             distributed_by=here.distributed_by("__dist_key__"),
@@ -94,39 +178,15 @@ def ensemble(
     db.execute(
         sql("ALTER TABLE {output} ALTER COLUMN {weights} SET STORAGE EXTERNAL", output=output.sql, weights=weights)
     )
-    db.execute(
-        sql("INSERT INTO {output} SELECT 1, string_agg({weights}, ''::bytea ORDER BY array_position($1, {number})),"
-        " $2::json, $3 FROM {table} WHERE {number} = ANY ($1)",
-        output=output.sql, weights=weights, number=number, table=table.sql),
-        ("integer[]", "text", "integer"),
-        keys, architecture, rows[keys[0]]["place"],
-    )  # fmt: skip
-    about = output.suffixed("_info")
-    copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
-    copied += [name for name in ("model_type", "functions") if name in relations.columns(db, info)]
-    figures = {} if group is None else {named.validation_loss: group.loss}
-    if group is not None and measure is not None and measure.of_run:
-        figures["objective_value"] = group.value
-    figures = {name: value for name, value in figures.items() if name in relations.columns(db, info)}
-    more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
+    about, told, summary = output.suffixed("_info"), output.suffixed("_summary"), source.summary
     db.execute(
         sql(
             "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
             about=about.sql,
-            info=info.sql,
+            info=source.info.sql,
             distributed_by=here.distributed_by(named.configuration),
         )
     )
-    db.execute(
-        sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT 1, $2, $3{more}{values} FROM {info}"
-        " WHERE {number} = $1",
-        about=about.sql, number=number, size=identifier(named.size), more=more, info=info.sql,
-        names=joined("", (sql(", {name}", name=identifier(name)) for name in figures)),
-        values=joined("", (sql(", ${place}", place=place) for place in range(4, 4 + len(figures))))),
-        ("integer", "double precision", "text", *("double precision" for _ in figures)),
-        keys[0], size / named.bytes_per_size, what, *figures.values(),
-    )  # fmt: skip
-    told = output.suffixed("_summary")
     # The members are models on all rows, and so is the mean.
     kept = [name for name in relations.columns(db, summary) if name not in OF_GROUPS]
     db.execute(
@@ -145,14 +205,48 @@ def ensemble(
     )
     if "model_info" in relations.columns(db, summary):
         db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
-    db.notice(f"{output} is {what}{'' if group is None or measure is None else _judged(group, measure)}")
 
 
-def _judged(group: Joined, measure: Measure) -> str:
+def _add_rows(db: Database, source: Source, mean: Mean, output: Name, key: int) -> None:
+    """Add the ensemble to a model table and its ``_info``, under this number."""
+    named, info = source.named, source.info
+    number, weights = identifier(named.configuration), identifier(named.weights)
+    db.execute(
+        sql("INSERT INTO {output} ({number}, {weights}, {architectures}, __dist_key__)"
+        " SELECT $4, string_agg({weights}, ''::bytea ORDER BY array_position($1, {number})), $2::json, $3 FROM {table}"
+        " WHERE {number} = ANY ($1)",
+        output=output.sql, weights=weights, number=number, architectures=identifier(named.architecture),
+        table=source.table.sql),
+        ("integer[]", "text", "integer", "integer"),
+        mean.keys, mean.architecture, mean.place, key,
+    )  # fmt: skip
+    present = relations.columns(db, info)
+    copied = [*named.parameters, named.loss_name, named.metric_names, "status"]
+    copied += [name for name in ("model_type", "functions") if name in present]
+    figures = {} if mean.group is None else {named.validation_loss: mean.group.loss}
+    if mean.group is not None and mean.measure is not None and mean.measure.of_run:
+        figures["objective_value"] = mean.group.value
+    figures = {name: value for name, value in figures.items() if name in present}
+    more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
+    db.execute(
+        sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT $4, $2, $3{more}{values} FROM {info}"
+        " WHERE {number} = $1",
+        about=output.suffixed("_info").sql, number=number, size=identifier(named.size), more=more, info=info.sql,
+        names=joined("", (sql(", {name}", name=identifier(name)) for name in figures)),
+        values=joined("", (sql(", ${place}", place=place) for place in range(5, 5 + len(figures))))),
+        ("integer", "double precision", "text", "integer", *("double precision" for _ in figures)),
+        mean.keys[0], mean.size / named.bytes_per_size, mean.what, key, *figures.values(),
+    )  # fmt: skip
+
+
+def _judged(mean: Mean) -> str:
+    group, measure = mean.group, mean.measure
+    if group is None or measure is None:
+        return ""
     name = measure.objective.name
     if len(group.keys) == 1:
         return f": no other one makes {name} better ({_shown(group.value)})"
-    return f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.keys[0]} alone"
+    return f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
 
 
 def _shown(value: float | None) -> str:

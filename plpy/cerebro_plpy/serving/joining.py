@@ -1,30 +1,43 @@
-"""Which models an ensemble is made of: a model joins only if the validation rows are predicted better with it."""
+"""Which models an ensemble is made of: those whose mean predicts the rows for validation best.
+
+The members are chosen by what the models predict of these rows, or of some of them.  Then all of them judge the mean
+of the members by the objective of the run.  It has to be better than the best model alone.
+"""
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from cerebro_db.core import member_choice
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
+from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.member_choice import Predicted
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.objective import Objective
 from cerebro_db.core.sql import sql
 
+from .. import platform
 from ..data import packed, visibility
 from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
-from . import teams
+from . import packed_rows, teams, trainers
 from .evaluate import evaluating
+from .packed_rows import Batch
 from .trained import TrainedModel, read
+from .trainers import PredictionOrder
 
 COLUMNS = ("validation_table", "objective", "direction")  # of the summary
+MOST_ROWS = 4000  # for validation, by which members are chosen
+CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
 
 @dataclass
@@ -32,13 +45,14 @@ class Together:
     """Several models as one: their architecture, and their weights one after the other."""
 
     members: list[TrainedModel]
+    counts: list[int]
 
     @property
     def definition(self) -> dict[str, Any]:
         first, *others = (one.definition for one in self.members)
         if not others:
             return first
-        architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)]))
+        architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)], self.counts))
         return {**first, "architecture": reading.architecture(architecture)}
 
     def weights(self, db: Database) -> Iterator[bytes]:
@@ -57,9 +71,11 @@ class Measure:
 @dataclass
 class Joined:
     keys: list[int]
+    counts: list[int]  # how often each of them counts
     value: float | None  # of the objective
     loss: float | None
-    alone: float | None  # the value of the first model alone
+    best: int  # the model that is best alone
+    alone: float | None  # its value
 
 
 def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> Measure | None:
@@ -84,23 +100,102 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     return Measure(rows, objective if of_run else Objective(f"val_{LOSS}"), of_run)
 
 
-def joined(db: Database, table: str, keys: Sequence[int], measure: Measure) -> Joined:
-    """The first model, and those after it with which the mean is better than without them."""
+def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, members: int) -> Joined:
+    """The best of these models, or a mean of up to so many of them that is better."""
     models = {key: read(db, table, key)[0] for key in keys}
+    sample = _sample(db, list(models.values()), measure)
+    if sample is not None and sample.measures(measure, models[keys[0]]):
+        return _of_sample(sample, keys, members)
+    counts = None if sample is None else member_choice.counts(sample.outputs, members)
     data = measure.rows.dataset
     with evaluating(db, measure.rows, False, models[keys[0]].memory_mb) as (team, parts):
 
-        def judged(chosen: list[int]) -> tuple[float | None, float | None]:
-            together = Together([models[key] for key in chosen])
+        def judged(chosen: dict[int, int]) -> Joined:
+            together = Together([models[key] for key in chosen], list(chosen.values()))
             loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, together, data, parts))
             named = measure.objective.metric
-            return number(loss if named == LOSS else metrics.get(named)), number(loss)
+            value = number(loss if named == LOSS else metrics.get(named))
+            return Joined(list(chosen), list(chosen.values()), value, number(loss), keys[0], value)
 
-        value, loss = judged([keys[0]])
-        best = Joined([keys[0]], value, loss, value)
-        for key in keys[1:]:
-            value, loss = judged([*best.keys, key])
-            score, before = measure.objective.score(value), measure.objective.score(best.value)
-            if score is not None and (before is None or score < before):
-                best = Joined([*best.keys, key], value, loss, best.alone)
+        def better(one: Joined, other: Joined) -> bool:
+            score, before = measure.objective.score(one.value), measure.objective.score(other.value)
+            return score is not None and (before is None or score < before)
+
+        best = alone = judged({keys[0]: 1})
+        if counts is not None:
+            together = judged({key: times for key, times in zip(keys, counts) if times})
+            best = together if better(together, alone) else alone
+        for key in keys[1:members] if counts is None else ():
+            more = judged(dict.fromkeys([*best.keys, key], 1))
+            best = more if better(more, best) else best
+    best.alone = alone.value
     return best
+
+
+# -- from predictions ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sample:
+    """What the models predict of rows for validation."""
+
+    outputs: list[Predicted]
+    whole: bool  # whether these are all of the rows
+
+    def measures(self, measure: Measure, model: TrainedModel) -> bool:
+        """Whether the objective is the mean over these rows that ``Predicted`` computes."""
+        expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
+        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
+        return self.whole and plain and measure.objective.metric == LOSS
+
+
+def _of_sample(sample: Sample, keys: Sequence[int], members: int) -> Joined:
+    (output,) = sample.outputs
+    counts = member_choice.counts(sample.outputs, members)
+    alone = output.loss(output.of_models[0], 1)
+    together = output.loss_of(counts)
+    if not together < alone:
+        return Joined([keys[0]], [1], alone, alone, keys[0], alone)
+    chosen = {key: times for key, times in zip(keys, counts) if times}
+    return Joined(list(chosen), list(chosen.values()), together, together, keys[0], alone)
+
+
+def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> Sample | None:
+    """None: that cannot be said of such targets, or not here."""
+    layout = Layout.from_json(measure.rows.layout)
+    known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
+    if not known or not platform.of(db).runs_functions_in_session:
+        return None
+    batches, rows = [], 0
+    for batch in packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))):
+        batches.append(batch)
+        rows += batch.rows
+        if rows >= MOST_ROWS:
+            break
+    predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    with trainers.own_segment(db, chosen) as (mine, _):
+        for model in models:
+            order = trainers.prediction_order(model, [], None)
+            order = PredictionOrder(order.configuration, packed_rows.inputs(layout), None)
+            with trainers.predicting(db, mine, model, order) as prediction:
+                answers = [prediction.predict(batch.rows, batch.inputs) for batch in batches]
+            for place, variable in enumerate(layout.outputs):
+                numbers = [_numbers(variable, batch, place, found[place][3]) for batch, found in zip(batches, answers)]
+                predicted[place].append([one for its in numbers for one in its][:MOST_ROWS])
+    if not all(of_models[0] for of_models in predicted):
+        return None
+    outputs = [Predicted(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
+    return Sample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
+
+
+def _numbers(variable: Variable, batch: Batch, place: int, payload: bytes) -> list[float]:
+    """Of each row that has a target, the probability of its class, or the error of the number."""
+    found = array("f", payload)
+    width = len(found) // batch.rows
+    actual = batch.actual[place]
+    if variable.target == "real":
+        return [one - truth for one, truth in zip(found, actual) if truth is not None]
+    if width == 1:  # the probability of the second of two classes
+        return [one if truth else 1.0 - one for one, truth in zip(found, actual) if truth is not None]
+    return [found[row * width + int(truth)] for row, truth in enumerate(actual) if truth is not None]

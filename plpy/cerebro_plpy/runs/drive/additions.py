@@ -415,7 +415,7 @@ def _copy_state(run: Run, log: RunLog, recorder: Session, platform: Platform, on
         into=into,
         lead=lead,
         here=run.dist_keys[0],
-        rows=state_tables.read_from(run, parent, new.parent_hop),
+        rows=state_tables.read_from(run, parent, new.parent_hop, best=new.from_best),
         there=run.dist_keys[segment],
     )
     copied = recorder.run_statement(Statement(copy, answers=True))

@@ -391,10 +391,15 @@ def of_start(run: Run, start: StoredWeights) -> tuple[list[Sql], Sql, Sql]:
     return [table], OF_OWN, sql("hop = {hop}", hop=start.hop)
 
 
-def read_from(run: Run, model: Model, hop: int) -> Sql:
-    """A state's own rows after a hop, with its copies on other segments, without a frozen part: FROM … WHERE …."""
+def read_from(run: Run, model: Model, hop: int, *, best: bool = False) -> Sql:
+    """A state's own rows after a hop, with its copies on other segments, without a frozen part: FROM … WHERE ….
+
+    ``best``: it is kept as the model's best state.
+    """
     if has_own_table(model, hop):
-        return sql("FROM {table} WHERE hop = {hop}", table=own_table_of(run, model, hop), hop=hop)
+        kept = best and 0 < hop < model.hops  # else the model's own table still has it
+        table = best_table_name(run.storage, model.number).sql if kept else own_table_of(run, model, hop)
+        return sql("FROM {table} WHERE hop = {hop}", table=table, hop=hop)
     return _shared_rows(run.storage, model.number, hop)
 
 
