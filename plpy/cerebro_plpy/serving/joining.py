@@ -173,7 +173,7 @@ def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> S
         if rows >= MOST_ROWS:
             break
     predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1))
+    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), models[0].memory_mb)
     with trainers.own_segment(db, chosen) as (mine, _):
         for model in models:
             order = trainers.prediction_order(model, [], None)
