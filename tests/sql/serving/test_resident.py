@@ -17,7 +17,7 @@ import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.sql.lab import Lab, eventually, run
-from tests.sql.memory import proportional
+from tests.sql.memory import SGD, compiled, model_of, proportional
 from tests.sql.serving.test_remembered import CHANGES
 
 pytestmark = [pytest.mark.needs_cluster, pytest.mark.throw_away]
@@ -461,13 +461,11 @@ def test_eight_sessions_at_once(place: Lab) -> None:
 
 
 def test_a_predictor_of_a_model_that_is_cut_stays_within_the_limit_of_the_role(place: Lab) -> None:
-    """The least limit with which the model predicts is one with which its trainer has to cut it."""
-    place(
-        "SELECT cerebro.fit('flowers', 'wide', %s, target => 'species', inputs => 'sl, sw, pl, pw', epochs => 1,"
-        " segments => 1, options => %s)",
-        json.dumps([{"architecture": "mlp", "units": 2000, "layers": 5, "dropout": 0}]),
-        json.dumps({"deterministic": True, "seed": 1, "engine": "tensorflow"}),
-    )
+    """With little more than the least limit with which the model predicts at all, its trainer has to cut it."""
+    arch = place.architecture(model_of(80 << 20, per_parameter=SGD, depth=5))
+    place.selection("mst", [(arch, compiled("SGD"), "batch_size=64, epochs=1")])
+    options = {"deterministic": True, "seed": 1, "engine": "tensorflow"}
+    place("SELECT cerebro.fit('train', 'wide', 'mst', epochs => 1, options => %s)", json.dumps(options))
     ask = f"SELECT class, probability FROM cerebro.predict('wide', $q${ROW}$q$)"
 
     def asked() -> tuple[Any, int, int]:
@@ -488,7 +486,7 @@ def test_a_predictor_of_a_model_that_is_cut_stays_within_the_limit_of_the_role(p
     while enough - refused > 10:
         middle = (refused + enough) // 2
         refused, enough = (refused, middle) if works(middle) else (middle, enough)
-    assert works(enough + 5)
+    assert works(enough + 20)
     answer, pid, in_shards = asked()
     eventually(lambda: pid in kept(place), 30, "the trainer is kept")
     again, same, _ = asked()
