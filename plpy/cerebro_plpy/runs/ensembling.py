@@ -11,13 +11,13 @@ from cerebro_db.core.sql import sql
 from .. import platform
 from ..data.summary import read_layout
 from ..database.access import Database
-from .calibrating import CANCELLED
 from .request.given import TRAIN, Given
 from .request.training_rows import Rows
 
 MEMBERS = 8
 START_SECONDS, ROW_SECONDS = 2.5, 5e-5  # two models to build, and evaluating a row for validation
 MOST_OF_BUDGET = 0.15
+CANCELLED = "57"  # the class of the errors of a cancel, a timeout and an end of the session
 
 
 @dataclass(frozen=True)
