@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import io
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -157,6 +159,19 @@ def test_the_check_of_health(plain: Container) -> None:
     check = plain.it.get_wrapped_container().attrs["Config"]["Healthcheck"]["Test"]
     assert check[0] == "CMD" and plain.runs(*check[1:])[0] == 0
     assert plain.runs("env", "PGDATA=/nowhere", *check[1:])[0] != 0
+
+
+def test_the_engine_finds_it_healthy(plain: Container) -> None:
+    """Podman without systemd starts no check by itself, and has to be told to."""
+    container = plain.it.get_wrapped_container()
+
+    def status() -> str:
+        container.reload()
+        return str(container.attrs["State"]["Health"]["Status"])
+
+    if shutil.which("podman"):
+        subprocess.run(["podman", "healthcheck", "run", container.id], capture_output=True)
+    eventually(lambda: status() == "healthy", "the engine finds it healthy", 60)
 
 
 def test_variables_and_scripts(image: str, tmp_path: Path) -> None:
