@@ -18,6 +18,7 @@ from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines import tensorflow
 from cerebro_db.nn.features import Features, features_of
+from cerebro_db.nn.models import frozen as frozen_layers
 from cerebro_db.nn.rows.data import Dataset, Slab
 
 from . import configurations as c
@@ -153,12 +154,21 @@ def test_operations_that_compute_each_row_by_itself(trainers: list[Trainer], inn
 
 
 @pytest.mark.parametrize(
-    "expression", ["x - keras.ops.mean(x, axis=0, keepdims=True)", "x + layers.Reshape((1, 12))(x)", "x[::-1] + x"]
+    "expression", ["x - keras.ops.mean(x, axis=0, keepdims=True)", "keras.ops.flip(x, axis=0) + x"]
 )
 def test_operations_that_mix_rows(trainers: list[Trainer], expression: str) -> None:
     assert described(trainers[0], computed_by(expression, inner=True)) == (0, 0)
     layers, _ = described(trainers[0], computed_by(expression, inner=False))
     assert layers <= 2  # before the operation
+
+
+def test_a_sum_of_tensors_with_other_numbers_of_dimensions() -> None:
+    """It puts the rows of one beside each row of the other."""
+    import keras
+
+    x = keras.layers.Dense(12, trainable=False)(keras.Input((64,)))
+    for other, is_calm in ((x, True), (keras.layers.Reshape((1, 12))(x), False)):
+        assert frozen_layers._is_calm((x + other)._keras_history.operation) is is_calm
 
 
 def test_masks_are_not_lost(trainers: list[Trainer]) -> None:
