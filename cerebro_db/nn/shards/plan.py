@@ -194,8 +194,10 @@ class Planner:
             for own, each in zip(variables, costs)
         )
         waiting = max(*variables, slots) + part + slots if ahead and len(groups) > 1 else 0
-        carried = sum(self._batch_size * sum(map(row_bytes, shard.entering)) for shard in found)
-        return int(self.margin * (computing + waiting + 2 * carried)) + self._graphs
+        kept = {id(tensor): row_bytes(tensor) for shard in found for tensor in shard.entering}
+        widest = max(sum(map(row_bytes, shard.entering)) for shard in found)
+        carried = self._batch_size * (sum(kept.values()) + 2 * widest)  # with gradients of what enters and leaves
+        return int(self.margin * (computing + waiting + carried)) + self._graphs
 
 
 def row_bytes(tensor: Any) -> int:
@@ -210,7 +212,9 @@ def _activations(node: Any) -> int:
     if kind == "MultiHeadAttention":
         steps = [tensor.shape[1] or 1 for tensor in node.input_tensors if len(tensor.shape) == 3] or [1]
         scores = operation._num_heads * steps[0] * steps[-1] * 4
-        return 3 * scores + 8 * max(inputs, outputs)
+        # Keras multiplies row by row: there are the gradients of the kernels for each row, before they are added up.
+        kernels = sum(map(bytes_of, operation.trainable_variables))
+        return 3 * scores + 8 * max(inputs, outputs) + kernels
     if kind in ("LSTM", "GRU", "SimpleRNN", "Bidirectional", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"):
         first = node.input_tensors[0]
         units = outputs if len(node.outputs[0].shape) == len(first.shape) else outputs * (first.shape[1] or 1)

@@ -30,6 +30,7 @@ from cerebro_db.nn.shards.store import Courier, Span, Store
 
 LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
 LEAST_MARGIN = 1.05  # over what two batches have needed: the heap gets holes
+MORE_THAN_THERE_IS = 1.15  # times what there is: what a batch is taken to need that found no memory
 MOST_TRIALS = 3  # of cuts, each with less in a shard
 # When a model is evaluated or predicts:
 MOST_AT_ONCE = 64  # batches that go through a shard together
@@ -65,7 +66,7 @@ class ShardedProgram(TensorFlowProgram):
             raise ConfigurationFailed(
                 "a model with statistics of groups cannot be cut into shards", hint='Train it with {"shard": "never"}.'
             )
-        self._configuration = configuration
+        self._is_out_of_memory = engine.is_out_of_memory
         self._places = {id(variable): place for place, variable in enumerate(self._state)}
         slots = {id(slot) for slot, _ in self._slots}
         model = {id(variable) for variable in self.model.variables}
@@ -325,11 +326,16 @@ class ShardedProgram(TensorFlowProgram):
 
     def _measure(self) -> None:
         """Train two batches of zeros, and cut again if that needs more memory than there is."""
-        for _ in range(MOST_TRIALS):
+        for trials_left in reversed(range(MOST_TRIALS)):
             self._release()
             with plan.measured() as most:
-                self._try_batches()
-                self.measured_bytes = int(LEAST_MARGIN * (most() - self._base))
+                try:
+                    self._try_batches()
+                    self.measured_bytes = int(LEAST_MARGIN * (most() - self._base))
+                except Exception as error:
+                    if not (trials_left and self._is_out_of_memory(error)):
+                        raise
+                    self.measured_bytes = int(MORE_THAN_THERE_IS * max(self._room or 0, self._plan.needed))
             graphs = self._plan.graphs
             self._planner.margin *= max(1.0, (self.measured_bytes - graphs) / max(1, self._plan.needed - graphs))
             if self._room is None or self.measured_bytes <= self._room:
