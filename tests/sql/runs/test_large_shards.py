@@ -34,6 +34,7 @@ MB = 1 << 20
 BIG = bool(os.environ.get("CEREBRO_BIG"))
 STATE, LIMIT = (1200 * MB, 600) if BIG else (240 * MB, 480)  # bytes, and megabytes of a trainer
 BACKEND = 300 * MB  # the memory of a session: shared buffers (128 MB), the interpreter, copies of a chunk
+PIECES = 110 * MB  # of a client that reads weights in pieces of 16 MB, which come as hexadecimal text
 OPTIONS = {"deterministic": True, "seed": 6, "engine": "tensorflow"}
 
 
@@ -119,7 +120,7 @@ def test_files_are_written_without_the_whole_model(both: Lab, tmp_path: Path, en
     more = exported(both, tmp_path, ending) - framework
     told = f"{ending}: {more >> 20} MB besides {framework >> 20} MB, and the weights have {weights >> 20} MB"
     print(told)
-    assert more < max(70 * MB, weights // 4), told
+    assert more < max(PIECES, weights // 4), told
 
 
 def test_a_cancel_in_the_middle_of_a_large_batch(place: Lab) -> None:
