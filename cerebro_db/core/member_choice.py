@@ -16,7 +16,7 @@ STEPS = 20  # more change the mean little
 
 
 @dataclass(frozen=True)
-class Predicted:
+class OfOutput:
     """What the models predict of one output: a list for each model, with a number for each row.
 
     Of a class, it is the probability of the row's own class; of a number, the error.  The mean of models has the mean
@@ -44,7 +44,7 @@ class Predicted:
         return min(self.loss(one, 1) for one in self.of_models) or 1.0
 
 
-def counts(outputs: Sequence[Predicted], most: int) -> list[int]:
+def counts(outputs: Sequence[OfOutput], most: int) -> list[int]:
     """How often each model counts.  At most so many models count at all."""
     models = len(outputs[0].of_models)
     units = [one.unit() for one in outputs]

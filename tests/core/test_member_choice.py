@@ -8,19 +8,19 @@ import random
 
 import pytest
 
-from cerebro_db.core.member_choice import Predicted, counts
+from cerebro_db.core.member_choice import OfOutput, counts
 
 
 def test_errors_that_cancel_out_are_chosen() -> None:
     errors = [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0], [0.9, 1.1, 1.2], [5.0, -5.0, 5.0]]
-    output = Predicted(False, errors)
+    output = OfOutput(False, errors)
     chosen = counts([output], 4)
     assert output.loss_of(chosen) < 0.01 and chosen[3] == 0 < chosen[1]
 
 
 def test_a_model_that_knows_everything_is_alone() -> None:
-    assert counts([Predicted(False, [[0.5, 0.5], [0.0, 0.0]])], 4) == [0, 1]
-    assert counts([Predicted(True, [[0.5, 0.9], [1.0, 1.0], [0.9, 0.99]])], 4) == [0, 1, 0]
+    assert counts([OfOutput(False, [[0.5, 0.5], [0.0, 0.0]])], 4) == [0, 1]
+    assert counts([OfOutput(True, [[0.5, 0.9], [1.0, 1.0], [0.9, 0.99]])], 4) == [0, 1, 0]
 
 
 @pytest.mark.parametrize("of_classes", [False, True])
@@ -28,7 +28,7 @@ def test_a_model_that_knows_everything_is_alone() -> None:
 def test_it_is_never_worse_than_the_best_and_nearly_as_good_as_any_mean(of_classes: bool, seed: int) -> None:
     chance = random.Random(seed)
     draw = chance.random if of_classes else lambda: chance.gauss(chance.choice((-0.3, 0.3)), 1)
-    output = Predicted(of_classes, [[draw() for _ in range(40)] for _ in range(5)])
+    output = OfOutput(of_classes, [[draw() for _ in range(40)] for _ in range(5)])
     chosen = counts([output], 5)
     best = min(output.loss(one, 1) for one in output.of_models)
     any_mean = min(output.loss_of(some) for some in itertools.product(range(4), repeat=5) if any(some))
@@ -38,7 +38,7 @@ def test_it_is_never_worse_than_the_best_and_nearly_as_good_as_any_mean(of_class
 
 
 def test_losses_are_those_that_training_reports() -> None:
-    classes, numbers = Predicted(True, [[0.5, 0.25], [0.1, 0.0]]), Predicted(False, [[1.0, 3.0], [0.0, 1.0]])
+    classes, numbers = OfOutput(True, [[0.5, 0.25], [0.1, 0.0]]), OfOutput(False, [[1.0, 3.0], [0.0, 1.0]])
     assert classes.loss_of([1, 0]) == pytest.approx(-(math.log(0.5) + math.log(0.25)) / 2)
     assert classes.loss_of([0, 2]) == pytest.approx(-(math.log(0.1) + math.log(1e-7)) / 2)
     assert classes.loss_of([1, 1]) == pytest.approx(-(math.log(0.3) + math.log(0.125)) / 2)
@@ -47,6 +47,6 @@ def test_losses_are_those_that_training_reports() -> None:
 
 def test_several_outputs_count_alike() -> None:
     """However large the numbers of one of them are."""
-    large = Predicted(False, [[1e6, 1e6], [1.01e6, 1.01e6]])
-    small = Predicted(True, [[0.1, 0.1], [0.9, 0.9]])
+    large = OfOutput(False, [[1e6, 1e6], [1.01e6, 1.01e6]])
+    small = OfOutput(True, [[0.1, 0.1], [0.9, 0.9]])
     assert counts([large, small], 1) == [0, counts([large, small], 1)[1]]

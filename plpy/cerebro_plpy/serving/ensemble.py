@@ -33,7 +33,7 @@ CANDIDATES = 24  # of which the members are chosen, the best ones by the objecti
 
 
 @dataclass(frozen=True)
-class Source:
+class MemberTables:
     """The tables of a run's models."""
 
     table: Relation
@@ -74,7 +74,7 @@ def ensemble(
     db.notice(f"{output} is {mean.what}{_judged(mean)}")
 
 
-def _add(db: Database, source: Source, members: int, all_join: bool) -> None:
+def _add(db: Database, source: MemberTables, members: int, all_join: bool) -> None:
     """Add the ensemble to the table of its members, if it has more than one."""
     mean = mean_of_best(db, source, members, all_join)
     if len(mean.keys) < 2:
@@ -86,14 +86,14 @@ def _add(db: Database, source: Source, members: int, all_join: bool) -> None:
     db.notice(f"configuration {key} is {mean.what}{_judged(mean)}")
 
 
-def source_of(db: Database, table: Relation) -> Source:
+def source_of(db: Database, table: Relation) -> MemberTables:
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
-    return Source(table, info, summary, require_trained(table, relations.columns(db, table)))
+    return MemberTables(table, info, summary, require_trained(table, relations.columns(db, table)))
 
 
-def mean_of_best(db: Database, source: Source, members: int, all_join: bool) -> Mean:
+def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool) -> Mean:
     """The best mean of up to so many models of a run; ``all_join``: of the best so many."""
     table, named = source.table, source.named
     keys = best_keys(db, table, source.info, source.summary, named, max(members, CANDIDATES))
@@ -127,7 +127,7 @@ def mean_of_best(db: Database, source: Source, members: int, all_join: bool) -> 
     return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys, counts), group, measure)
 
 
-def _rows(db: Database, source: Source, keys: list[int]) -> dict[int, dict[str, Any]]:
+def _rows(db: Database, source: MemberTables, keys: list[int]) -> dict[int, dict[str, Any]]:
     """What is known of these models.  An ensemble that was added to the table is no model of the run."""
     named = source.named
     trained = sql("i.model IS NOT NULL") if "model" in relations.columns(db, source.info) else sql("true")
@@ -160,7 +160,7 @@ def _told(table: Relation, keys: list[int], counts: list[int]) -> str:
     return f"the mean of configurations {', '.join(named)} of {table.name}"
 
 
-def _make_tables(db: Database, source: Source, output: Name) -> None:
+def _make_tables(db: Database, source: MemberTables, output: Name) -> None:
     """The model table and ``_info``, empty, and ``_summary``."""
     named, here = source.named, platform.of(db)
     weights, architectures = identifier(named.weights), identifier(named.architecture)
@@ -207,7 +207,7 @@ def _make_tables(db: Database, source: Source, output: Name) -> None:
         db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
 
 
-def _add_rows(db: Database, source: Source, mean: Mean, output: Name, key: int) -> None:
+def _add_rows(db: Database, source: MemberTables, mean: Mean, output: Name, key: int) -> None:
     """Add the ensemble to a model table and its ``_info``, under this number."""
     named, info = source.named, source.info
     number, weights = identifier(named.configuration), identifier(named.weights)

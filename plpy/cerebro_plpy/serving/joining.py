@@ -17,7 +17,7 @@ from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.member_choice import Predicted
+from cerebro_db.core.member_choice import OfOutput
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.objective import Objective
@@ -136,20 +136,20 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, memb
 
 
 @dataclass
-class Sample:
+class ValidationSample:
     """What the models predict of rows for validation."""
 
-    outputs: list[Predicted]
+    outputs: list[OfOutput]
     whole: bool  # whether these are all of the rows
 
     def measures(self, measure: Measure, model: TrainedModel) -> bool:
-        """Whether the objective is the mean over these rows that ``Predicted`` computes."""
+        """Whether the objective is the mean over these rows that ``OfOutput`` computes."""
         expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
         plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
         return self.whole and plain and measure.objective.metric == LOSS
 
 
-def _of_sample(sample: Sample, keys: Sequence[int], members: int) -> Joined:
+def _of_sample(sample: ValidationSample, keys: Sequence[int], members: int) -> Joined:
     (output,) = sample.outputs
     counts = member_choice.counts(sample.outputs, members)
     alone = output.loss(output.of_models[0], 1)
@@ -160,7 +160,7 @@ def _of_sample(sample: Sample, keys: Sequence[int], members: int) -> Joined:
     return Joined(list(chosen), list(chosen.values()), together, together, keys[0], alone)
 
 
-def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> Sample | None:
+def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> ValidationSample | None:
     """None: that cannot be said of such targets, or not here."""
     layout = Layout.from_json(measure.rows.layout)
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
@@ -185,8 +185,8 @@ def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> S
                 predicted[place].append([one for its in numbers for one in its][:MOST_ROWS])
     if not all(of_models[0] for of_models in predicted):
         return None
-    outputs = [Predicted(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
-    return Sample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
+    outputs = [OfOutput(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
+    return ValidationSample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
 
 
 def _numbers(variable: Variable, batch: Batch, place: int, payload: bytes) -> list[float]:

@@ -223,13 +223,19 @@ def test_a_search_is_cancelled_resumed_and_replayed_by_any_method(flowers: Lab, 
     assert flowers.states(again) == flowers.states(run)
 
 
-def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab) -> None:
-    """The clock has a part in the decisions, but the replay repeats them from the record."""
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab, keep: str) -> None:
+    """The clock has a part in the decisions, but the replay repeats them from the record.
+
+    With the best states kept, copies start from these: at a hop that is not the last one of their parents.
+    """
     flowers.told()
-    given = {"method": {"name": "paced", "min_epochs": 1}, "options": {"deterministic": True, "seed": 4, "threads": 1}}
+    same = {"keep": keep, "objective": "loss"}
+    options = {"deterministic": True, "seed": 4, "threads": 1, **same}
+    given = {"method": {"name": "paced", "min_epochs": 1}, "options": options}
     space = {"units": 16, "learning_rate": {"log_uniform": [0.001, 0.1]}, "passes": 1}  # one program
     budget = {"seconds": 30, "least_epochs": 1}
-    run = search(flowers, "timed", space, epochs=729, max_configurations=None, budget=budget, **given)
+    run = search(flowers, f"timed_{keep}", space, epochs=729, max_configurations=None, budget=budget, **given)
     told = flowers.told()
     assert any("an epoch takes" in line and "configurations" in line for line in told), told
     assert any("goes on as a copy with" in line for line in told), told
@@ -244,7 +250,16 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab)
     for model, parent, *_ in found:
         assert parent is None or rates[model] == pytest.approx(rates[parent] / 3, rel=0.01)
     assert flowers.value("SELECT seconds_elapsed FROM run_progress WHERE run = %s", run) < 90
-    again = search(flowers, "timed_again", space, epochs=729, max_configurations=1, options={"replay": run})
+    hops = flowers(
+        "SELECT c.parent_hop, max(h.hop), min(h.hop) FILTER (WHERE h.hop = c.parent_hop) FROM cerebro.model c"
+        " JOIN cerebro.hop h ON h.run = c.run AND h.model = c.parent WHERE c.run = %s GROUP BY c.model, c.parent_hop",
+        run,
+    )
+    assert all(start == there for start, _, there in hops)
+    assert any(start < last for start, last, _ in hops) == (keep == "best")
+    again = search(
+        flowers, f"timed_{keep}_again", space, epochs=729, max_configurations=1, options={"replay": run, **same}
+    )
     assert flowers(board, again) == found and flowers.states(again) == flowers.states(run)
 
 
