@@ -47,12 +47,13 @@ def alone(stage: Stage) -> Iterator[Measured]:
         yield Measured(f"trainer alone, {name}", meter.taken, 0.0, more={"shards": found})
 
 
-def through_sql(name: str, models: int | None, **options: Any) -> Contender:
-    """So many of the work's models in one run; None: all of them."""
+def through_sql(name: str, models: int | None, shard: str = "auto") -> Contender:
+    """So many of the work's models in one run; None: all of them.  Those that are cut have a limit of memory."""
 
     def contend(stage: Stage) -> Iterator[Measured]:
         work, database = stage.work, stage.database
         configurations = work.configurations[:models]
+        options = {"seed": 1, "shard": shard, **({} if shard == "never" else {"memory_mb": MEMORY_MB[work.name]})}
         if models is None and len(configurations) == 1:
             raise Skipped(f"{name}: the work has one model")
         require(stage, len(configurations))
@@ -69,9 +70,7 @@ def through_sql(name: str, models: int | None, **options: Any) -> Contender:
         ):
             began = time.time()
             try:
-                run = database.lab.fit(
-                    f"{table}_packed", OUTPUT, chosen, work.epochs, on=session, options={"seed": 1, **options}
-                )
+                run = database.lab.fit(f"{table}_packed", OUTPUT, chosen, work.epochs, on=session, options=options)
             except psycopg2.Error as error:
                 raise Skipped(f"{name}: {error}") from None
             ended = time.time()
@@ -120,8 +119,8 @@ def require(stage: Stage, models: int) -> None:
 CONTENDERS: dict[str, Contender] = {
     "alone": alone,
     "whole": through_sql("ours, whole", 1, shard="never"),
-    "cut": through_sql(f"ours, in {MEMORY_MB} MB", 1, memory_mb=MEMORY_MB),
-    "four": through_sql(f"ours, four models in {MEMORY_MB} MB each", None, memory_mb=MEMORY_MB),
+    "cut": through_sql("ours, cut", 1),
+    "four": through_sql("ours, four models, cut", None),
 }
 
 
@@ -163,7 +162,7 @@ def _at_once(repeats: report.Repeats) -> str:
         for repeat in repeats
         for many in repeat
         for one in repeat
-        if many.more.get("shards", {}).get("models", 1) > 1 and one.contender == f"ours, in {MEMORY_MB} MB"
+        if many.more.get("shards", {}).get("models", 1) > 1 and one.contender == "ours, cut"
     ]
     if not shares:
         return ""

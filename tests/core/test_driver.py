@@ -63,7 +63,10 @@ def test_every_model_is_trained_as_it_would_be_alone(share: int) -> None:
 def test_units_that_did_not_begin_clear_no_segment_of_suspicion() -> None:
     """If the states of three models in a row are gone, the segment is to blame, though each order had another unit."""
     driving: Any = object.__new__(Driver)
-    driving.decisions, driving.run = SimpleNamespace(unit_seconds=0.0), SimpleNamespace(id=7)
+    driving.decisions, driving.run = (
+        SimpleNamespace(unit_seconds=0.0),
+        SimpleNamespace(id=7, trainer_mb=None, why_whole=""),
+    )
     worker: Any = SimpleNamespace(segment=2, resident={}, failing=set())
 
     def settled(model: int, *results: Result) -> None:

@@ -15,7 +15,7 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import steps
 from cerebro_db.nn.shards.plan import Planner
 from cerebro_db.nn.shards.program import ShardedProgram
-from cerebro_db.nn.shards.store import Courier, Memory, Span, Store
+from cerebro_db.nn.shards.store import Courier, Memory, Extent, Store
 
 from . import configurations as c
 
@@ -117,7 +117,7 @@ def test_what_is_expected_is_what_was_written_before(tmp_path: Path) -> None:
     store.clear()
     for courier in (Courier(store), Courier(store, ahead=False)):
         value = np.arange(1000, dtype=np.float32)
-        span = Span(0, 64, 1064)
+        span = Extent(0, 64, 1064)
         courier.put([span, store.whole(1)], [lambda value=value: value, lambda: np.array([1, 2, 3])])
         courier.expect([span])
         courier.expect([span])
@@ -126,12 +126,12 @@ def test_what_is_expected_is_what_was_written_before(tmp_path: Path) -> None:
         assert store.value(1).tolist() == [1, 2, 3] and store.value(0).shape == (100, 50)
         assert store.value(0).ravel()[60:66].tolist() == [0, 0, 0, 0, 0, 1]
     with pytest.raises(ValueError, match="no value"):
-        store.write(Span(0, 0, 10), np.zeros(9, np.float32))
+        store.write(Extent(0, 0, 10), np.zeros(9, np.float32))
 
 
 def test_a_state_that_does_not_fit_on_the_disk_is_refused_before_the_first_batch(tmp_path: Path) -> None:
     store = Store(str(tmp_path), [(np.dtype("uint8"), (1 << 48,))])
     assert not store.fits()
     with pytest.raises(OutOfResources, match="no room on the disk"):
-        store.write(Span(0, 0, 1), np.zeros(1, np.uint8))
+        store.write(Extent(0, 0, 1), np.zeros(1, np.uint8))
     assert not store.is_there and store._file.seek(0, 2) == 0

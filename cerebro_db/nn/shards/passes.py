@@ -11,8 +11,8 @@ import numpy as np
 
 from cerebro_db.nn.shards import graph
 from cerebro_db.nn.shards.graph import Shard
-from cerebro_db.nn.shards.steps import Part, Steps
-from cerebro_db.nn.shards.store import Span
+from cerebro_db.nn.shards.steps import Portion, Steps
+from cerebro_db.nn.shards.store import Extent
 
 
 class ShardPasses:
@@ -78,7 +78,7 @@ class ShardPasses:
             self._finish(shard, gradients)
             program.listen()
 
-    def _before(self, shard: _ShardFunctions) -> list[Span]:
+    def _before(self, shard: _ShardFunctions) -> list[Extent]:
         """What is read after this shard went backward."""
         before = next((one for one in reversed(self.shards[: shard.number]) if one.active), None)
         return [] if before is None else self._program.spans(before.places)
@@ -90,7 +90,7 @@ class ShardPasses:
         for group, after in itertools.zip_longest(shard.groups, shard.groups[1:]):
             following = [span for part in after for span in part.slots] if after else self._before(shard)
             slots = program.take([span for part in group for span in part.slots], following)
-            spans: list[Span] = []
+            spans: list[Extent] = []
             values: list[Any] = []
             for part in group:
                 own = [slots.pop(0) for _ in part.slots]
@@ -106,7 +106,7 @@ class ShardPasses:
         program.drop(shard.places)
 
     @property
-    def _closing(self) -> Part | None:
+    def _closing(self) -> Portion | None:
         """The last part that the optimizer changes in a batch."""
         return next((shard.groups[-1][-1] for shard in self.shards if shard.groups), None)
 
@@ -167,7 +167,7 @@ class _ShardFunctions:
         self.active = bool(self.weights) or any(self.watched)
         self.masked: list[bool] = []  # of the leaving tensors, which have a mask
         self.with_gradient: list[bool] = []  # of the entering tensors
-        self._groups: list[list[Part]] | None = None
+        self._groups: list[list[Portion]] | None = None
         self._sparse: set[int] = set()  # the places of weights whose gradients are of some rows only
 
     @functools.cached_property
@@ -175,14 +175,14 @@ class _ShardFunctions:
         return {id(variable) for variable in self.shard.variables}
 
     @property
-    def groups(self) -> list[list[Part]]:
+    def groups(self) -> list[list[Portion]]:
         """The parts of the weights that the optimizer changes, and of which the slots are read together."""
         if self._groups is None:
             self._groups = self._passes.steps.groups(self.weights, self._sparse)
         return self._groups
 
     @property
-    def first_slots(self) -> list[Span]:
+    def first_slots(self) -> list[Extent]:
         return [span for part in self.groups[0] for span in part.slots] if self.groups else []
 
     # -- functions, traced when they are first called --

@@ -26,7 +26,7 @@ from cerebro_db.nn.shards.graph import Shard
 from cerebro_db.nn.shards.passes import ShardPasses
 from cerebro_db.nn.shards.plan import Planner, ShardPlan
 from cerebro_db.nn.shards.steps import require_optimizer, without_memory
-from cerebro_db.nn.shards.store import Courier, Span, Store
+from cerebro_db.nn.shards.store import Courier, Extent, Store
 
 LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
 LEAST_MARGIN = 1.05  # over what two batches have needed: the heap gets holes
@@ -197,7 +197,7 @@ class ShardedProgram(TensorFlowProgram):
 
     # --- variables in memory ---
 
-    def bring(self, places: Sequence[int], following: Sequence[Span] = ()) -> None:
+    def bring(self, places: Sequence[int], following: Sequence[Extent] = ()) -> None:
         """Bring the values of variables into memory, and let what follows be read meanwhile."""
         missing = [place for place in places if place not in self._loaded]
         for place, value in zip(missing, self.take(self.spans(missing), following)):
@@ -205,13 +205,13 @@ class ShardedProgram(TensorFlowProgram):
             self.assign(variable, self.as_tensor(value.reshape(tuple(variable.shape))))
         self._loaded.update(missing)
 
-    def take(self, spans: Sequence[Span], following: Sequence[Span] = ()) -> list[np.ndarray]:
+    def take(self, spans: Sequence[Extent], following: Sequence[Extent] = ()) -> list[np.ndarray]:
         """Numbers of variables from the file, while what follows is read."""
         found = self._courier.take(spans)
         self._courier.expect(following)
         return found
 
-    def spans(self, places: Iterable[int]) -> list[Span]:
+    def spans(self, places: Iterable[int]) -> list[Extent]:
         return [self._store.whole(place) for place in places]
 
     def drop(self, places: Iterable[int]) -> None:
@@ -220,7 +220,7 @@ class ShardedProgram(TensorFlowProgram):
             self.empty(self._state[place])
             self._loaded.discard(place)
 
-    def put(self, spans: Sequence[Span], values: Sequence[Callable[[], np.ndarray]]) -> None:
+    def put(self, spans: Sequence[Extent], values: Sequence[Callable[[], np.ndarray]]) -> None:
         """Have the values written to the file."""
         if spans:
             self._courier.put(spans, values)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.nn.models import build
 from cerebro_db.nn.models.dtypes import item_bytes
-from cerebro_db.nn.shards.store import Span
+from cerebro_db.nn.shards.store import Extent
 
 # Optimizers that change each weight by itself. Their variables that belong to no weight are told by these names.
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Nadam", "Ftrl", "Lion", "Lamb")
@@ -83,12 +83,12 @@ def without_memory(variable: Any) -> None:
 WHOLE, ROWS, NUMBERS = "whole", "rows", "numbers"
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """Numbers of a weight that are changed together."""
 
     gradient: int  # its place among those of the shard
-    weight: Span
-    slots: tuple[Span, ...]
+    weight: Extent
+    slots: tuple[Extent, ...]
     how: str
     shape: tuple[int, ...]
     last: bool  # of the weight
@@ -107,12 +107,12 @@ class Steps:
         }
         self._functions: dict[Any, _Function] = {}
 
-    def groups(self, weights: Sequence[Any], sparse: set[int]) -> list[list[Part]]:
+    def groups(self, weights: Sequence[Any], sparse: set[int]) -> list[list[Portion]]:
         """The parts of a shard's weights, and of which of them the slots are read together.
 
         ``sparse``: the weights whose gradients are of some rows only.
         """
-        found: list[list[Part]] = []
+        found: list[list[Portion]] = []
         left = 0
         for gradient, weight in enumerate(weights):
             for part in self._parts(gradient, weight, gradient in sparse):
@@ -124,7 +124,7 @@ class Steps:
                 left -= size
         return found
 
-    def step(self, part: Part, gradient: Any, slots: Sequence[Any], closing: bool) -> list[Any]:
+    def step(self, part: Portion, gradient: Any, slots: Sequence[Any], closing: bool) -> list[Any]:
         """The functions that give the new values of the weight's part and of its slots.
 
         ``closing``: whether it is the last part of a batch.
@@ -135,12 +135,12 @@ class Steps:
             self._functions[key] = _Function(self, weight, part, gradient)
         return self._functions[key](part, gradient, slots, closing)
 
-    def _parts(self, gradient: int, weight: Any, sparse: bool) -> Iterator[Part]:
+    def _parts(self, gradient: int, weight: Any, sparse: bool) -> Iterator[Portion]:
         program = self._program
         whole = program._store.whole(program._places[id(weight)])
         slots = [program._store.whole(program._places[id(slot)]) for slot in self.slots(weight).values()]
         if not changes_parts(self._optimizer, weight):
-            yield Part(gradient, whole, tuple(slots), WHOLE, tuple(weight.shape), True)
+            yield Portion(gradient, whole, tuple(slots), WHOLE, tuple(weight.shape), True)
             return
         how, of_row = (ROWS, tuple(weight.shape[1:])) if sparse else (NUMBERS, ())
         row = math.prod(of_row)
@@ -148,7 +148,7 @@ class Steps:
         for start in range(0, whole.stop, together * row):
             stop = min(start + together * row, whole.stop)
             own, *theirs = (span._replace(start=start, stop=stop) for span in (whole, *slots))
-            yield Part(gradient, own, tuple(theirs), how, ((stop - start) // row, *of_row), stop == whole.stop)
+            yield Portion(gradient, own, tuple(theirs), how, ((stop - start) // row, *of_row), stop == whole.stop)
 
     def slots(self, weight: Any) -> dict[str, Any]:
         """Those of a weight, by the names of the optimizer's lists."""
@@ -167,7 +167,7 @@ class Steps:
 class _Function:
     """Changes parts of the same shape."""
 
-    def __init__(self, steps: Steps, weight: Any, part: Part, gradient: Any) -> None:
+    def __init__(self, steps: Steps, weight: Any, part: Portion, gradient: Any) -> None:
         self._program, self._tf = steps._program, steps._tf
         self._how, self._shape = part.how, part.shape
         tf, slots = self._tf, steps.slots(weight)
@@ -184,7 +184,7 @@ class _Function:
         signature = [specification, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.bool)]
         self._function = tf.function(self._traced, autograph=False).get_concrete_function(*signature)
 
-    def __call__(self, part: Part, gradient: Any, slots: Sequence[Any], closing: bool) -> list[Any]:
+    def __call__(self, part: Portion, gradient: Any, slots: Sequence[Any], closing: bool) -> list[Any]:
         tf, program = self._tf, self._program
         weight = program.tensor_of(part.weight.place)
         if self._how == NUMBERS:

@@ -25,7 +25,7 @@ PART = 16 << 20  # bytes that are read or written at a time
 LEAST_LENT = 1 << 16  # bytes of an array whose memory is used again
 
 
-class Span(NamedTuple):
+class Extent(NamedTuple):
     """Some of the numbers of a variable, in the order in which they are in memory."""
 
     place: int  # of the variable
@@ -120,11 +120,11 @@ class Store:
     def close(self) -> None:
         self._file.close()
 
-    def whole(self, place: int) -> Span:
+    def whole(self, place: int) -> Extent:
         """All numbers of a variable."""
-        return Span(place, 0, math.prod(self._variables[place][1]))
+        return Extent(place, 0, math.prod(self._variables[place][1]))
 
-    def room(self, span: Span) -> np.ndarray:
+    def room(self, span: Extent) -> np.ndarray:
         """Memory for these numbers."""
         dtype = self._variables[span.place][0]
         size = (span.stop - span.start) * dtype.itemsize
@@ -134,7 +134,7 @@ class Store:
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + size].view(dtype)
 
-    def read(self, span: Span, array: np.ndarray | None = None) -> np.ndarray:
+    def read(self, span: Extent, array: np.ndarray | None = None) -> np.ndarray:
         """These numbers, one after the other."""
         array = self.room(span) if array is None else array
         whole, start = array.view(np.uint8).data, self._start(span)
@@ -148,7 +148,7 @@ class Store:
         self.read_bytes += len(whole)
         return array
 
-    def write(self, span: Span, value: np.ndarray) -> None:
+    def write(self, span: Extent, value: np.ndarray) -> None:
         dtype = self._variables[span.place][0]
         if value.dtype != dtype or value.size != span.stop - span.start:
             raise ValueError(f"{value.size} numbers of {value.dtype} are no value of {span} of {dtype}")
@@ -176,7 +176,7 @@ class Store:
             raise ValueError(f"a value of shape {value.shape} is none of {self._variables[place]}")
         self.write(self.whole(place), value)
 
-    def _start(self, span: Span) -> int:
+    def _start(self, span: Extent) -> int:
         """In the file."""
         return self._starts[span.place] + span.start * int(self._variables[span.place][0].itemsize)
 
@@ -198,21 +198,21 @@ class Courier:
         """``ahead``: whether to use a thread; else everything is read and written when it is asked for."""
         self._store = store
         self._pool = ThreadPoolExecutor(1, "shards") if ahead else None
-        self._coming: tuple[tuple[Span, ...], Future[list[np.ndarray]]] | None = None
+        self._coming: tuple[tuple[Extent, ...], Future[list[np.ndarray]]] | None = None
         self._going: Future[None] | None = None
 
     @property
     def ahead(self) -> bool:
         return self._pool is not None
 
-    def expect(self, spans: Sequence[Span]) -> None:
+    def expect(self, spans: Sequence[Extent]) -> None:
         """These will be taken next."""
         if self._pool is not None and spans and (self._coming is None or self._coming[0] != tuple(spans)):
             self.forget()
             arrays = [self._store.room(span) for span in spans]
             self._coming = tuple(spans), self._pool.submit(self._read, tuple(spans), arrays)
 
-    def take(self, spans: Sequence[Span]) -> list[np.ndarray]:
+    def take(self, spans: Sequence[Extent]) -> list[np.ndarray]:
         if not spans:
             return []
         coming, self._coming = self._coming, None
@@ -223,7 +223,7 @@ class Courier:
         self.settle()  # what is read may be on its way to the file
         return [self._store.read(span) for span in spans]
 
-    def put(self, spans: Sequence[Span], values: Sequence[Callable[[], np.ndarray]]) -> None:
+    def put(self, spans: Sequence[Extent], values: Sequence[Callable[[], np.ndarray]]) -> None:
         """Write the values.  Each is a function that gives it, so that a copy is made when it is written."""
         if self._pool is None:
             self._write(spans, values)
@@ -243,9 +243,9 @@ class Courier:
         if going is not None:
             going.result()
 
-    def _read(self, spans: Sequence[Span], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _read(self, spans: Sequence[Extent], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [self._store.read(span, array) for span, array in zip(spans, arrays)]
 
-    def _write(self, spans: Sequence[Span], values: Sequence[Callable[[], np.ndarray]]) -> None:
+    def _write(self, spans: Sequence[Extent], values: Sequence[Callable[[], np.ndarray]]) -> None:
         for span, value in zip(spans, values):
             self._store.write(span, value())
