@@ -15,7 +15,7 @@ from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import steps
 from cerebro_db.nn.shards.plan import Planner
 from cerebro_db.nn.shards.program import ShardedProgram
-from cerebro_db.nn.shards.store import Courier, Memory, Extent, Store
+from cerebro_db.nn.shards.store import Courier, Extent, Memory, Store
 
 from . import configurations as c
 
