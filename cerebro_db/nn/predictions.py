@@ -12,10 +12,7 @@ import numpy as np
 from cerebro_db.core.metrics import LEAST_PROBABILITY
 from cerebro_db.core.protocol import BestClasses, Calibrated, Predict, Predicted, PredictedMore, PredictedOutput
 from cerebro_db.nn.programs import Programs, ReadyProgram
-from cerebro_db.nn.rows.data import Dataset, slabs
-
-LARGEST_BATCH = 1024
-BATCH_BYTES = 8 << 20
+from cerebro_db.nn.rows.data import Dataset, predicted_at_once, slabs
 
 
 def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
@@ -45,7 +42,7 @@ def _outputs(
 ) -> tuple[ReadyProgram, list[np.ndarray]]:
     ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
     row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
-    batch_size = max(1, min(LARGEST_BATCH, BATCH_BYTES // max(1, row_bytes)))
+    batch_size = predicted_at_once(row_bytes)
     with programs.configuration_errors():
         ready.program.prepare("predict", dataset, batch_size, dataset.rows)
     found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, slab by slab

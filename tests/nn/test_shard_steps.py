@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from cerebro_db.core.errors import OutOfResources
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.rows.data import Dataset, Slab
 from cerebro_db.nn.shards import steps
-from cerebro_db.nn.shards.plan import Planner
+from cerebro_db.nn.shards.plan import Planner, ShardPlan
 from cerebro_db.nn.shards.program import ShardedProgram
 from cerebro_db.nn.shards.store import Courier, Extent, Memory, Store
 
@@ -135,3 +136,46 @@ def test_a_state_that_does_not_fit_on_the_disk_is_refused_before_the_first_batch
     with pytest.raises(OutOfResources, match="no room on the disk"):
         store.write(Extent(0, 0, 1), np.zeros(1, np.uint8))
     assert not store.is_there and store._file.seek(0, 2) == 0
+
+
+def test_weights_without_gradients_in_the_first_shard(engine: TensorFlowEngine, rows: Dataset, tmp_path: Path) -> None:
+    """The count of steps changes with the last part of a batch that has a gradient, also in the first batch."""
+    model = c.sequential(
+        c.input_layer([6], "int32", "words"),
+        c.layer("Embedding", "first", input_dim=50, output_dim=7),
+        c.layer("Embedding", "second", input_dim=50, output_dim=11),  # of whole numbers, which have no gradients
+        c.layer("Flatten", "flat"),
+        c.layer("Dense", "out", units=3, activation="softmax"),
+    )
+    configuration = c.configuration(model, "categorical_crossentropy", "Adam", batch_size=BATCH)
+    whole = trained(engine.program(configuration, LAYOUT, 0), configuration, rows)
+    into = functools.partial(Planner.into, number=4)
+    program = ShardedProgram(engine, configuration, LAYOUT, 0, into, batch_size=BATCH, folder=str(tmp_path))
+    cut = trained(program, configuration, rows)
+    assert [one.tobytes() for one in cut] == [one.tobytes() for one in whole]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "Cannot allocate memory"), MemoryError()])
+def test_a_batch_for_which_the_kernel_has_no_memory_is_cut_again(
+    error: Exception, engine: TensorFlowEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(planner: Planner) -> ShardPlan:
+        plans.append(planner.into(2 + len(plans)))
+        return plans[-1]
+
+    plans: list[ShardPlan] = []
+    configuration = c.configuration(MODEL, "categorical_crossentropy", "Adam", batch_size=BATCH)
+    program = ShardedProgram(
+        engine, configuration, LAYOUT, 0, cut, batch_size=BATCH, room=1 << 40, folder=str(tmp_path)
+    )
+    tries = iter([error, None])
+    try_batches = program._try_batches
+
+    def failing() -> None:
+        if (found := next(tries)) is not None:
+            raise found
+        try_batches()
+
+    monkeypatch.setattr(program, "_try_batches", failing)
+    program._measure()
+    assert len(plans) == 2 and len(program.shards) == 3 and program.slower > 0

@@ -18,6 +18,7 @@ from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.models import build
 from cerebro_db.nn.shards import graph
+from cerebro_db.nn.shards.cutting import Cutting
 from cerebro_db.nn.shards.plan import Planner
 from cerebro_db.nn.shards.program import without_memory
 
@@ -412,6 +413,20 @@ def test_models_that_only_predict_need_no_room_for_gradients() -> None:
     nothing = keras.Input((2,))
     with pytest.raises(ConfigurationFailed, match="no layers"):
         graph.pieces(keras.Model(nothing, nothing))
+
+
+def test_a_model_is_cut_to_predict_if_the_rows_of_a_batch_do_not_fit_beside_it() -> None:
+    """A model of 65 MB has 40 kB of each of 1,024 rows in memory until the last layer is computed."""
+    layers = [dense(f"wide{number}", 2048) for number in range(5)]
+    wide = configuration(c.sequential(c.input_layer([8, 8]), c.layer("Flatten", "flat"), *layers, dense("out", 10)))
+
+    def cuts(megabytes: int, to_train: bool) -> bool:
+        cutting = Cutting(TrainerSettings("tensorflow", memory_mb=megabytes))
+        cutting.base = 0
+        return cutting.cuts(wide, c.DIGITS, to_train)
+
+    assert cuts(86, False) and cuts(215, False) and not cuts(300, False)
+    assert cuts(300, True) and not cuts(400, True)
 
 
 @pytest.mark.parametrize("engine", ["jax", "torch"])

@@ -21,6 +21,7 @@ from cerebro_db.core.protocol import Span
 from cerebro_db.nn.rows import arrays
 
 LARGEST_SLAB = 32 << 20  # bytes, all variables together
+PREDICTED_ROWS, PREDICTED_BYTES = 1024, 8 << 20  # the most that are predicted at once
 # Rows on disk may be read again for each slab, if there is no memory to keep them. A slab is read front to back, so
 # fewer slabs mean fewer passes over the file. Reading row by row in random order takes a hundred times as long.
 SLAB_FROM_DISK = 64 << 20
@@ -29,6 +30,11 @@ MEMORY = "/dev/shm/"
 FIRST_BATCHES = 4  # in the first slab of a program whose speed is not known yet
 SECONDS_PER_SLAB = 0.4  # cancel and progress wait until the end of a slab
 GROWTH = 8  # largest ratio of a slab to the slab before
+
+
+def predicted_at_once(row_bytes: int) -> int:
+    """Rows of a batch that a model predicts; ``row_bytes``: of all inputs."""
+    return max(1, min(PREDICTED_ROWS, PREDICTED_BYTES // max(1, row_bytes)))
 
 
 class Dataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +13,11 @@ from cerebro_db.core.engines import AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.nn.engines.base import Engine
-from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
+from cerebro_db.nn.engines.tensorflow import LARGEST_COPY, TensorFlowEngine
 from cerebro_db.nn.fit import Fit
 from cerebro_db.nn.models import build, group_statistics
-from cerebro_db.nn.rows.data import MEMORY
+from cerebro_db.nn.models.dtypes import item_bytes
+from cerebro_db.nn.rows.data import MEMORY, predicted_at_once
 from cerebro_db.nn.shards import graph, plan
 from cerebro_db.nn.shards.plan import MB, Planner, ShardPlan
 from cerebro_db.nn.shards.program import ShardedProgram
@@ -112,10 +114,19 @@ class Cutting:
             if group_statistics.any_layer(model):
                 return False
             planner = Planner(model, graph.pieces(model), slots, Fit.of(configuration).batch_size)
+            more = 0 if to_train else _to_predict(planner, model, layout)
         except Exception:  # a model that cannot be cut is trained as a whole, as far as the memory allows
             return False
         # If no cut fits only because many operations are estimated to need much, the model is tried as it is.
-        return planner.uncut > room and (planner.sized > room or planner.fits(room))
+        return planner.uncut + more > room and (planner.sized + more > room or planner.fits(room))
+
+
+def _to_predict(planner: Planner, model: Any, layout: Json | None) -> int:
+    """Bytes beside the weights: of the rows that are predicted at once, and two copies of a weight that is loaded."""
+    inputs = [] if layout is None else layout["inputs"]
+    of_row = sum(math.prod(each["shape"]) * item_bytes(each["dtype"]) for each in inputs)
+    largest = max(map(graph.bytes_of, model.variables), default=0)
+    return planner.to_predict(predicted_at_once(of_row)) + 2 * min(largest, LARGEST_COPY)
 
 
 def uncut_bytes(program: Any, batch_size: int) -> int:

@@ -29,6 +29,7 @@ class ShardPasses:
         for number, shard in enumerate(program.shards):
             self.shards.append(_ShardFunctions(self, shard, number, trained, behind))
         self.last = self.shards[-1]
+        self._backward_is_traced = False
 
     # -- what the functions share --
 
@@ -67,6 +68,7 @@ class ShardPasses:
             program.listen()
         program.bring(self.last.places, self.last.first_slots or self._before(self.last))
         gradients, upstream = self.last.loss(carried.pop(), columns, penalties)
+        self._trace_backward()
         self._finish(self.last, gradients)
         for shard in reversed(shards[:-1]):
             entering = carried.pop()
@@ -77,6 +79,14 @@ class ShardPasses:
             del entering
             self._finish(shard, gradients)
             program.listen()
+
+    def _trace_backward(self) -> None:
+        """Before the first step: which weights have gradients, and so which part closes a batch, is known only then."""
+        if not self._backward_is_traced:
+            for shard in reversed(self.shards[:-1]):
+                if shard.active:
+                    shard.trace_backward()
+            self._backward_is_traced = True
 
     def _before(self, shard: _ShardFunctions) -> list[Extent]:
         """What is read after this shard went backward."""
@@ -204,6 +214,9 @@ class _ShardFunctions:
         with self._program.operations:
             gradients, further = self._backward(entering, upstream)
         return list(gradients), further
+
+    def trace_backward(self) -> None:
+        self._backward.get_concrete_function()
 
     def evaluated(self, entering: list[Any], columns: list[Any], penalties: list[Any]) -> None:
         self._evaluated(entering, columns, penalties)

@@ -105,6 +105,15 @@ class Planner:
         activations = sum(cost.activations for cost in costs)
         return int(self.margin * (kept + max(activations, TEMPORARIES * largest)))
 
+    def to_predict(self, rows: int) -> int:
+        """Bytes besides, that the whole model needs to predict so many rows at once; a cut model takes fewer rows.
+
+        Keras keeps what each layer gives until the last one has been computed.
+        """
+        nodes = [node for piece in self._pieces for node in piece.nodes]
+        given = [sum(map(row_bytes, node.outputs)) for node in nodes]
+        return rows * (sum(given) + 2 * max(given))
+
     def fits(self, room: int) -> bool:
         """Whether there is a cut with which it fits into so many bytes."""
         try:

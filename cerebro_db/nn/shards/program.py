@@ -8,6 +8,7 @@ The operations are those of Keras' train_step in the same order, so the bits are
 
 from __future__ import annotations
 
+import errno
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -333,7 +334,7 @@ class ShardedProgram(TensorFlowProgram):
                     self._try_batches()
                     self.measured_bytes = int(LEAST_MARGIN * (most() - self._base))
                 except Exception as error:
-                    if not (trials_left and self._is_out_of_memory(error)):
+                    if not (trials_left and self._finds_no_memory(error)):
                         raise
                     self.measured_bytes = int(MORE_THAN_THERE_IS * max(self._room or 0, self._plan.needed))
             graphs = self._plan.graphs
@@ -341,6 +342,11 @@ class ShardedProgram(TensorFlowProgram):
             if self._room is None or self.measured_bytes <= self._room:
                 return
             self._cut(self._choose(self._planner))
+
+    def _finds_no_memory(self, error: Exception) -> bool:
+        """Of TensorFlow, of NumPy, or of the kernel, whose memory arrays get (store.py)."""
+        of_kernel = isinstance(error, OSError) and error.errno == errno.ENOMEM
+        return of_kernel or isinstance(error, MemoryError) or self._is_out_of_memory(error)
 
     def _try_batches(self) -> None:
         """With the state that is there, which stays: the values go to a file of their own."""
