@@ -92,6 +92,14 @@ def test_an_ensemble_is_added_to_the_table_of_its_members(noisy: Lab) -> None:
     assert sorted(map(int, re.findall(r"\d+", reason.partition(" of lab_")[0]))) == [1, 2, 3, 4]
     with pytest.raises(psycopg2.Error, match="members cannot be 1"):
         noisy("SELECT cerebro.ensemble('added', NULL, 1)")
+    # Models that predict no numbers make no ensemble.
+    for ending in ("", "_info", "_summary"):
+        noisy(f"CREATE TABLE broken{ending} AS TABLE added{ending}")
+    noisy("UPDATE broken SET weights = decode(repeat('0000c07f', octet_length(weights) / 4), 'hex')")
+    for objective in ("val_loss", "val_mean_absolute_error"):
+        noisy("UPDATE broken_summary SET objective = %s", objective)
+        noisy("SELECT cerebro.ensemble('broken', NULL, 3)")
+        assert any("no ensemble is added" in line and "no number" in line for line in noisy.told())
 
 
 @pytest.mark.parametrize(
