@@ -102,6 +102,20 @@ def test_an_ensemble_is_added_to_the_table_of_its_members(noisy: Lab) -> None:
         assert any("no ensemble is added" in line and "no number" in line for line in noisy.told())
 
 
+def test_an_ensemble_in_tables_as_madlib_has_them_is_no_member_of_the_next(noisy: Lab) -> None:
+    noisy("SELECT cerebro.pack('noisy', 'packed', 'price', inputs => 'a, b, c', segments => 1)")
+    noisy("SELECT madlib.load_keras_model('archs', cerebro.architecture('mlp', 'packed', '{\"units\": 4}')::json)")
+    compiled = [f"loss='mse',optimizer='Adam(lr={rate})',metrics=['mae']" for rate in (0.01, 0.003)]
+    noisy("SELECT madlib.load_model_selection_table('archs', 'msts', ARRAY[1], %s, ARRAY['batch_size=64,epochs=1'])",
+          compiled)  # fmt: skip
+    noisy("SELECT madlib.madlib_keras_fit_multiple_model('packed', 'theirs', 'msts', 1, FALSE, 'packed_validation')")
+    noisy.told()
+    for key in (3, 4):
+        noisy("SELECT cerebro.ensemble('theirs', NULL, 5, all_join => true)")
+        (line,) = [one for one in noisy.told() if f"configuration {key} is the mean of configurations" in one]
+        assert set(re.findall(r"\d+", line.partition("of lab_")[0].partition("configurations")[2])) == {"1", "2"}
+
+
 @pytest.mark.parametrize(
     "more", [{"budget": "8 seconds"}, {"folds": 3, "epochs": 1}, {"validation": 0, "epochs": 1}], ids=str
 )
