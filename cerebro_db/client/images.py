@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +48,9 @@ def pixels(image: Any, shape: Sequence[int], *, crop: bool = False) -> bytes:
             else:
                 made = turned.resize((width, height), pillow.Resampling.BILINEAR)
             return bytes(made.tobytes())
-    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
+    except (
+        OSError, ValueError, SyntaxError, struct.error, pillow.DecompressionBombWarning, pillow.DecompressionBombError,
+    ) as error:  # fmt: skip
         name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else "an image"
         raise ClientError(f"{name} cannot be decoded: {error}") from error
 
@@ -83,7 +86,7 @@ def _of_folder(database: DatabaseClient, name: Name, folder: Path, shape: Sequen
     with database.transaction() as transaction:
         listed = "id bigint PRIMARY KEY, file text NOT NULL, " + "label text, " * labelled + "image bytea NOT NULL"
         transaction.rows(f"CREATE TABLE {name.quoted} ({listed})")
-        _copy_in(transaction, f"{name.quoted} FROM STDIN", lines())
+        _copy_in(transaction, f"{name.quoted} FROM STDIN WITH (ENCODING 'UTF8')", lines())
     return len(files)
 
 

@@ -27,7 +27,9 @@ class OfOutput:
     of_models: Sequence[Sequence[float]]
 
     def loss(self, sums: Sequence[float], added: int) -> float:
-        """The loss of the mean, from the sums over the models that were added."""
+        """The loss of the mean, from the sums over the models that were added; infinite if it is no number."""
+        if not all(map(math.isfinite, sums)):
+            return math.inf
         if self.of_classes:
             least = LEAST_PROBABILITY * added
             return math.log(added) - math.fsum(math.log(max(one, least)) for one in sums) / len(sums)
@@ -41,16 +43,17 @@ class OfOutput:
 
     def unit(self) -> float:
         """The loss of the best model, so that the losses of several outputs can be added."""
-        return min(self.loss(one, 1) for one in self.of_models) or 1.0
+        least = min(self.loss(one, 1) for one in self.of_models)
+        return least if 0 < least < math.inf else 1.0
 
 
 def counts(outputs: Sequence[OfOutput], most: int) -> list[int]:
-    """How often each model counts.  At most so many models count at all."""
+    """How often each model counts.  At most so many models count at all; the first alone if none predicts numbers."""
     models = len(outputs[0].of_models)
     units = [one.unit() for one in outputs]
     sums = [[0.0] * len(one.of_models[0]) for one in outputs]
     chosen = [0] * models
-    best, best_loss = list(chosen), math.inf
+    best, best_loss = [1] + [0] * (models - 1), math.inf
     for step in range(1, STEPS + 1):
         full = sum(map(bool, chosen)) >= most
         losses = {

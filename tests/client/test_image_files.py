@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg2
 import pytest
 from PIL import Image
 from psycopg2.extensions import make_dsn
@@ -92,6 +95,15 @@ def test_files_that_are_no_images(content: bytes, tmp_path: Path) -> None:
         images.pixels(tmp_path / "x.png", (8, 8))
 
 
+def test_an_orientation_beside_a_broken_entry(tmp_path: Path) -> None:
+    """Pillow writes the other entries anew when it has turned the image, and raises an error of another class there."""
+    entries = struct.pack(">HHII", 0x100, 1, 1, 8) + struct.pack(">HHIHH", 0x112, 3, 1, 6, 0)
+    exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + entries + bytes(4)
+    Image.new("RGB", (12, 8)).save(tmp_path / "x.jpg", exif=exif)
+    with pytest.raises(ClientError, match="x.jpg cannot be decoded"):
+        images.pixels(tmp_path / "x.jpg", (8, 8))
+
+
 def test_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
     """An image that is far larger than its file is refused, before its pixels are in memory."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
@@ -148,6 +160,15 @@ def test_a_folder_becomes_a_model(cerebro: Cerebro, folder: Path) -> None:
     found = cerebro.predict("colour_models", "SELECT * FROM colours", "id")
     labels = {str(row[0]): row[2] for row in rows}
     assert sum(one.label == labels[one.key_value] for one in found) > 36
+
+
+def test_names_of_files_whatever_the_encoding_of_the_client_is(cerebro: Cerebro, server: str, tmp_path: Path) -> None:
+    (tmp_path / "grün").mkdir()
+    (tmp_path / "grün" / "été.png").write_bytes(drawn())
+    with contextlib.closing(psycopg2.connect(server, client_encoding="LATIN1")) as connection:
+        connection.autocommit = True
+        Cerebro(connection).add_images(f"{SCHEMA}.latin", tmp_path, (8, 8, 3))
+    assert cerebro.rows("SELECT file, label FROM latin") == [("grün/été.png", "grün")]
 
 
 def test_a_body_that_people_use(cerebro: Cerebro, folder: Path) -> None:

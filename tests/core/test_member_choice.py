@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from cerebro_db.core.member_choice import OfOutput, counts
+from cerebro_plpy.serving import joining
+from cerebro_plpy.serving.packed_rows import Batch
 
 
 def test_errors_that_cancel_out_are_chosen() -> None:
@@ -50,3 +53,27 @@ def test_several_outputs_count_alike() -> None:
     large = OfOutput(False, [[1e6, 1e6], [1.01e6, 1.01e6]])
     small = OfOutput(True, [[0.1, 0.1], [0.9, 0.9]])
     assert counts([large, small], 1) == [0, counts([large, small], 1)[1]]
+
+
+@pytest.mark.parametrize("of_classes", [False, True])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_models_that_predict_no_numbers_are_not_chosen(of_classes: bool, wrong: float) -> None:
+    broken = [wrong, 0.5]
+    chosen = counts([OfOutput(of_classes, [broken, [0.5, 0.5], broken])], 3)
+    assert [bool(times) for times in chosen] == [False, True, False]
+    assert counts([OfOutput(of_classes, [broken, broken])], 3) == [1, 0]
+    several = [OfOutput(of_classes, [broken, broken]), OfOutput(of_classes, [[0.5, 0.5], [0.5, 0.5]])]
+    assert counts(several, 3) == [1, 0]
+
+
+def test_large_rows_are_not_all_kept_in_memory() -> None:
+    """Thousands of images would not fit into the memory of a session."""
+    read = []
+
+    def batches(rows: int, size: int) -> Iterator[Batch]:
+        for _ in range(20):
+            read.append(size)
+            yield Batch(rows, [bytes(size), None], [])
+
+    assert len(joining._first(batches(1000, 10))) == len(read) == 4
+    assert sum(len(one.inputs[0] or b"") for one in joining._first(batches(1, 20 << 20))) == 140 << 20

@@ -130,7 +130,8 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
 def _rows(db: Database, source: MemberTables, keys: list[int]) -> dict[int, dict[str, Any]]:
     """What is known of these models.  An ensemble that was added to the table is no model of the run."""
     named = source.named
-    trained = sql("i.model IS NOT NULL") if "model" in relations.columns(db, source.info) else sql("true")
+    of_run = next((name for name in ("model", "model_id") if name in relations.columns(db, source.info)), None)
+    trained = sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run))
     rows = db.rows(
         sql(
             "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cerebro_db.core import member_choice
@@ -37,6 +37,7 @@ from .trainers import PredictionOrder
 
 COLUMNS = ("validation_table", "objective", "direction")  # of the summary
 MOST_ROWS = 4000  # for validation, by which members are chosen
+MOST_BYTES = 128 << 20  # of their inputs, which stay in memory; with one packed row more
 CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
 
@@ -155,9 +156,9 @@ def _of_sample(sample: ValidationSample, keys: Sequence[int], members: int) -> J
     alone = output.loss(output.of_models[0], 1)
     together = output.loss_of(counts)
     if not together < alone:
-        return Joined([keys[0]], [1], alone, alone, keys[0], alone)
+        return Joined([keys[0]], [1], number(alone), number(alone), keys[0], number(alone))
     chosen = {key: times for key, times in zip(keys, counts) if times}
-    return Joined(list(chosen), list(chosen.values()), together, together, keys[0], alone)
+    return Joined(list(chosen), list(chosen.values()), together, together, keys[0], number(alone))
 
 
 def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> ValidationSample | None:
@@ -166,12 +167,7 @@ def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> V
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
         return None
-    batches, rows = [], 0
-    for batch in packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))):
-        batches.append(batch)
-        rows += batch.rows
-        if rows >= MOST_ROWS:
-            break
+    batches = _first(packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))))
     predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), models[0].memory_mb)
     with trainers.own_segment(db, chosen) as (mine, _):
@@ -187,6 +183,19 @@ def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> V
         return None
     outputs = [OfOutput(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
     return ValidationSample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
+
+
+def _first(batches: Iterable[Batch]) -> list[Batch]:
+    """The first ones, until they are enough rows or bytes."""
+    found: list[Batch] = []
+    rows = size = 0
+    for batch in batches:
+        found.append(batch)
+        rows += batch.rows
+        size += sum(len(one) for one in batch.inputs if one is not None)
+        if rows >= MOST_ROWS or size >= MOST_BYTES:
+            break
+    return found
 
 
 def _numbers(variable: Variable, batch: Batch, place: int, payload: bytes) -> list[float]:

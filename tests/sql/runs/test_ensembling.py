@@ -92,6 +92,28 @@ def test_an_ensemble_is_added_to_the_table_of_its_members(noisy: Lab) -> None:
     assert sorted(map(int, re.findall(r"\d+", reason.partition(" of lab_")[0]))) == [1, 2, 3, 4]
     with pytest.raises(psycopg2.Error, match="members cannot be 1"):
         noisy("SELECT cerebro.ensemble('added', NULL, 1)")
+    # Models that predict no numbers make no ensemble.
+    for ending in ("", "_info", "_summary"):
+        noisy(f"CREATE TABLE broken{ending} AS TABLE added{ending}")
+    noisy("UPDATE broken SET weights = decode(repeat('0000c07f', octet_length(weights) / 4), 'hex')")
+    for objective in ("val_loss", "val_mean_absolute_error"):
+        noisy("UPDATE broken_summary SET objective = %s", objective)
+        noisy("SELECT cerebro.ensemble('broken', NULL, 3)")
+        assert any("no ensemble is added" in line and "no number" in line for line in noisy.told())
+
+
+def test_an_ensemble_in_tables_as_madlib_has_them_is_no_member_of_the_next(noisy: Lab) -> None:
+    noisy("SELECT cerebro.pack('noisy', 'packed', 'price', inputs => 'a, b, c', segments => 1)")
+    noisy("SELECT madlib.load_keras_model('archs', cerebro.architecture('mlp', 'packed', '{\"units\": 4}')::json)")
+    compiled = [f"loss='mse',optimizer='Adam(lr={rate})',metrics=['mae']" for rate in (0.01, 0.003)]
+    noisy("SELECT madlib.load_model_selection_table('archs', 'msts', ARRAY[1], %s, ARRAY['batch_size=64,epochs=1'])",
+          compiled)  # fmt: skip
+    noisy("SELECT madlib.madlib_keras_fit_multiple_model('packed', 'theirs', 'msts', 1, FALSE, 'packed_validation')")
+    noisy.told()
+    for key in (3, 4):
+        noisy("SELECT cerebro.ensemble('theirs', NULL, 5, all_join => true)")
+        (line,) = [one for one in noisy.told() if f"configuration {key} is the mean of configurations" in one]
+        assert set(re.findall(r"\d+", line.partition("of lab_")[0].partition("configurations")[2])) == {"1", "2"}
 
 
 @pytest.mark.parametrize(

@@ -691,7 +691,9 @@ def test_without_its_template_a_trainer_imports_the_framework_itself(server: Pat
     second = started(server, "second")
     assert answer(second, StartEngine(JAX, None)).pid == second.pid
     assert second._started is not None and not second._started.template
-    descriptions = [answer(child, Describe(linear(), c.HOUSES)) for child in (first, second)]
+    # What they need besides the model is measured, and differs by what their processes have imported.
+    unmeasured = {"memory_mb": 0, "uncut_memory_mb": 0}
+    descriptions = [replace(answer(child, Describe(linear(), c.HOUSES)), **unmeasured) for child in (first, second)]
     assert descriptions[0] == descriptions[1]
     first.kill()
     second.kill()
