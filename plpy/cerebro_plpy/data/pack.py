@@ -117,12 +117,15 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     return WantedPacking(given, source, wanted, rule, windows, divided, group_by, split, weight, asked)
 
 
-def planned(db: Database, wanted: WantedPacking) -> tuple[PackJob, Relation | None]:
-    """What is to be packed for training, with everything found in the rows, and the rows for validation."""
+def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tuple[PackJob, Relation | None]:
+    """What is to be packed for training, with everything found in the rows, and the rows for validation.
+
+    ``copies``: whether the rows may be copied first; the caller drops the copy.  A dry run makes no table.
+    """
     windows, divided, asked = wanted.windows, wanted.folds, wanted.asked
     class_weight = wanted.given.class_weight
     output = pack_plain.free_output(db, wanted.given.output_table)
-    source = _perhaps_copied(db, wanted)
+    source = _perhaps_copied(db, wanted) if copies else wanted.source
     divided_rows = sides(db, source, wanted.split, wanted.given.validation_table)
     training, others = divided_rows.training, divided_rows.validation
     if others is not None:

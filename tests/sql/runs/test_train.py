@@ -224,6 +224,7 @@ def test_weights_in_one_call(flats: Lab) -> None:
     assert (
         train(flats, "weighed", "class", source="weighing", dry_run=True, **more) is None and flats.tables() == before
     )
+    assert not flats("SELECT relname FROM pg_class WHERE relname ~ '^rows_[0-9a-f]{12}$'")  # no copy of its rows
     train(flats, "weighed", "class", source="weighing", **more)
     classes, weights = values(flats, "weighed_packed", "class").argmax(axis=1), weights_of(flats, "weighed_packed")
     sums = [weights[classes == number].sum() for number in (0, 1)]

@@ -131,7 +131,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
     _wished_name(db, output, given)  # only for its errors: a dry run makes no table
     arguments = _pack_arguments(db, source, _free_name(db, output), given)
-    job, others = pack.planned(db, pack.checked(db, arguments))
+    job, others = pack.planned(db, pack.checked(db, arguments), copies=False)
     return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
 
 
