@@ -104,7 +104,8 @@ def test_bytes_are_packed_as_the_array_is(digits: Lab, more: dict[str, Any]) -> 
     for kind in ("array", "bytes"):
         pack(digits, kind, "same", **more)
         tables = ["same"] if "folds" in more else ["same", "same_validation"]
-        found.append([packed(digits, one) if "sequence" not in more else rows(digits, one) for one in tables])
+        in_order = "sequence" not in more and not digits.greenplum  # where rows have no order
+        found.append([packed(digits, one) if in_order else rows(digits, one) for one in tables])
         if "group_by" not in more:
             digits(f"SELECT cerebro.append('same', 'later_{kind}')")
             found[-1] += [rows(digits, one) for one in tables]
@@ -274,6 +275,8 @@ def test_bytes_are_no_array(trained: Lab) -> None:
 
 
 def test_a_predictor_and_a_trigger(trained: Lab) -> None:
+    if trained.greenplum:
+        pytest.skip("functions beside the rows of a table run on Greenplum's segments, where a predictor is refused")
     trained("SELECT cerebro.create_predictor('by_bytes', 'digit_of', replace => true)")
     wanted = [row[1] for row in predicted(trained, "by_bytes", "SELECT * FROM of_bytes WHERE id < 3")]
     assert [row[0] for row in trained("SELECT digit_of(image => b, x => x)::text FROM digits WHERE id < 3 ORDER BY id")
@@ -286,6 +289,11 @@ def test_a_predictor_and_a_trigger(trained: Lab) -> None:
     assert [str(row[0]) for row in trained("SELECT digit FROM arriving")] == wanted
 
 
+def rounded(found: list[Any]) -> list[tuple[Any, ...]]:
+    """Greenplum adds up in an order of its own."""
+    return [tuple(round(one, 9) if isinstance(one, float) else one for one in row) for row in found]
+
+
 def test_functions_that_judge(trained: Lab) -> None:
     for call in (
         "SELECT * FROM cerebro.evaluate('{}', %s) ORDER BY 1, 2",
@@ -294,17 +302,18 @@ def test_functions_that_judge(trained: Lab) -> None:
         "SELECT * FROM cerebro.drift('{}', %s) ORDER BY 1",
     ):
         found, wanted = (trained(call.format(f"by_{kind}"), f"SELECT * FROM of_{kind}") for kind in ("bytes", "array"))
-        assert found == wanted, call
+        assert rounded(found) == rounded(wanted), call
     ranked = trained("SELECT column_name, importance FROM cerebro.importance('by_bytes', 'SELECT * FROM of_bytes')")
     assert ranked[0][0] == "image" and ranked[0][1] > 0.5
-    call = "SELECT * FROM cerebro.importance('by_{0}', '{0}_packed_validation') ORDER BY 1"
-    assert trained(call.format("bytes")) == trained(call.format("array"))
+    if not trained.greenplum:  # where packed rows have no order, and are shuffled in another
+        call = "SELECT * FROM cerebro.importance('by_{0}', '{0}_packed_validation') ORDER BY 1"
+        assert trained(call.format("bytes")) == trained(call.format("array"))
 
 
 def test_a_model_is_calibrated(trained: Lab) -> None:
     found = [trained("SELECT * FROM cerebro.calibrate(%s, %s)", f"by_{kind}", f"{kind}_packed_validation")
              for kind in ("bytes", "array")]  # fmt: skip
-    assert found[0] == found[1] and found[0]
+    assert rounded(found[0]) == rounded(found[1]) and found[0]
 
 
 def test_an_exported_file(trained: Lab, tmp_path: Path) -> None:
