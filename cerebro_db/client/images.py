@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import psycopg2
+
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name, is_name
 from cerebro_db.core.sql import quoted
@@ -100,9 +102,12 @@ def _of_column(database: DatabaseClient, name: Name, source: str, column: str, s
             query = source
             transaction.rows(f"CREATE TABLE {name.quoted} AS SELECT * FROM ({query}) s WITH NO DATA")
         transaction.rows(f"SELECT * FROM {name.quoted} LIMIT 0")
-        others = [one.name for one in transaction.cursor.description if one.name != column]
-        if len(others) == len(transaction.cursor.description):
-            raise ClientError(f"The source has no column {column}.", f"It has {', '.join(others)}.")
+        types = {one.name: one.type_code for one in transaction.cursor.description}
+        if column not in types:
+            raise ClientError(f"The source has no column {column}.", f"It has {', '.join(types)}.")
+        if types[column] != psycopg2.BINARY:  # of a domain this is the type below it
+            raise ClientError(f"The column {column} does not have the type bytea.", "Files of images have this type.")
+        others = [name for name in types if name != column]
         listed = ", ".join(map(quoted, [*others, column]))
         _copy(transaction, f"COPY (SELECT {listed} FROM ({query}) s) TO STDOUT", kept)
         kept.seek(0)
@@ -115,8 +120,6 @@ def _decoded(line: bytes, number: int, column: str, shape: Sequence[int], crop: 
     others, tab, field = line.rstrip(b"\n").rpartition(b"\t")
     if field == rb"\N":
         return line
-    if not field.startswith(rb"\\x"):
-        raise ClientError(f"The column {column} does not have the type bytea.", "Files of images have this type.")
     try:
         found = pixels(bytes.fromhex(field[3:].decode()), shape, crop=crop)
     except ClientError as error:

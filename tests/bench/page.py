@@ -195,34 +195,18 @@ def hop_costs(results: Json) -> str | None:
     return _captioned(results, WORKS["hops"][0].name, *tables) if tables else None
 
 
-def many_models(results: Json) -> str | None:
-    found = {work.name: repeats_of(results, work.name) for work in WORKS["many"]}
-    tables = [
-        f"{work.about[0].upper()}{work.about[1:]}:\n\n{many.table(found[work.name])}"
-        for work in WORKS["many"]
-        if found[work.name]
-    ]
-    return _captioned(results, WORKS["many"][0].name, *tables) if tables else None
+def of_parts(part: str, table: Callable[[report.Repeats], str]) -> Block:
+    """A table for each work of a part."""
 
+    def block(results: Json) -> str | None:
+        tables = [
+            f"{work.about[0].upper()}{work.about[1:]}:\n\n{table(repeats)}"
+            for work in WORKS[part]
+            if (repeats := repeats_of(results, work.name))
+        ]
+        return _captioned(results, WORKS[part][0].name, *tables) if tables else None
 
-def models_of_groups(results: Json) -> str | None:
-    found = {work.name: repeats_of(results, work.name) for work in WORKS["groups"]}
-    tables = [
-        f"{work.about[0].upper()}{work.about[1:]}:\n\n{groups.table(found[work.name])}"
-        for work in WORKS["groups"]
-        if found[work.name]
-    ]
-    return _captioned(results, WORKS["groups"][0].name, *tables) if tables else None
-
-
-def large_models(results: Json) -> str | None:
-    found = {work.name: repeats_of(results, work.name) for work in WORKS["shards"]}
-    tables = [
-        f"{work.about[0].upper()}{work.about[1:]}:\n\n{shards.table(found[work.name])}"
-        for work in WORKS["shards"]
-        if found[work.name]
-    ]
-    return _captioned(results, WORKS["shards"][0].name, *tables) if tables else None
+    return block
 
 
 def searches(work: str) -> Block:
@@ -273,9 +257,9 @@ BLOCKS: dict[str, Block] = {
     "sessions": made_by("sessions", sessions.table),
     "trainers": made_by("trainers", trainers.table),
     "hops": hop_costs,
-    "many": many_models,
-    "groups": models_of_groups,
-    "shards": large_models,
+    "many": of_parts("many", many.table),
+    "groups": of_parts("groups", groups.table),
+    "shards": of_parts("shards", shards.table),
     **{work.name: searches(work.name) for work in WORKS["search"]},
     "growth": growing,
     **{work: scores(work) for work in tabular.WORKS},

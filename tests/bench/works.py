@@ -251,12 +251,7 @@ def transformer(words: int, length: int, width: int, blocks: int, classes: int) 
         ]
         last = f"end{n}"
     layers += [(layer("GlobalAveragePooling1D", "mean"), [last]), (dense("out", classes, "softmax"), ["mean"])]
-    model = c.functional(layers, ["words"], ["out"])
-    for one in model["config"]["layers"]:
-        if one["class_name"] == "MultiHeadAttention":
-            call = one["inbound_nodes"][0]
-            call["args"] = call["args"][0]  # query and value
-    return model
+    return c.with_attention(layers, ["words"], ["out"])
 
 
 def grid(models: range, rates: tuple[float, ...], batches: tuple[int, ...]) -> tuple[Configuration, ...]:

@@ -212,16 +212,20 @@ def test_files_in_a_column(cerebro: Cerebro) -> None:
     assert cerebro.rows("SELECT indisprimary FROM pg_index WHERE indrelid = 'small'::regclass") == [(True,)]
     assert cerebro.add_images("alone", "SELECT photo FROM photos WHERE id < 2", (4, 4, 3), column="photo") == 2
     assert cerebro.rows("SELECT DISTINCT length(photo) FROM alone") == [(48,)]
+    cerebro.rows("CREATE DOMAIN file AS bytea")
+    files = "SELECT photo::file FROM photos WHERE id < 2"
+    assert cerebro.add_images("of_domain", files, (4, 4), column="photo") == 2
 
 
 def test_what_is_refused_leaves_no_table(cerebro: Cerebro, folder: Path, tmp_path: Path) -> None:
-    cerebro.rows("CREATE TABLE broken AS SELECT 1 AS id, %s::bytea AS photo, 'x' AS name", (BROKEN,))
+    cerebro.rows("CREATE TABLE broken AS SELECT 1 AS id, %s::bytea AS photo, '\\x00'::text AS name", (BROKEN,))
     (tmp_path / "x.png").write_bytes(BROKEN)
     (tmp_path / "empty").mkdir()
     for source, column, says in (
         ("broken", "photo", "column photo of row 1: an image cannot be decoded"),
         ("broken", "picture", "has no column picture"),
         ("broken", "name", "column name does not have the type bytea"),
+        ("SELECT * FROM broken WHERE false", "name", "column name does not have the type bytea"),
         (tmp_path, None, "x.png cannot be decoded"),
         (tmp_path / "empty", None, "has no images"),
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.bench import shards
 from tests.bench.meter import Taken
-from tests.bench.page import large_models
+from tests.bench.page import BLOCKS
 from tests.bench.stage import Measured
 
 
@@ -38,4 +38,4 @@ def test_what_is_missing_is_left_out() -> None:
     for left_out in range(len(REPEAT)):
         assert shards.table([[*REPEAT[:left_out], *REPEAT[left_out + 1 :]]])
     assert shards.table([[]]) == ""
-    assert large_models({"works": {}}) is None
+    assert BLOCKS["shards"]({"works": {}}) is None

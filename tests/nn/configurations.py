@@ -54,6 +54,16 @@ def functional(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs:
     }
 
 
+def with_attention(layers: list[tuple[Json, list[str]]], inputs: list[str], outputs: list[str]) -> Json:
+    """As ``functional``, with MultiHeadAttention, which is called with a query and a value instead of a list."""
+    model = functional(layers, inputs, outputs)
+    for one in model["config"]["layers"]:
+        if one["class_name"] == "MultiHeadAttention":
+            call = one["inbound_nodes"][0]
+            call["args"] = call["args"][0]
+    return model
+
+
 def configuration(architecture: Json, loss: Any, optimizer: str = "Adam", **more: Any) -> Json:
     """``more``: arguments of the optimizer, and metrics, batch_size, epochs and other fit parameters."""
     metrics = more.pop("metrics", ["accuracy"])

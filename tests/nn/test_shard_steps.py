@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,43 @@ def test_a_batch_for_which_the_kernel_has_no_memory_is_cut_again(
     monkeypatch.setattr(program, "_try_batches", failing)
     program._measure()
     assert len(plans) == 2 and len(program.shards) == 3 and program.slower > 0
+
+
+@pytest.mark.parametrize("measures", [True, False])
+def test_what_an_order_could_not_write_is_no_error_of_the_next_order(
+    measures: bool, engine: TensorFlowEngine, rows: Dataset, tmp_path: Path
+) -> None:
+    """An order ends after a step whose values are on their way to the file, and cannot be written."""
+
+    class Ended(Exception):
+        pass
+
+    def listen() -> None:
+        calls.append(None)
+        if len(calls) == 2:  # the last call of the forward pass
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        if len(calls) == 3:
+            raise Ended
+
+    configuration = c.configuration(MODEL, "categorical_crossentropy", "Adam", batch_size=BATCH)
+    whole = trained(engine.program(configuration, LAYOUT, 0), configuration, rows)
+    into = functools.partial(Planner.into, number=3)
+    program = ShardedProgram(
+        engine, configuration, LAYOUT, 0, into, batch_size=BATCH, room=1 << 40, folder=str(tmp_path)
+    )
+    trained(program, configuration, rows)
+    store, (soft, hard) = program._store, resource.getrlimit(resource.RLIMIT_FSIZE)
+    calls: list[None] = []
+    program.listen = listen
+    try:
+        with pytest.raises(Ended):
+            if measures:
+                program._measure()
+            else:
+                program.train(Slab(rows, None, 0, BATCH), BATCH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert program._store is store
+    program.drop_file()
+    cut = trained(program, configuration, rows)
+    assert [one.tobytes() for one in cut] == [one.tobytes() for one in whole]

@@ -92,12 +92,7 @@ def transformer(blocks: int = 2) -> Json:
         (c.layer("GlobalAveragePooling1D", "pool"), [last]),
         (dense("out", 3, activation="softmax"), ["pool"]),
     ]
-    model = c.functional(layers, ["words"], ["out"])
-    for layer in model["config"]["layers"]:
-        if layer["class_name"] == "MultiHeadAttention":
-            call = layer["inbound_nodes"][0]
-            call["args"] = call["args"][0]  # query and value
-    return model
+    return c.with_attention(layers, ["words"], ["out"])
 
 
 def configuration(architecture: Json, optimizer: str = "Adam", **more: Any) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import math
 import threading
@@ -37,7 +38,7 @@ def status(pid: int, what: str) -> int:
     return 0
 
 
-class Sampler:
+class Sampler(abc.ABC):
     """While the body of the ``with`` statement runs, a thread looks with a session of its own."""
 
     def __init__(self, lab: Lab, every: float) -> None:
@@ -55,9 +56,9 @@ class Sampler:
         self._thread.join()
         self._connection.close()
 
+    @abc.abstractmethod
     def _look(self) -> None:
         """Until ``_stop`` is set."""
-        raise NotImplementedError
 
 
 class Watch(Sampler):

@@ -303,9 +303,13 @@ class ShardedProgram(TensorFlowProgram):
         self.touched()
         self._reset_metrics()
         self._counted = None
-        for batch in slab.batches(batch_size):
-            self._ready_passes.train(batch.gathered(batch.dataset.columns))
-        self._courier.settle()
+        try:
+            for batch in slab.batches(batch_size):
+                self._ready_passes.train(batch.gathered(batch.dataset.columns))
+            self._courier.settle()
+        except BaseException:
+            self._courier.abandon()  # else the next order, of another model, would raise an error of writing
+            raise
 
     def evaluate(self, slab: Slab, batch_size: int) -> None:
         self._reset_metrics()
@@ -373,6 +377,7 @@ class ShardedProgram(TensorFlowProgram):
                 self._courier.settle()
                 self.slower = (time.monotonic() - begun) / max(self.operations.seconds, 1e-9)
         finally:
+            self._courier.abandon()
             self._release()
             self._store.close()
             self._store, self._courier = store, courier

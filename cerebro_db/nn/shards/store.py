@@ -243,6 +243,13 @@ class Courier:
         if going is not None:
             going.result()
 
+    def abandon(self) -> None:
+        """Wait until nothing is read or written.  What is in the file counts no more, nor does an error of writing."""
+        self.forget()
+        going, self._going = self._going, None
+        if going is not None:
+            going.exception()
+
     def _read(self, spans: Sequence[Extent], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [self._store.read(span, array) for span, array in zip(spans, arrays)]
 
