@@ -171,6 +171,15 @@ def test_a_sum_of_tensors_with_other_numbers_of_dimensions() -> None:
         assert frozen_layers._is_calm((x + other)._keras_history.operation) is is_calm
 
 
+def test_a_softmax_over_the_rows() -> None:
+    """An input without dimensions gives one number for each row."""
+    import keras
+
+    for shape, is_calm in (((), False), ((1,), True)):
+        found = keras.layers.Activation("softmax")(keras.Input(shape))
+        assert frozen_layers._is_calm(found._keras_history.operation) is is_calm
+
+
 def test_masks_are_not_lost(trainers: list[Trainer]) -> None:
     def sentence(mask: bool) -> Json:
         return c.sequential(

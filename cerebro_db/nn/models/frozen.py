@@ -146,7 +146,7 @@ def _is_calm(operation: Any) -> bool:
         return functional is not None and all(map(_is_calm, functional._operations))
     if type(operation).__module__ == OPERATIONS:
         return type(operation).__name__ in CALM_OPERATIONS and all(map(_is_of_rows, operation._inbound_nodes))
-    if type(operation) not in _calm_classes():
+    if type(operation) not in _calm_classes() or _reads_one_number(operation):
         return False
     inner = operation._flatten_layers(include_self=False)  # those of attention are known
     if not isinstance(operation, keras.layers.MultiHeadAttention) and not all(map(_is_calm, inner)):
@@ -160,6 +160,11 @@ def _is_calm(operation: Any) -> bool:
         or getattr(operation, "quantization_mode", None) is not None
         or (isinstance(operation, keras.layers.BatchNormalization) and operation.trainable)
     )
+
+
+def _reads_one_number(operation: Any) -> bool:
+    """Whether the last dimension of a tensor that it reads is that of the rows, which a softmax would mix."""
+    return any(len(tensor.shape) < 2 for node in operation._inbound_nodes for tensor in node.input_tensors)
 
 
 def _is_of_rows(node: Any) -> bool:

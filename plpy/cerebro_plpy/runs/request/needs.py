@@ -75,13 +75,14 @@ def tell_of_space(
 ) -> None:
     """Say what a trainer needs for the largest configuration of each architecture, which ``sources`` has."""
     with told(db, options, layout) as tell:
-        for label, source in sources.items() if tell is not None else ():
+        if tell is None:
+            return
+        for label, source in sources.items():
             drawn = space.configuration(point := space.largest(label))
             architecture = reading.architecture(drawn.architecture or json.dumps(source))
             if options.get("precision") is not None:
                 architecture = computed_in(architecture, options["precision"])
             compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), architecture)
             definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(drawn.fit_params)}
-            assert tell is not None
             numbers = {name: value for name, value in point.items() if name != flat.ARCHITECTURE}
             db.notice(f"the largest {label}, {json.dumps(numbers)}: {tell(definition)}")
