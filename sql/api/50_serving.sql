@@ -214,13 +214,14 @@ COMMENT ON FUNCTION cerebro._require_window(integer, integer[]) IS
 'True if all these lengths of arrays are that of a window; else an error.';
 
 CREATE OR REPLACE FUNCTION cerebro.ensemble(
-    model_table text, output_table text, members integer DEFAULT 5, all_join boolean DEFAULT false
+    model_table text, output_table text, members integer DEFAULT 5, all_join boolean DEFAULT false,
+    seconds double precision DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.ensemble(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean, double precision) IS
 'Makes one model of the best models of a run. Its predictions are the means of their predictions. The members are those
 of the best 24 models whose mean predicts the validation rows of the run best: greedily, each step adds the model that
 makes the mean best, perhaps one that was added before. Such a model counts more than once. The mean is taken only if the
@@ -231,7 +232,8 @@ configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made. NULL adds the ensemble to model_table, as its next configuration, if it has more than
-  one member. This is what cerebro.train does.
+  one member and is not there yet. Only the owner of the table can do that. This is what cerebro.train does.
 - members: how many members there are at most.
 - all_join: true makes the mean of so many of the best models, by the objective of the run. So does a run without
-  validation rows.';
+  validation rows.
+- seconds: when this time is over, no further model is compared with those that were. NULL: all are compared.';

@@ -41,16 +41,18 @@ def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Ens
 
 
 def add(db: Database, output: Name, deadline: float | None) -> None:
-    """Add the ensemble, if it is better than the best model.  ``deadline``: of the call, as time.monotonic()."""
+    """Add the ensemble, if it is better than the best model.  ``deadline``: until when, as time.monotonic()."""
     if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
         return
     call = f"SELECT cerebro.ensemble('{output}', NULL, {MEMBERS});"
-    if deadline is not None and time.monotonic() > deadline:
+    seconds = None if deadline is None else deadline - time.monotonic()
+    if seconds is not None and seconds < START_SECONDS / 2:
         db.notice("no ensemble is made, because the budget is used", call)
         return
     try:
         with db.savepoint():
-            db.rows(sql("SELECT cerebro.ensemble($1, NULL, {members})", members=MEMBERS), ("text",), output.quoted)
+            call_within = sql("SELECT cerebro.ensemble($1, NULL, {members}, seconds => $2)", members=MEMBERS)
+            db.rows(call_within, ("text", "double precision"), output.quoted, seconds)
     except db.plpy.SPIError as error:
         if error.sqlstate.startswith(CANCELLED):
             raise

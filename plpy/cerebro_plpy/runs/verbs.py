@@ -128,7 +128,8 @@ def run_verb(db: Database, given: Given) -> int | None:
         _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
     deadline = None if whole is None or not asked.interval else begun + whole
     if joins is not None:
-        ensembling.add(db, output, deadline)
+        calibrates = follows.seconds if follows is not None and not follows.too_long else 0.0
+        ensembling.add(db, output, None if deadline is None else deadline - calibrates)
     if follows is not None:
         calibrating.calibrate(db, output, follows, deadline)
     if given.verb == TRAIN:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -57,30 +58,47 @@ class Mean:
 
 @entry
 def ensemble(
-    db: Database, model_table: str | None, output_table: str | None, members: int | None, all_join: bool | None
+    db: Database,
+    model_table: str | None,
+    output_table: str | None,
+    members: int | None,
+    all_join: bool | None,
+    seconds: float | None,
 ) -> None:
     """Make the tables of the ensemble; it is configuration 1."""
+    until = None if seconds is None else time.monotonic() + seconds
     if members is None or not 2 <= members <= MOST_MEMBERS:
         raise InvalidArgument(f"members cannot be {or_null(members)}.", hint=f"It must be from 2 to {MOST_MEMBERS}.")
     references.refuse_reference(model_table, "model_table", "an ensemble takes the models of one run from their table")
     source = source_of(db, relations.existing(db, model_table, argument="model_table", companions=COMPANIONS))
     if output_table is None:
-        _add(db, source, members, bool(all_join))
+        _add(db, source, members, bool(all_join), until)
         return
     output = relations.new(db, output_table, COMPANIONS)
-    mean = mean_of_best(db, source, members, bool(all_join))
+    mean = mean_of_best(db, source, members, bool(all_join), until)
     _make_tables(db, source, output)
     _add_rows(db, source, mean, output, 1)
     db.notice(f"{output} is {mean.what}{_judged(mean)}")
 
 
-def _add(db: Database, source: MemberTables, members: int, all_join: bool) -> None:
-    """Add the ensemble to the table of its members, if it has more than one."""
-    mean = mean_of_best(db, source, members, all_join)
+def _add(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None) -> None:
+    """Add the ensemble to the table of its members, if it has more than one and is not there yet."""
+    for table in (source.table, source.info):
+        relations.require_own(db, table, "add an ensemble to it")
+    db.patiently(sql("LOCK TABLE {info} IN SHARE ROW EXCLUSIVE MODE", info=source.info.sql))  # one call at a time
+    mean = mean_of_best(db, source, members, all_join, until)
     if len(mean.keys) < 2:
         db.notice(f"no ensemble is added to {source.table.name}{_judged(mean)}")
         return
     number = identifier(source.named.configuration)
+    same = db.one(
+        sql("SELECT {number} AS key FROM {info} WHERE reason = $1", number=number, info=source.info.sql),
+        ("text",),
+        mean.what,
+    )
+    if same is not None:
+        db.notice(f"configuration {same['key']} is {mean.what} already")
+        return
     key = db.value(sql("SELECT max({number}) + 1 FROM {info}", number=number, info=source.info.sql))
     _add_rows(db, source, mean, source.table.name, key)
     db.notice(f"configuration {key} is {mean.what}{_judged(mean)}")
@@ -93,8 +111,11 @@ def source_of(db: Database, table: Relation) -> MemberTables:
     return MemberTables(table, info, summary, require_trained(table, relations.columns(db, table)))
 
 
-def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool) -> Mean:
-    """The best mean of up to so many models of a run; ``all_join``: of the best so many."""
+def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None = None) -> Mean:
+    """The best mean of up to so many models of a run; ``all_join``: of the best so many.
+
+    ``until``: when models are no longer compared, as time.monotonic().
+    """
     table, named = source.table, source.named
     keys = best_keys(db, table, source.info, source.summary, named, max(members, CANDIDATES))
     # The tables of the ensemble have the same columns as those of its members.
@@ -113,7 +134,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         keys = whole
     if not set(keys) <= set(whole):
         raise _too_large(members)
-    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, members)
+    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, members, until)
     counts = [1] * len(keys)
     if group is not None:
         keys, counts = group.keys, group.counts

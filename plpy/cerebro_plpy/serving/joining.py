@@ -7,6 +7,7 @@ of the members by the objective of the run.  It has to be better than the best m
 from __future__ import annotations
 
 import json
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -101,10 +102,15 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     return Measure(rows, objective if of_run else Objective(f"val_{LOSS}"), of_run)
 
 
-def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, members: int) -> Joined:
-    """The best of these models, or a mean of up to so many of them that is better."""
+def joined(
+    db: Database, table: str, keys: Sequence[int], measure: Measure, members: int, until: float | None = None
+) -> Joined:
+    """The best of these models, or a mean of up to so many of them that is better.
+
+    ``until``: when no further model is compared with the first ones.
+    """
     models = {key: read(db, table, key)[0] for key in keys}
-    sample = _sample(db, list(models.values()), measure)
+    sample = _sample(db, list(models.values()), measure, until)
     if sample is not None and sample.measures(measure, models[keys[0]]):
         return _of_sample(sample, keys, members)
     counts = None if sample is None else member_choice.counts(sample.outputs, members)
@@ -161,7 +167,9 @@ def _of_sample(sample: ValidationSample, keys: Sequence[int], members: int) -> J
     return Joined(list(chosen), list(chosen.values()), together, together, keys[0], number(alone))
 
 
-def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> ValidationSample | None:
+def _sample(
+    db: Database, models: Sequence[TrainedModel], measure: Measure, until: float | None
+) -> ValidationSample | None:
     """None: that cannot be said of such targets, or not here."""
     layout = Layout.from_json(measure.rows.layout)
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
@@ -171,7 +179,9 @@ def _sample(db: Database, models: Sequence[TrainedModel], measure: Measure) -> V
     predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), models[0].memory_mb)
     with trainers.own_segment(db, chosen) as (mine, _):
-        for model in models:
+        for number, model in enumerate(models):
+            if number >= 2 and until is not None and time.monotonic() > until:
+                break
             order = trainers.prediction_order(model, [], None)
             order = PredictionOrder(order.configuration, packed_rows.inputs(layout), None)
             with trainers.predicting(db, mine, model, order) as prediction:

@@ -110,10 +110,12 @@ def test_an_ensemble_in_tables_as_madlib_has_them_is_no_member_of_the_next(noisy
           compiled)  # fmt: skip
     noisy("SELECT madlib.madlib_keras_fit_multiple_model('packed', 'theirs', 'msts', 1, FALSE, 'packed_validation')")
     noisy.told()
-    for key in (3, 4):
+    for already in (False, True):  # an ensemble of 1, 2 and 3 would be another one
         noisy("SELECT cerebro.ensemble('theirs', NULL, 5, all_join => true)")
-        (line,) = [one for one in noisy.told() if f"configuration {key} is the mean of configurations" in one]
+        (line,) = [one for one in noisy.told() if "configuration 3 is the mean of configurations" in one]
         assert set(re.findall(r"\d+", line.partition("of lab_")[0].partition("configurations")[2])) == {"1", "2"}
+        assert line.rstrip().endswith("already") == already
+    assert noisy.value("SELECT count(*) FROM theirs") == 3
 
 
 @pytest.mark.parametrize(
