@@ -215,7 +215,9 @@ for instance a view, the table stays without its rows, and a warning names the o
 
 CREATE OR REPLACE FUNCTION cerebro.materialize(
     run bigint, model_table text, which text DEFAULT NULL, fold integer DEFAULT NULL) RETURNS void
-LANGUAGE plpython3u AS $py$
+LANGUAGE plpython3u
+SET synchronize_seqscans = off
+AS $py$
 @cerebro@
 return api.materialize_run(plpy, *args)
 $py$;

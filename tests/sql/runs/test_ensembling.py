@@ -90,6 +90,14 @@ def test_an_ensemble_is_added_to_the_table_of_its_members(noisy: Lab) -> None:
     noisy("SELECT cerebro.ensemble('added', 'apart', 10, all_join => true)")
     reason = noisy.value("SELECT reason FROM apart_info")
     assert sorted(map(int, re.findall(r"\d+", reason.partition(" of lab_")[0]))) == [1, 2, 3, 4]
+    # Without time, the best two are compared.
+    noisy("SELECT cerebro.ensemble('added', 'quick', 4, seconds => 0)")
+    best = [
+        key for (key,) in noisy("SELECT configuration FROM added_info WHERE model IS NOT NULL ORDER BY objective_value")
+    ]
+    reason = noisy.value("SELECT reason FROM quick_info")
+    named = re.sub(r"\(\d+ times\)", "", reason.partition(" of lab_")[0])
+    assert {int(one) for one in re.findall(r"\d+", named)} <= set(best[:2])
     with pytest.raises(psycopg2.Error, match="members cannot be 1"):
         noisy("SELECT cerebro.ensemble('added', NULL, 1)")
     # Models that predict no numbers make no ensemble.

@@ -333,6 +333,8 @@ def test_only_the_owner_calibrates_and_readers_predict(people: Town) -> None:
     assert bob(wanted) == [1]
     alice(f"GRANT ALL ON ups_info TO {bob.name}")
     assert "belongs to alice" in str(bob.refused(told))
+    alice(f"GRANT ALL ON ups TO {bob.name}")
+    assert "belongs to alice" in str(bob.refused(f"SELECT cerebro.ensemble('{alice.name}.ups', NULL)"))
     # A policy of the table hides the row from others, and from what they predict.
     alice("ALTER TABLE ups_info ENABLE ROW LEVEL SECURITY")
     alice("CREATE POLICY mine ON ups_info USING (current_user = 'nobody')")
