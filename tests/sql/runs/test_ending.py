@@ -87,6 +87,7 @@ VALUES = {
     "changes": document({"learning_rate": 0.1}), "run": "last_run()", "forgotten": "last_run()",
     "whose": "current_user", "retry_failed": "false", "which": "NULL", "fold": "NULL", "members": "1",
     "all_join": "true",
+    "seconds": "60",
     "train_proportion": "0.5", "test_proportion": "0.5", "grouping_cols": "'species'", "target_cols": "'sl, sw'",
     "with_replacement": "false", "separate_output_tables": "false", "message": "'help'", "k": "2",
     "r": "9", "eta": "3", "skip_last": "0", "id": "1", "schema": "'madlib'", "fn_name": "'f'", "n": "2",
