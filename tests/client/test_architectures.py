@@ -21,7 +21,6 @@ from cerebro_db import client
 from cerebro_db.client import architectures, cli, keras_models
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import state
-from tests.sql.pages import blocks
 
 SCHEMA = "architecture_tests"
 EPOCHS = 6
@@ -332,13 +331,3 @@ def test_frozen_attention_stays_frozen() -> None:
     model = keras.Sequential([keras.Input((6, 8)), body, keras.layers.Flatten(), keras.layers.Dense(2)])
     assert len(model.trainable_weights) == 2
     assert len(keras_models.built(model.to_json(), None).trainable_weights) == 2
-
-
-def test_bytes_become_images(cerebro: Cerebro) -> None:
-    (statement,) = [block for block in blocks("docs/train.md", "postgresql") if "get_byte" in block]
-    images = load_digits().images[:20].astype("uint8")
-    cerebro.rows("CREATE TABLE digit_bytes (id integer, digit integer, pixels bytea)")
-    for place, image in enumerate(images):
-        cerebro.rows("INSERT INTO digit_bytes VALUES (%s, 1, %s)", (place, image.tobytes()))
-    cerebro.rows(statement)
-    assert [image for (image,) in cerebro.rows("SELECT image FROM digit_images ORDER BY id")] == images.tolist()
