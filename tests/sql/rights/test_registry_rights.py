@@ -480,7 +480,8 @@ def test_who_may_use_models_of_groups_reads_no_weights(grouped: Place, tmp_path:
     judged = (
         f"SELECT metric, value FROM cerebro.evaluate('{{}}', $q${SIDES.replace('FROM', ', $$up$$::text AS y FROM')}$q$)"
     )
-    assert ben(judged.format(f"{grouped.model}@2")) == anna(judged.format("by_side"))
+    # A sum over rows in any order: its last bit may differ.
+    assert dict(ben(judged.format(f"{grouped.model}@2"))) == pytest.approx(dict(anna(judged.format("by_side"))))
     ben("DROP TABLE mine, sides_told")
     # It sees the groups, and no weights.
     assert ben(f"SELECT group_value, weights FROM {grouped.table('_groups', 2)} ORDER BY 1") == [
