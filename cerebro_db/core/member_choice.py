@@ -1,18 +1,19 @@
-"""Which models an ensemble is made of, and how often each counts, from what they predict of rows for validation.
+"""Which models an ensemble is made of, from what they predict of rows for validation.
 
-The choice is greedy with replacement (Caruana et al., Ensemble Selection from Libraries of Models, 2004): each step
-adds the model with which the mean of all that were added so far is best.  A model that is added twice counts twice.
+The mean that predicts these rows best is found by a search.  It fits them by chance, too, and a mean of more models
+predicts others better.  So all models join, or all but the worst ones, unless the searched mean is better by more than
+a standard error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .metrics import LEAST_PROBABILITY
 from .records import dataclass
 
-STEPS = 20  # more change the mean little
+Comparison = tuple[float, float]  # what a mean loses more than another, and the standard error of that
 
 
 @dataclass(frozen=True)
@@ -26,47 +27,61 @@ class OfOutput:
     of_classes: bool
     of_models: Sequence[Sequence[float]]
 
-    def loss(self, sums: Sequence[float], added: int) -> float:
-        """The loss of the mean, from the sums over the models that were added; infinite if it is no number."""
-        if not all(map(math.isfinite, sums)):
-            return math.inf
+    def losses(self, models: Sequence[int]) -> list[float]:
+        """The loss of the mean of these models, of each row; infinite where it is no number."""
+        count = len(models)
+        means = [math.fsum(ones) / count for ones in zip(*(self.of_models[model] for model in models))]
         if self.of_classes:
-            least = LEAST_PROBABILITY * added
-            return math.log(added) - math.fsum(math.log(max(one, least)) for one in sums) / len(sums)
-        return math.fsum(one * one for one in sums) / len(sums) / added**2
+            found = [-math.log(max(one, LEAST_PROBABILITY)) if math.isfinite(one) else math.inf for one in means]
+        else:
+            found = [one * one for one in means]
+        return [one if math.isfinite(one) else math.inf for one in found]
 
-    def loss_of(self, counts: Sequence[int]) -> float:
-        """The loss of the mean in which each model counts so often."""
-        chosen = [(its, times) for its, times in zip(self.of_models, counts) if times]
-        sums = [sum(its[row] * times for its, times in chosen) for row in range(len(self.of_models[0]))]
-        return self.loss(sums, sum(counts))
-
-    def unit(self) -> float:
-        """The loss of the best model, so that the losses of several outputs can be added."""
-        least = min(self.loss(one, 1) for one in self.of_models)
-        return least if 0 < least < math.inf else 1.0
+    def loss(self, models: Sequence[int]) -> float:
+        found = self.losses(models)
+        return math.fsum(found) / len(found)
 
 
-def counts(outputs: Sequence[OfOutput], most: int) -> list[int]:
-    """How often each model counts.  At most so many models count at all; the first alone if none predicts numbers."""
-    models = len(outputs[0].of_models)
-    units = [one.unit() for one in outputs]
-    sums = [[0.0] * len(one.of_models[0]) for one in outputs]
-    chosen = [0] * models
-    best, best_loss = [1] + [0] * (models - 1), math.inf
-    for step in range(1, STEPS + 1):
-        full = sum(map(bool, chosen)) >= most
-        losses = {
-            model: math.fsum(
-                one.loss([a + b for a, b in zip(sum_, one.of_models[model])], step) / unit
-                for one, sum_, unit in zip(outputs, sums, units)
-            )
-            for model in range(models)
-            if chosen[model] or not full
-        }
-        added = min(losses, key=lambda model: (losses[model], model))
-        chosen[added] += 1
-        sums = [[a + b for a, b in zip(sum_, one.of_models[added])] for one, sum_ in zip(outputs, sums)]
-        if losses[added] < best_loss:
-            best, best_loss = list(chosen), losses[added]
+def members(outputs: Sequence[OfOutput]) -> list[int]:
+    """The models of which the ensemble is the mean, the best one first; the first alone if none predicts numbers."""
+    every = range(len(outputs[0].of_models))
+    # Of several outputs each counts alike, however large its numbers are.
+    units = [_unit(one.loss([model]) for model in every) for one in outputs]
+
+    def loss(models: Sequence[int]) -> float:
+        return sum(one.loss(models) / unit for one, unit in zip(outputs, units))
+
+    ranked = [model for alone, model in sorted((loss([model]), model) for model in every) if math.isfinite(alone)]
+    searched = _searched(ranked, loss)
+    for count in range(len(ranked), 1, -1):
+        found = [compared(one, ranked[:count], searched) for one in outputs]
+        worse = math.fsum(more / unit for (more, _), unit in zip(found, units))
+        if worse <= math.hypot(*(error / unit for (_, error), unit in zip(found, units))):
+            return ranked[:count]
+    return searched or [0]
+
+
+def _unit(losses: Iterable[float]) -> float:
+    least = min(losses)
+    return least if 0 < least < math.inf else 1.0
+
+
+def _searched(ranked: Sequence[int], loss: Callable[[list[int]], float]) -> list[int]:
+    """The best mean on the way on which each step adds the model that makes the mean best."""
+    way: list[int] = list(ranked[:1])
+    best, least = list(way), loss(way) if way else math.inf
+    while len(way) < len(ranked):
+        reached, added = min((loss([*way, model]), model) for model in ranked if model not in way)
+        way.append(added)
+        if reached < least:
+            best, least = list(way), reached
     return best
+
+
+def compared(output: OfOutput, models: Sequence[int], others: Sequence[int]) -> Comparison:
+    """The mean of the models with the mean of others, over the rows."""
+    differences = [one - other for one, other in zip(output.losses(models), output.losses(others))]
+    rows = len(differences)
+    more = math.fsum(differences) / rows
+    spread = math.fsum((one - more) ** 2 for one in differences) / max(1, rows - 1)
+    return more, math.sqrt(spread / rows)

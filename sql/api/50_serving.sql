@@ -214,7 +214,7 @@ COMMENT ON FUNCTION cerebro._require_window(integer, integer[]) IS
 'True if all these lengths of arrays are that of a window; else an error.';
 
 CREATE OR REPLACE FUNCTION cerebro.ensemble(
-    model_table text, output_table text, members integer DEFAULT 5, all_join boolean DEFAULT false,
+    model_table text, output_table text, members integer DEFAULT 8, all_join boolean DEFAULT false,
     seconds double precision DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
@@ -222,13 +222,12 @@ LANGUAGE plpython3u AS $py$
 return api.ensemble(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean, double precision) IS
-'Makes one model of the best models of a run. Its predictions are the means of their predictions. The members are those
-of the best 24 models whose mean predicts the validation rows of the run best: greedily, each step adds the model that
-makes the mean best, perhaps one that was added before. Such a model counts more than once. The mean is taken only if the
-objective of the run is better than that of the best model, or the loss on the validation rows if the objective is not
-measured on them. So the ensemble is never worse on these rows than the best model, and may be this model alone. The
-tables output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model,
-configuration 1.
+'Makes one model of the best models of a run. Its predictions are the means of their predictions. Of a model and the
+copies of it that have trained on, only the best one can join. All of the best models join, or all but the worst ones,
+unless the mean of some of them, which is searched, predicts the validation rows of the run better by more than a standard
+error. If the objective of the run is not the loss of these predictions, the mean is taken only if the objective is
+better than that of the best model, on the validation rows. So the ensemble may be this model alone. The tables
+output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model, configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made. NULL adds the ensemble to model_table, as its next configuration, if it has more than

@@ -1,7 +1,5 @@
 """One model made of several: each member is a layer, and each output is the mean of the members' outputs.
 
-A member that counts twice is in the mean twice.
-
 The weights of such a model are those of its members, one after the other.
 """
 
@@ -18,11 +16,8 @@ from .graph import Graph, node, tensor
 Json = dict[str, Any]
 
 
-def ensemble(members: Sequence[Json], counts: Sequence[int] | None = None) -> Json:
-    """The architecture of the ensemble.  The members are functional models with the same inputs and outputs.
-
-    ``counts``: how often each counts; None: once.
-    """
+def ensemble(members: Sequence[Json]) -> Json:
+    """The architecture of the ensemble.  The members are functional models with the same inputs and outputs."""
     for one in members:
         if one["class_name"] != "Functional":
             raise Unsupported(
@@ -49,7 +44,7 @@ def ensemble(members: Sequence[Json], counts: Sequence[int] | None = None) -> Js
             }
         )
     for place, name in enumerate(outputs):
-        means = [tensor(name, place) for name, times in zip(names, counts or [1] * len(names)) for _ in range(times)]
+        means = [tensor(member, place) for member in names]
         graph.layers.append(node("keras.layers", "Average", {"name": name}, [{"args": [means], "kwargs": {}}]))
         graph.output(name)
     return graph.model("ensemble", members[0].get("compile_config") or {})

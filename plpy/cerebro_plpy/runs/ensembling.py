@@ -14,7 +14,6 @@ from ..database.access import Database
 from .request.given import TRAIN, Given
 from .request.training_rows import Rows
 
-MEMBERS = 8
 START_SECONDS, ROW_SECONDS = 2.5, 5e-5  # two models to build, and evaluating a row for validation
 MOST_OF_BUDGET = 0.15
 CANCELLED = "57"  # the class of the errors of a cancel, a timeout and an end of the session
@@ -41,18 +40,18 @@ def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Ens
 
 
 def add(db: Database, output: Name, deadline: float | None) -> None:
-    """Add the ensemble, if it is better than the best model.  ``deadline``: until when, as time.monotonic()."""
+    """Add the ensemble, if it has several members.  ``deadline``: until when, as time.monotonic()."""
     if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
         return
-    call = f"SELECT cerebro.ensemble('{output}', NULL, {MEMBERS});"
+    call = f"SELECT cerebro.ensemble('{output}', NULL);"
     seconds = None if deadline is None else deadline - time.monotonic()
     if seconds is not None and seconds < START_SECONDS / 2:
         db.notice("no ensemble is made, because the budget is used", call)
         return
     try:
         with db.savepoint():
-            call_within = sql("SELECT cerebro.ensemble($1, NULL, {members}, seconds => $2)", members=MEMBERS)
-            db.rows(call_within, ("text", "double precision"), output.quoted, seconds)
+            within = sql("SELECT cerebro.ensemble($1, NULL, seconds => $2)")
+            db.rows(within, ("text", "double precision"), output.quoted, seconds)
     except db.plpy.SPIError as error:
         if error.sqlstate.startswith(CANCELLED):
             raise

@@ -12,7 +12,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
+from cerebro_db.core.model_columns import MODEL, OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
@@ -30,7 +30,6 @@ from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
 
 MOST_MEMBERS = 100
-CANDIDATES = 24  # of which the members are chosen, the best ones by the objective
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,15 @@ def source_of(db: Database, table: Relation) -> MemberTables:
 
 
 def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None = None) -> Mean:
-    """The best mean of up to so many models of a run; ``all_join``: of the best so many.
+    """The mean of up to so many of the best models of a run; ``all_join``: of so many.
 
     ``until``: when models are no longer compared, as time.monotonic().
     """
     table, named = source.table, source.named
-    keys = best_keys(db, table, source.info, source.summary, named, max(members, CANDIDATES))
+    keys = best_keys(db, table, source.info, source.summary, named, None)
     # The tables of the ensemble have the same columns as those of its members.
-    rows = _rows(db, source, keys)
-    keys = [key for key in keys if rows[key]["trained"]] or keys
+    rows = _rows(db, source)
+    keys = _best_of_lines(db, source, [key for key in keys if rows[key]["trained"]], rows) or keys
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
@@ -128,58 +127,89 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         )
     whole = [key for key in keys if rows[key]["size"] is not None]
     measure = None if all_join else joining.measure_of(db, table, source.summary, keys[0])
-    if measure is None:
-        keys = keys[:members]
-    elif whole[:1] == keys[:1]:
+    if measure is not None and whole[:1] == keys[:1]:
         keys = whole
+    keys = keys[:members]
     if not set(keys) <= set(whole):
         raise _too_large(members)
-    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, members, until)
-    counts = [1] * len(keys)
+    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, until)
     if group is not None:
-        keys, counts = group.keys, group.counts
+        keys = group.keys
     size = sum(rows[key]["size"] for key in keys)
     if size > LARGEST_VALUE:
         raise _too_large(len(keys))
-    architecture = rows[keys[0]]["arch"]
-    if len(keys) > 1:
-        architecture = json.dumps(mean_of([reading.architecture(rows[key]["arch"]) for key in keys], counts))
+    architecture, *others = _architectures(db, source, keys)
+    if others:
+        architecture = json.dumps(mean_of([reading.architecture(one) for one in (architecture, *others)]))
         reading.architecture(architecture)
-    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys, counts), group, measure)
+    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys), group, measure)
 
 
-def _rows(db: Database, source: MemberTables, keys: list[int]) -> dict[int, dict[str, Any]]:
-    """What is known of these models.  An ensemble that was added to the table is no model of the run."""
-    named = source.named
-    of_run = next((name for name in ("model", "model_id") if name in relations.columns(db, source.info)), None)
-    trained = sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run))
+def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
+    """What is known of the models.  An ensemble that was added to the table is no model of the run."""
+    named, there = source.named, relations.columns(db, source.info)
+    of_run = next((name for name in (MODEL, "model_id") if name in there), None)
     rows = db.rows(
         sql(
-            "SELECT {number} AS number, {architectures}::text AS arch, octet_length({weights})::bigint AS size,"
-            " __dist_key__ AS place, {trained} AS trained FROM {table} t JOIN {info} i USING ({number})"
-            " WHERE {number} = ANY ($1)",
-            trained=trained,
+            "SELECT {number} AS number, octet_length({weights})::bigint AS size, __dist_key__ AS place,"
+            " {trained} AS trained, {model} AS model FROM {table} t JOIN {info} i USING ({number})",
+            trained=sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run)),
+            model=sql("i.{name}", name=identifier(MODEL)) if MODEL in there else sql("NULL::integer"),
             info=source.info.sql,
             number=identifier(named.configuration),
-            architectures=sql("t.{one}", one=identifier(named.architecture)),
             weights=identifier(named.weights),
             table=source.table.sql,
+        )
+    )
+    return {row["number"]: row for row in rows}
+
+
+def _architectures(db: Database, source: MemberTables, keys: list[int]) -> list[str]:
+    """Of these models, in this order."""
+    named = source.named
+    rows = db.rows(
+        sql(
+            "SELECT {architecture}::text AS one FROM {table} WHERE {number} = ANY ($1)"
+            " ORDER BY array_position($1, {number})",
+            architecture=identifier(named.architecture),
+            table=source.table.sql,
+            number=identifier(named.configuration),
         ),
         ("integer[]",),
         keys,
     )
-    return {row["number"]: row for row in rows}
+    return [row["one"] for row in rows]
+
+
+def _best_of_lines(db: Database, source: MemberTables, keys: list[int], rows: dict[int, dict[str, Any]]) -> list[int]:
+    """Of a model and the copies that go on from it, which predict nearly the same, the best one alone."""
+    if all(rows[key]["model"] is None for key in keys):
+        return keys
+    found = db.rows(
+        sql(
+            "SELECT b.model, b.parent FROM cerebro.leaderboard b JOIN {summary} s USING (run)"
+            " WHERE b.owner = current_user AND b.model_table = s.model_table AND b.parent IS NOT NULL",
+            summary=source.summary.sql,
+        )
+    )
+    parents = {row["model"]: row["parent"] for row in found}
+    best: dict[int, int] = {}
+    for key in keys:
+        model = rows[key]["model"]
+        while model in parents:
+            model = parents[model]
+        best.setdefault(model, key)
+    return list(best.values())
 
 
 def _too_large(members: int) -> Unsupported:
     return Unsupported(f"the weights of {members} members are too large for one value.", hint="Take fewer members.")
 
 
-def _told(table: Relation, keys: list[int], counts: list[int]) -> str:
+def _told(table: Relation, keys: list[int]) -> str:
     if len(keys) == 1:
         return f"configuration {keys[0]} of {table.name}"
-    named = (f"{key} ({times} times)" if times > 1 else str(key) for key, times in zip(keys, counts))
-    return f"the mean of configurations {', '.join(named)} of {table.name}"
+    return f"the mean of configurations {', '.join(map(str, keys))} of {table.name}"
 
 
 def _make_tables(db: Database, source: MemberTables, output: Name) -> None:
@@ -267,8 +297,11 @@ def _judged(mean: Mean) -> str:
         return ""
     name = measure.objective.name
     if len(group.keys) == 1:
-        return f": no other one makes {name} better ({_shown(group.value)})"
-    return f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
+        return f": with others, {name} is worse than {_shown(group.value)}"
+    told = f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
+    if group.error is not None and group.value is not None and group.alone is not None and group.value > group.alone:
+        told += f"; the standard error of the difference is {group.error:.2g}"
+    return told
 
 
 def _shown(value: float | None) -> str:

@@ -1,7 +1,7 @@
-"""Which models an ensemble is made of: those whose mean predicts the rows for validation best.
+"""Which models an ensemble is made of, by the rows for validation.
 
-The members are chosen by what the models predict of these rows, or of some of them.  Then all of them judge the mean
-of the members by the objective of the run.  It has to be better than the best model alone.
+The members are chosen by what the models predict of these rows, or of some of them.  If the objective of the run is
+not the loss of these predictions, it then judges the mean of the members, which has to be better than the best model.
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ class Together:
     """Several models as one: their architecture, and their weights one after the other."""
 
     members: list[TrainedModel]
-    counts: list[int]
 
     @property
     def definition(self) -> dict[str, Any]:
         first, *others = (one.definition for one in self.members)
         if not others:
             return first
-        architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)], self.counts))
+        architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)]))
         return {**first, "architecture": reading.architecture(architecture)}
 
     def weights(self, db: Database) -> Iterator[bytes]:
@@ -72,12 +71,12 @@ class Measure:
 
 @dataclass
 class Joined:
-    keys: list[int]
-    counts: list[int]  # how often each of them counts
+    keys: list[int]  # the best one first
     value: float | None  # of the objective
     loss: float | None
     best: int  # the model that is best alone
     alone: float | None  # its value
+    error: float | None = None  # the standard error of the difference, if it was computed
 
 
 def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> Measure | None:
@@ -102,41 +101,48 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     return Measure(rows, objective if of_run else Objective(f"val_{LOSS}"), of_run)
 
 
-def joined(
-    db: Database, table: str, keys: Sequence[int], measure: Measure, members: int, until: float | None = None
-) -> Joined:
-    """The best of these models, or a mean of up to so many of them that is better.
+def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, until: float | None = None) -> Joined:
+    """The best of these models, or the mean of some of them.  ``keys``: the best one first.
 
     ``until``: when no further model is compared with the first ones.
     """
     models = {key: read(db, table, key)[0] for key in keys}
     sample = _sample(db, list(models.values()), measure, until)
     if sample is not None and sample.measures(measure, models[keys[0]]):
-        return _of_sample(sample, keys, members)
-    counts = None if sample is None else member_choice.counts(sample.outputs, members)
+        return _of_sample(sample, keys)
     data = measure.rows.dataset
     with evaluating(db, measure.rows, False, models[keys[0]].memory_mb) as (team, parts):
 
-        def judged(chosen: dict[int, int]) -> Joined:
-            together = Together([models[key] for key in chosen], list(chosen.values()))
+        def judged(which: Sequence[int]) -> Joined:
+            together = Together([models[key] for key in which])
             loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, together, data, parts))
             named = measure.objective.metric
             value = number(loss if named == LOSS else metrics.get(named))
-            return Joined(list(chosen), list(chosen.values()), value, number(loss), keys[0], value)
+            return Joined(list(which), value, number(loss), keys[0], value)
 
         def better(one: Joined, other: Joined) -> bool:
             score, before = measure.objective.score(one.value), measure.objective.score(other.value)
             return score is not None and (before is None or score < before)
 
-        best = alone = judged({keys[0]: 1})
-        if counts is not None:
-            together = judged({key: times for key, times in zip(keys, counts) if times})
-            best = together if better(together, alone) else alone
-        for key in keys[1:members] if counts is None else ():
-            more = judged(dict.fromkeys([*best.keys, key], 1))
-            best = more if better(more, best) else best
+        best = alone = judged(keys[:1])
+        for chosen in _means(keys, sample):
+            together = judged(chosen)
+            if better(together, alone):
+                best = together
+                break
     best.alone = alone.value
     return best
+
+
+def _means(keys: Sequence[int], sample: ValidationSample | None) -> Iterator[list[int]]:
+    """Of which models the mean is compared with the best one, one mean after the other."""
+    if sample is not None:
+        yield [keys[place] for place in member_choice.members(sample.outputs)]
+        return
+    count = len(keys)
+    while count > 1:
+        yield list(keys[:count])
+        count //= 2
 
 
 # -- from predictions ----------------------------------------------------------------------------------------
@@ -156,15 +162,12 @@ class ValidationSample:
         return self.whole and plain and measure.objective.metric == LOSS
 
 
-def _of_sample(sample: ValidationSample, keys: Sequence[int], members: int) -> Joined:
+def _of_sample(sample: ValidationSample, keys: Sequence[int]) -> Joined:
     (output,) = sample.outputs
-    counts = member_choice.counts(sample.outputs, members)
-    alone = output.loss(output.of_models[0], 1)
-    together = output.loss_of(counts)
-    if not together < alone:
-        return Joined([keys[0]], [1], number(alone), number(alone), keys[0], number(alone))
-    chosen = {key: times for key, times in zip(keys, counts) if times}
-    return Joined(list(chosen), list(chosen.values()), together, together, keys[0], number(alone))
+    chosen = member_choice.members(sample.outputs)
+    best, loss = chosen[0], number(output.loss(chosen))
+    _, error = member_choice.compared(output, chosen, [best])
+    return Joined([keys[one] for one in chosen], loss, loss, keys[best], number(output.loss([best])), number(error))
 
 
 def _sample(

@@ -20,7 +20,15 @@ from cerebro_db.core.errors import (
 )
 from cerebro_db.core.layout import GroupColumn, Layout, Variable
 from cerebro_db.core.metrics import MAX
-from cerebro_db.core.model_columns import COMPANIONS, GROUP_COLUMNS, MADLIB, OF_GROUPS, PLAIN, ModelColumns, has_groups
+from cerebro_db.core.model_columns import (
+    COMPANIONS,
+    GROUP_COLUMNS,
+    MADLIB,
+    OF_GROUPS,
+    PLAIN,
+    ModelColumns,
+    has_groups,
+)
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.parameters import flat, params
@@ -350,20 +358,28 @@ def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns
 
 
 def best_keys(
-    db: Database, table: Relation, info: Relation, summary: Relation, named: ModelColumns, most: int
+    db: Database, table: Relation, info: Relation, summary: Relation, named: ModelColumns, most: int | None
 ) -> list[int]:
-    """The models that are best by the objective of their run, the best first."""
-    largest = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=summary.sql)) == MAX
+    """The models that are best by the objective of their run, the best first.
+
+    An ensemble comes before its members: the rows for validation, by which they were chosen, flatter them more.  It is
+    known by its lack of a training loss.
+    """
+    direction = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=summary.sql))
     first, *others = (sql("i.{figure}", figure=identifier(figure)) for figure in named.figures)
+    validated, trained = others
+    ensembles = sql("{trained} IS NULL AND {judged} IS NOT NULL", trained=trained,
+                    judged=validated if direction is None else first)  # fmt: skip
     rows = db.rows(
         sql(
             "SELECT i.{number} AS number FROM {info} i JOIN {table} m USING ({number})"
-            " ORDER BY {first} {order} NULLS LAST, {others}, i.{number} LIMIT $1",
+            " ORDER BY {ensembles} DESC, {first} {order} NULLS LAST, {others}, i.{number} LIMIT $1",
+            ensembles=ensembles,
             number=identifier(named.configuration),
             info=info.sql,
             table=table.sql,
             first=first,
-            order=sql("DESC") if largest else sql("ASC"),
+            order=sql("DESC") if direction == MAX else sql("ASC"),
             others=joined(", ", (sql("{figure} NULLS LAST", figure=figure) for figure in others)),
         ),
         ("integer",),

@@ -148,6 +148,15 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int, budget: float) -> d
     }
     texts = others(train)
     with contextlib.suppress(ImportError):
+        import pytabkit  # type: ignore[import-not-found]
+
+        # Its environment has what the other one has too, so that nothing is trained twice.
+        kind = "Classifier" if of_classes else "Regressor"
+        return {
+            name: Network(getattr(pytabkit, f"{which}_{kind}")(random_state=seed, device="cpu"), texts)
+            for name, which in (("RealMLP", "RealMLP_TD"), ("TabM", "TabM_D"))
+        }
+    with contextlib.suppress(ImportError):
         import lightgbm  # type: ignore[import-not-found]
 
         light = lightgbm.LGBMClassifier if of_classes else lightgbm.LGBMRegressor
@@ -161,7 +170,8 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int, budget: float) -> d
     with contextlib.suppress(ImportError):
         from autogluon.tabular import TabularPredictor  # type: ignore[import-not-found]
 
-        found["AutoGluon"] = AutoGluon(TabularPredictor, of_classes, budget)
+        for name, preset in (("AutoGluon", "medium_quality"), ("AutoGluon, best", "best_quality")):
+            found[name] = AutoGluon(TabularPredictor, of_classes, budget, preset)
     return found
 
 
@@ -198,18 +208,44 @@ class Texts:
         return x.assign(**{name: x[name].fillna("NULL").astype(str) for name in self.texts})
 
 
-class AutoGluon:
-    """Its models without deep learning, with the preset that it recommends for a first try."""
+class Network:
+    """A model that takes texts as categories, and numbers without NULL."""
 
-    def __init__(self, predictor: Any, of_classes: bool, budget: float) -> None:
-        self.predictor, self.of_classes, self.budget = predictor, of_classes, budget
+    def __init__(self, model: Any, texts: list[str]) -> None:
+        self.model, self.texts = model, texts
+
+    def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
+        numbers = x.drop(columns=self.texts)
+        self.medians = numbers.median()
+        self.with_null = [name for name in numbers if numbers[name].isna().any()]
+        self.model.fit(self._frame(x), y, cat_col_names=self.texts)
+
+    def score(self, x: pd.DataFrame, y: pd.Series) -> float:
+        from sklearn.metrics import accuracy_score, r2_score
+
+        guessed = self.model.predict(self._frame(x))
+        classes = y.dtype == object
+        return float((accuracy_score if classes else r2_score)(y, guessed if classes else guessed.ravel()))
+
+    def _frame(self, x: pd.DataFrame) -> pd.DataFrame:
+        flags = {f"{name} is NULL": x[name].isna().astype(float) for name in self.with_null}
+        return x.fillna(self.medians).assign(
+            **{name: x[name].fillna("NULL").astype(str) for name in self.texts}, **flags
+        )
+
+
+class AutoGluon:
+    """Its models without deep learning, with the preset that it recommends for a first try, or with its best one."""
+
+    def __init__(self, predictor: Any, of_classes: bool, budget: float, preset: str) -> None:
+        self.predictor, self.of_classes, self.budget, self.preset = predictor, of_classes, budget, preset
 
     def fit(self, x: pd.DataFrame, y: pd.Series) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="cerebro-bench-")
         metric = "accuracy" if self.of_classes else "r2"
         made = self.predictor(label="target of all", eval_metric=metric, path=self.folder.name, verbosity=0)
         self.model = made.fit(
-            x.assign(**{"target of all": y}), time_limit=self.budget, presets="medium_quality", num_cpus="auto"
+            x.assign(**{"target of all": y}), time_limit=self.budget, presets=self.preset, num_cpus="auto"
         )
 
     def score(self, x: pd.DataFrame, y: pd.Series) -> float:
