@@ -203,6 +203,13 @@ $(TABLES)/.installed: requirements-tables.txt
 	@$(TABLES)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-tables.txt
 	@touch $@
 
+# RealMLP and TabM need PyTorch with its libraries for GPUs (6 GB). make bench takes part with them where this was made.
+NETWORKS := build/bench/networks
+$(NETWORKS)/.installed: requirements-networks.txt
+	@.venv/bin/python -m venv $(NETWORKS)
+	@$(NETWORKS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-networks.txt
+	@touch $@
+
 # uv solves for all versions of Python at once.
 UV := build/lock/bin/uv
 lock:

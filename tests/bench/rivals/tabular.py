@@ -224,7 +224,7 @@ class Network:
         from sklearn.metrics import accuracy_score, r2_score
 
         guessed = self.model.predict(self._frame(x))
-        classes = y.dtype == object
+        classes = not pd.api.types.is_numeric_dtype(y)
         return float((accuracy_score if classes else r2_score)(y, guessed if classes else guessed.ravel()))
 
     def _frame(self, x: pd.DataFrame) -> pd.DataFrame:
@@ -289,9 +289,11 @@ def main(folder: Path, seeds: int, budget: float, names: list[str]) -> None:
                 ).items()
             }
             kinds = {column: str(kind) for column, kind in frame.dtypes.items()}
+            file = folder / f"{name}-{seed}.json"
+            before = json.loads(file.read_text())["found"] if file.exists() else {}  # of another environment
             told = {"target": target, "classes": classes(frame, target), "held_out": list(map(int, out)),
-                    "columns": kinds, "found": found}  # fmt: skip
-            (folder / f"{name}-{seed}.json").write_text(json.dumps(told))
+                    "columns": kinds, "found": {**before, **found}}  # fmt: skip
+            file.write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
