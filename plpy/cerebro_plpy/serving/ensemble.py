@@ -196,7 +196,7 @@ def _best_of_lines(db: Database, source: MemberTables, keys: list[int], rows: di
     best: dict[int, int] = {}
     for key in keys:
         model = rows[key]["model"]
-        while model in parents:
+        while parents.get(model, model) < model:  # a copy has a larger number
             model = parents[model]
         best.setdefault(model, key)
     return list(best.values())
@@ -297,7 +297,7 @@ def _judged(mean: Mean) -> str:
         return ""
     name = measure.objective.name
     if len(group.keys) == 1:
-        return f": with others, {name} is worse than {_shown(group.value)}"
+        return f": configuration {group.keys[0]} alone is better ({name} {_shown(group.value)})"
     told = f": {name} {_shown(group.value)}, and {_shown(group.alone)} of configuration {group.best} alone"
     if group.error is not None and group.value is not None and group.alone is not None and group.value > group.alone:
         told += f"; the standard error of the difference is {group.error:.2g}"
