@@ -1,18 +1,19 @@
-"""Which models an ensemble is made of, from what they predict of rows for validation.
+"""Chooses the members of an ensemble by what the models predict of the rows for validation.
 
-The mean that predicts these rows best is found by a search.  It fits them by chance, too, and a mean of more models
-predicts others better.  So all models join, or all but the worst ones, unless the searched mean is better by more than
-a standard error.
+All models join, or all but the worst ones.  The exception is a mean of some of them that predicts these rows better by
+more than a standard error; a forward search finds it.  A smaller advantage is no reason to leave models out: the search
+fits these rows by chance, too, and a mean of more models predicts other rows better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .metrics import LEAST_PROBABILITY
 from .records import dataclass
 
+MOST_SEARCHED = 20  # members of a searched mean; more change it little
 Comparison = tuple[float, float]  # what a mean loses more than another, and the standard error of that
 
 
@@ -27,61 +28,87 @@ class OfOutput:
     of_classes: bool
     of_models: Sequence[Sequence[float]]
 
-    def losses(self, models: Sequence[int]) -> list[float]:
-        """The loss of the mean of these models, of each row; infinite where it is no number."""
-        count = len(models)
-        means = [math.fsum(ones) / count for ones in zip(*(self.of_models[model] for model in models))]
+    def sums(self, models: Iterable[int]) -> list[float]:
+        """Of each row, the sum over the models."""
+        return list(map(sum, zip(*(self.of_models[model] for model in models))))
+
+    def losses(self, sums: Iterable[float], count: int) -> list[float]:
+        """Of each row, the loss of the mean of ``count`` models; infinite where the mean is no number."""
+        means = (one / count for one in sums)
         if self.of_classes:
-            found = [-math.log(max(one, LEAST_PROBABILITY)) if math.isfinite(one) else math.inf for one in means]
-        else:
-            found = [one * one for one in means]
-        return [one if math.isfinite(one) else math.inf for one in found]
+            return [-math.log(max(one, LEAST_PROBABILITY)) if math.isfinite(one) else math.inf for one in means]
+        return [one * one if math.isfinite(one) else math.inf for one in means]
+
+    def losses_of(self, models: Sequence[int]) -> list[float]:
+        return self.losses(self.sums(models), len(models))
 
     def loss(self, models: Sequence[int]) -> float:
-        found = self.losses(models)
-        return math.fsum(found) / len(found)
+        """The loss of the mean of these models over all rows."""
+        return mean(self.losses_of(models))
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def members(outputs: Sequence[OfOutput]) -> list[int]:
     """The models of which the ensemble is the mean, the best one first; the first alone if none predicts numbers."""
-    every = range(len(outputs[0].of_models))
-    # Of several outputs each counts alike, however large its numbers are.
-    units = [_unit(one.loss([model]) for model in every) for one in outputs]
-
-    def loss(models: Sequence[int]) -> float:
-        return sum(one.loss(models) / unit for one, unit in zip(outputs, units))
-
-    ranked = [model for alone, model in sorted((loss([model]), model) for model in every) if math.isfinite(alone)]
-    searched = _searched(ranked, loss)
-    for count in range(len(ranked), 1, -1):
-        found = [compared(one, ranked[:count], searched) for one in outputs]
-        worse = math.fsum(more / unit for (more, _), unit in zip(found, units))
-        if worse <= math.hypot(*(error / unit for (_, error), unit in zip(found, units))):
-            return ranked[:count]
-    return searched or [0]
+    alone = [[one.loss([model]) for model in range(len(one.of_models))] for one in outputs]
+    # Each of several outputs counts alike, however large its numbers are.
+    units = [least if 0 < (least := min(its)) < math.inf else 1.0 for its in alone]
+    losses = [sum(one / unit for one, unit in zip(its, units)) for its in zip(*alone)]
+    ranked = [model for loss, model in sorted(zip(losses, range(len(losses)))) if math.isfinite(loss)]
+    if not ranked:
+        return [0]
+    searched = _searched(outputs, units, ranked)
+    return ranked[: _as_good(outputs, units, ranked, searched)] or searched
 
 
-def _unit(losses: Iterable[float]) -> float:
-    least = min(losses)
-    return least if 0 < least < math.inf else 1.0
+def _searched(outputs: Sequence[OfOutput], units: Sequence[float], ranked: Sequence[int]) -> list[int]:
+    """The best mean of a forward search: each step adds the model with which the mean is best."""
 
+    def loss(sums: Sequence[Sequence[float]], count: int) -> float:
+        return math.fsum(mean(one.losses(its, count)) / unit for one, its, unit in zip(outputs, sums, units))
 
-def _searched(ranked: Sequence[int], loss: Callable[[list[int]], float]) -> list[int]:
-    """The best mean on the way on which each step adds the model that makes the mean best."""
-    way: list[int] = list(ranked[:1])
-    best, least = list(way), loss(way) if way else math.inf
-    while len(way) < len(ranked):
-        reached, added = min((loss([*way, model]), model) for model in ranked if model not in way)
-        way.append(added)
+    added = [ranked[0]]
+    sums: Sequence[Sequence[float]] = [one.sums(added) for one in outputs]
+    best, least = list(added), loss(sums, 1)
+    for count in range(2, min(len(ranked), MOST_SEARCHED) + 1):
+        further = {model: _plus(outputs, sums, model) for model in ranked if model not in added}
+        reached, model = min((loss(its, count), model) for model, its in further.items())
+        added.append(model)
+        sums = further[model]
         if reached < least:
-            best, least = list(way), reached
+            best, least = list(added), reached
     return best
 
 
-def compared(output: OfOutput, models: Sequence[int], others: Sequence[int]) -> Comparison:
-    """The mean of the models with the mean of others, over the rows."""
-    differences = [one - other for one, other in zip(output.losses(models), output.losses(others))]
-    rows = len(differences)
-    more = math.fsum(differences) / rows
-    spread = math.fsum((one - more) ** 2 for one in differences) / max(1, rows - 1)
-    return more, math.sqrt(spread / rows)
+def _plus(outputs: Sequence[OfOutput], sums: Sequence[Sequence[float]], model: int) -> list[list[float]]:
+    return [[a + b for a, b in zip(its, one.of_models[model])] for one, its in zip(outputs, sums)]
+
+
+def _as_good(
+    outputs: Sequence[OfOutput], units: Sequence[float], ranked: Sequence[int], searched: Sequence[int]
+) -> int:
+    """How many of the best models have a mean that is not worse than the searched one by more than a standard error.
+
+    The largest number from two on; 0: none.
+    """
+    found = 0
+    best = [one.losses_of(searched) for one in outputs]
+    sums: Sequence[Sequence[float]] = [one.sums(ranked[:1]) for one in outputs]
+    for count, model in enumerate(ranked[1:], 2):
+        sums = _plus(outputs, sums, model)
+        compared = [difference(one.losses(its, count), of_best) for one, its, of_best in zip(outputs, sums, best)]
+        worse = math.fsum(more / unit for (more, _), unit in zip(compared, units))
+        if worse <= math.hypot(*(error / unit for (_, error), unit in zip(compared, units))):
+            found = count
+    return found
+
+
+def difference(losses: Sequence[float], others: Sequence[float]) -> Comparison:
+    """The mean of the differences of the rows, and its standard error."""
+    differences = [one - other for one, other in zip(losses, others)]
+    more = mean(differences)
+    spread = math.fsum((one - more) ** 2 for one in differences) / max(1, len(differences) - 1)
+    return more, math.sqrt(spread / len(differences))

@@ -25,7 +25,8 @@ SHARED: Types = {
 }
 OF_MODELS: Types = {
     **SHARED,
-    "configuration": INTEGERS,
+    **dict.fromkeys(("configuration", "model", "run"), INTEGERS),
+    "model_table": TEXTS,
     "weights": ("bytea",),
     "architecture": DOCUMENTS,
     "parameters": DOCUMENTS,
@@ -60,7 +61,6 @@ def has_groups(columns: Collection[str]) -> bool:
     return set(columns) >= GROUP_COLUMNS.keys()
 
 
-MODEL = "model"  # of _info: the number of a model of the run; NULL of an ensemble that was added to the table
 # The columns of plain tables, with their types.
 MODEL_COLUMNS = {"configuration": "integer", "weights": "bytea", "architecture": "json", "__dist_key__": "integer"}
 WEIGHTS_COLUMNS = {"configuration": "integer", "start": "bigint", "payload": "bytea", "__dist_key__": "integer"}
@@ -72,7 +72,7 @@ RESULTS = {
 }
 INFO_COLUMNS = {
     "configuration": "integer",
-    MODEL: "integer",
+    "model": "integer",
     **RESULTS,
     "architecture": "text",  # its name
     "parameters": "jsonb",  # all others, flat

@@ -9,9 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cerebro_db.core.member_choice import OfOutput, compared, members
+from cerebro_db.core.member_choice import Comparison, OfOutput, difference, members
 from cerebro_plpy.serving import joining
 from cerebro_plpy.serving.packed_rows import Batch
+
+
+def compared(output: OfOutput, models: list[int], others: list[int]) -> Comparison:
+    return difference(output.losses_of(models), output.losses_of(others))
 
 
 def noisy(of_classes: bool, seed: int, rows: int = 200, models: int = 4) -> OfOutput:
@@ -96,6 +100,22 @@ def test_models_that_predict_no_numbers_are_not_chosen(of_classes: bool, wrong: 
     assert members([OfOutput(of_classes, [broken, broken])]) == [0]
     several = [OfOutput(of_classes, [broken, broken]), OfOutput(of_classes, [[0.5, 0.5], [0.5, 0.5]])]
     assert members(several) == [0]
+
+
+@pytest.mark.parametrize("of_classes", [False, True])
+def test_the_most_members_are_chosen_with_few_steps(of_classes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session cannot be cancelled meanwhile."""
+    computed = 0
+    losses = OfOutput.losses
+
+    def counted(self: OfOutput, sums: list[float], count: int) -> list[float]:
+        nonlocal computed
+        computed += 1
+        return losses(self, sums, count)
+
+    monkeypatch.setattr(OfOutput, "losses", counted)
+    assert len(members([noisy(of_classes, 1, rows=50, models=100)])) > 1
+    assert computed < 100 * 25
 
 
 def test_large_rows_are_not_all_kept_in_memory() -> None:

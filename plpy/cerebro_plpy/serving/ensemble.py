@@ -12,13 +12,14 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.model_columns import MODEL, OF_GROUPS, ModelColumns
+from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
 from .. import platform
+from ..data import document_columns
 from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
@@ -107,7 +108,10 @@ def source_of(db: Database, table: Relation) -> MemberTables:
     info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
-    return MemberTables(table, info, summary, require_trained(table, relations.columns(db, table)))
+    named = require_trained(table, relations.columns(db, table))
+    for one in (info, summary):
+        document_columns.require(relations.columns(db, one), one.text, named.types)
+    return MemberTables(table, info, summary, named)
 
 
 def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None = None) -> Mean:
@@ -148,13 +152,13 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
 def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
     """What is known of the models.  An ensemble that was added to the table is no model of the run."""
     named, there = source.named, relations.columns(db, source.info)
-    of_run = next((name for name in (MODEL, "model_id") if name in there), None)
+    of_run = next((name for name in ("model", "model_id") if name in there), None)
     rows = db.rows(
         sql(
             "SELECT {number} AS number, octet_length({weights})::bigint AS size, __dist_key__ AS place,"
             " {trained} AS trained, {model} AS model FROM {table} t JOIN {info} i USING ({number})",
             trained=sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run)),
-            model=sql("i.{name}", name=identifier(MODEL)) if MODEL in there else sql("NULL::integer"),
+            model=sql("i.model" if "model" in there else "NULL::integer"),
             info=source.info.sql,
             number=identifier(named.configuration),
             weights=identifier(named.weights),
@@ -183,7 +187,8 @@ def _architectures(db: Database, source: MemberTables, keys: list[int]) -> list[
 
 def _best_of_lines(db: Database, source: MemberTables, keys: list[int], rows: dict[int, dict[str, Any]]) -> list[int]:
     """Of a model and the copies that go on from it, which predict nearly the same, the best one alone."""
-    if all(rows[key]["model"] is None for key in keys):
+    numbered = all(rows[key]["model"] is not None for key in keys)
+    if not numbered or not {"run", "model_table"} <= set(relations.columns(db, source.summary)):
         return keys
     found = db.rows(
         sql(

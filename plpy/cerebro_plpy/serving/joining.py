@@ -166,7 +166,7 @@ def _of_sample(sample: ValidationSample, keys: Sequence[int]) -> Joined:
     (output,) = sample.outputs
     chosen = member_choice.members(sample.outputs)
     best, loss = chosen[0], number(output.loss(chosen))
-    _, error = member_choice.compared(output, chosen, [best])
+    _, error = member_choice.difference(output.losses_of(chosen), output.losses_of([best]))
     return Joined([keys[one] for one in chosen], loss, loss, keys[best], number(output.loss([best])), number(error))
 
 

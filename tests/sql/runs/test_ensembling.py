@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -153,3 +154,31 @@ def test_a_call_that_has_no_time_or_no_rows_for_it_adds_none(noisy: Lab, more: d
     train(noisy, model, "price", **more)
     assert not any("ensemble" in line or "the mean of" in line for line in noisy.told())
     assert noisy.value(f"SELECT count(*) FROM {model}_info WHERE model IS NULL") == 0
+
+
+def test_a_model_whose_loss_is_no_number_is_not_taken_for_an_ensemble(noisy: Lab) -> None:
+    """Ensembles are known by their lack of a training loss."""
+    noisy("SELECT cerebro.pack('noisy', 'diverging', 'price', inputs => 'a, b, c')")
+    rates = json.dumps([{"architecture": "mlp", "units": 8, "learning_rate": rate} for rate in (0.001, 1e30)])
+    options = json.dumps({"nan": "keep", "objective": "val_loss"})
+    noisy("SELECT cerebro.fit('diverging', 'diverged', %s, epochs => 2, options => %s)", rates, options)
+    losses = dict(noisy("SELECT configuration, training_loss FROM diverged_info"))
+    assert None not in losses.values() and not math.isfinite(losses[2])
+    # Even if the rows for validation had a loss.
+    noisy("UPDATE diverged_info SET objective_value = 1e9, validation_loss = 1e9 WHERE configuration = 2")
+    of = "SELECT key_value, value FROM cerebro.predict('diverged', 'SELECT * FROM noisy', 'id'"
+    assert noisy(f"{of}) ORDER BY 1") == noisy(f"{of}, 1) ORDER BY 1")
+
+
+def test_tables_that_say_nothing_of_copies_or_nonsense(noisy: Lab) -> None:
+    train(noisy, "told", "price", epochs=1, max_configurations=2)
+    for ending in ("", "_info", "_summary"):
+        noisy(f"CREATE TABLE odd{ending} AS TABLE told{ending}")
+    noisy("ALTER TABLE odd_summary DROP COLUMN run")
+    noisy("SELECT cerebro.ensemble('odd', 'odd_together', all_join => true)")
+    assert len(noisy("SELECT * FROM odd_together")) == 1
+    noisy("ALTER TABLE odd_info ALTER model TYPE text[] USING ARRAY[model::text]")
+    with pytest.raises(psycopg2.Error, match="column 'model' of '.*odd_info' is of type text") as error:
+        noisy("SELECT cerebro.ensemble('odd', 'odd_twice', all_join => true)")
+    assert "It must be of one of the types" in (error.value.diag.message_hint or "")
+    assert noisy.value("SELECT to_regclass('odd_twice')") is None
