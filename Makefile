@@ -196,18 +196,12 @@ $(RIVALS)/.installed: requirements-bench.txt
 	@$(RIVALS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
 
-# AutoGluon needs older packages than ours, so it has an environment of its own.
+# AutoGluon needs older packages than ours, and PyTorch, which RealMLP and TabM use, brings 6 GB. Each has an environment of
+# its own. make bench makes the first one, and uses the second one if it is there.
 TABLES := build/bench/tables
-$(TABLES)/.installed: requirements-tables.txt
-	@.venv/bin/python -m venv $(TABLES)
-	@$(TABLES)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-tables.txt
-	@touch $@
-
-# RealMLP and TabM need PyTorch with its libraries for GPUs (6 GB). make bench takes part with them where this was made.
-NETWORKS := build/bench/networks
-$(NETWORKS)/.installed: requirements-networks.txt
-	@.venv/bin/python -m venv $(NETWORKS)
-	@$(NETWORKS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements-networks.txt
+$(TABLES)/.installed build/bench/networks/.installed: build/bench/%/.installed: requirements-%.txt
+	@.venv/bin/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 # uv solves for all versions of Python at once.

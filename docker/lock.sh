@@ -13,14 +13,17 @@ lock() {
   shift 4
   local more=()
   # All files have the same versions, except where another tool needs older ones.
-  [[ $file == requirements.txt || $file == requirements-tables.txt || $file == requirements-networks.txt ]] || more=(-c requirements.txt)
+  case $file in
+    requirements.txt | requirements-tables.txt | requirements-networks.txt) ;;
+    *) more=(-c requirements.txt) ;;
+  esac
   for before; do
     while read -r name; do
       more+=(--no-emit-package "$name")
     done < <(sed -n 's/^\([a-z0-9-]*\)==.*/\1/p' "$before" | sort -u)
   done
   made=$(mktemp)
-  touch "$file" # one that is new
+  touch "$file" # it may be new
   [[ -n ${UPGRADE:-} ]] || cat requirements.txt "$file" >"$made" # uv keeps the versions of the file that it writes
   # Settings of this machine, such as another index, have no influence on the result.
   "$uv" pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-config --no-emit-index-url \

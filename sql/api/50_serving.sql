@@ -223,11 +223,11 @@ return api.ensemble(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean, double precision) IS
 'Makes one model of the best models of a run. Its predictions are the means of their predictions. Of a model and the
-copies of it that have trained on, only the best one can join. All of the best models join, or all but the worst ones,
-unless the mean of some of them, which is searched, predicts the validation rows of the run better by more than a standard
-error. If the objective of the run is not the loss of these predictions, the mean is taken only if the objective is
-better than that of the best model, on the validation rows. So the ensemble may be this model alone. The tables
-output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model, configuration 1.
+copies that go on from it, only the best one can join. All of the best models join, or all but the worst ones. The
+exception: a search looks for the mean of some of them that predicts the validation rows of the run best. If its loss is
+smaller by more than a standard error, only these join. If the run has another objective than this loss, the mean is taken
+only if its objective on the validation rows is better than that of the best model. So the ensemble may be one model. The
+tables output_table, output_table_info and output_table_summary are as those of cerebro.fit, with one model, configuration 1.
 
 - model_table: the table of trained models. They need functional architectures, as cerebro.architecture makes them.
 - output_table: the table to be made. NULL adds the ensemble to model_table, as its next configuration, if it has more than

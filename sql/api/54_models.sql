@@ -150,8 +150,8 @@ COMMENT ON COLUMN cerebro.models.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.models.objective IS
 'Metric that the run optimised, for instance val_accuracy. A loss if the run has no objective.';
 COMMENT ON COLUMN cerebro.models.best_value IS
-'Value of the objective of the best model in the table, or else its loss (on the validation table if there was one). NULL '
-'of an ensemble, which was not evaluated.';
+'The best value of the objective that a model in the table has, or else the least loss (on the validation table if there '
+'was one). NULL of an ensemble, which was not evaluated.';
 COMMENT ON COLUMN cerebro.models.rows IS 'Number of rows (or windows) that the models were trained on.';
 COMMENT ON COLUMN cerebro.models.configurations IS 'Number of models in the table.';
 COMMENT ON COLUMN cerebro.models.created_at IS

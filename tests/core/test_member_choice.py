@@ -118,6 +118,11 @@ def test_the_most_members_are_chosen_with_few_steps(of_classes: bool, monkeypatc
     assert computed < 100 * 25
 
 
+def test_without_predictions_the_mean_of_all_is_compared_first() -> None:
+    assert list(joining._means(range(1, 10), None)) == [list(range(1, 10)), [1, 2, 3, 4], [1, 2]]
+    assert list(joining._means([7], None)) == []
+
+
 def test_large_rows_are_not_all_kept_in_memory() -> None:
     """Thousands of images would not fit into the memory of a session."""
     read = []

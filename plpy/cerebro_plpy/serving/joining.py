@@ -1,7 +1,7 @@
-"""Which models an ensemble is made of, by the rows for validation.
+"""Chooses the members of an ensemble by the rows for validation.
 
-The members are chosen by what the models predict of these rows, or of some of them.  If the objective of the run is
-not the loss of these predictions, it then judges the mean of the members, which has to be better than the best model.
+They are chosen by what the models predict of these rows, or of the first of them.  If the objective of the run is not
+the loss of these predictions, the mean of the members is evaluated by it, and has to be better than the best model.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     except CerebroError as error:
         db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None
-    objective = Objective(found["objective"], found["direction"])
-    of_run = objective.dataset == DataSetName.VALIDATION
-    return Measure(rows, objective if of_run else Objective(f"val_{LOSS}"), of_run)
+    objective = None if found["objective"] is None else Objective(found["objective"], found["direction"])
+    if objective is not None and objective.dataset == DataSetName.VALIDATION:
+        return Measure(rows, objective, True)
+    return Measure(rows, Objective(f"val_{LOSS}"), False)
 
 
 def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, until: float | None = None) -> Joined:
@@ -135,7 +136,7 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, unti
 
 
 def _means(keys: Sequence[int], sample: ValidationSample | None) -> Iterator[list[int]]:
-    """Of which models the mean is compared with the best one, one mean after the other."""
+    """The means that are compared with the best model, one after the other, as lists of their members."""
     if sample is not None:
         yield [keys[place] for place in member_choice.members(sample.outputs)]
         return

@@ -150,7 +150,7 @@ def models(train: pd.DataFrame, of_classes: bool, seed: int, budget: float) -> d
     with contextlib.suppress(ImportError):
         import pytabkit  # type: ignore[import-not-found]
 
-        # Its environment has what the other one has too, so that nothing is trained twice.
+        # Its environment has scikit-learn, too, whose models the other environment trains.
         kind = "Classifier" if of_classes else "Regressor"
         return {
             name: Network(getattr(pytabkit, f"{which}_{kind}")(random_state=seed, device="cpu"), texts)

@@ -170,6 +170,22 @@ def test_a_model_whose_loss_is_no_number_is_not_taken_for_an_ensemble(noisy: Lab
     assert noisy(f"{of}) ORDER BY 1") == noisy(f"{of}, 1) ORDER BY 1")
 
 
+def test_an_ensemble_is_the_best_of_a_run_without_objective_too(noisy: Lab) -> None:
+    noisy("SELECT cerebro.pack('noisy', 'rows_of_plain', 'price', inputs => 'a, b, c', validation => 0.2, seed => 1)")
+    alike = [{"architecture": "mlp", "units": 32, "learning_rate": rate} for rate in (0.003, 0.0031, 0.0032)]
+    noisy(
+        "SELECT cerebro.fit('rows_of_plain', 'plain', %s, epochs => 3, options => '{\"seed\": 1}')", json.dumps(alike)
+    )
+    noisy("UPDATE plain_summary SET objective = NULL, direction = NULL")
+    noisy("UPDATE plain_info SET objective_value = NULL")
+    noisy("SELECT cerebro.ensemble('plain', NULL)")
+    rows = noisy("SELECT configuration, validation_loss FROM plain_info ORDER BY configuration")
+    assert len(rows) == 4 and all(loss is not None for _, loss in rows)
+    noisy("UPDATE plain_info SET validation_loss = %s WHERE configuration = 4", max(loss for _, loss in rows) * 2)
+    of = "SELECT key_value, value FROM cerebro.predict('plain', 'SELECT * FROM noisy', 'id'"
+    assert noisy(f"{of}) ORDER BY 1") == noisy(f"{of}, 4) ORDER BY 1")
+
+
 def test_tables_that_say_nothing_of_copies_or_nonsense(noisy: Lab) -> None:
     train(noisy, "told", "price", epochs=1, max_configurations=2)
     for ending in ("", "_info", "_summary"):
