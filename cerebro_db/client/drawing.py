@@ -18,12 +18,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return "·" * len(values)
-    low, span = min(known), max(known) - min(known)
+    low = min(known) / 2  # by halves, because the difference of two large numbers may be infinite
+    span = max(known) / 2 - low
 
     def step(value: float | None) -> str:
         if value is None or not math.isfinite(value):
             return "·"
-        return STEPS[round((value - low) / span * (len(STEPS) - 1)) if span > 0 else 0]
+        return STEPS[round((value / 2 - low) / span * (len(STEPS) - 1)) if span > 0 else 0]
 
     return "".join(step(value) for value in values)
 

@@ -28,6 +28,11 @@ def test_a_sparkline_shows_what_is_no_number() -> None:
     assert drawing.sparkline([None, math.nan], 10) == "··"
 
 
+def test_a_sparkline_of_the_largest_numbers() -> None:
+    assert drawing.sparkline([1.7976931348623157e308, -1.7976931348623157e308, 0.0, None], 4) == "█▁▅·"
+    assert drawing.sparkline([1.7976931348623157e308, -9.9792015476736e291], 2) == "█▁"
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.lists(st.one_of(st.none(), st.floats())), st.integers(1, 40))
 def test_a_sparkline_is_never_too_long(values: list[float | None], width: int) -> None:

@@ -158,7 +158,7 @@ def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
             "SELECT {number} AS number, octet_length({weights})::bigint AS size, __dist_key__ AS place,"
             " {trained} AS trained, {model} AS model FROM {table} t JOIN {info} i USING ({number})",
             trained=sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run)),
-            model=sql("i.model" if "model" in there else "NULL::integer"),
+            model=sql("i.model") if "model" in there else sql("NULL::integer"),
             info=source.info.sql,
             number=identifier(named.configuration),
             weights=identifier(named.weights),
