@@ -69,6 +69,11 @@ class Packing:
     profiles: tuple[Profile, ...]
     division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The tables that the arguments of a document name, for people."""
+        return {name: one.for_people for name, one in self.arguments.items() if isinstance(one, StoredName)}
+
     def to_json(self) -> dict[str, Any]:
         return {
             "arguments": {
