@@ -46,6 +46,7 @@ class RunStatus(Word):
 
     CREATED = "created"
     RUNNING = "running"
+    FINISHING = "finishing"  # the training has finished, and what follows it has not
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -23,7 +23,7 @@ from ..preflight import engine_choice, fusion, preflight
 from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Run
-from .attention import Attention
+from .attention import Attention, cancelled
 from .searching import Search
 
 
@@ -82,7 +82,8 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
         if features.any:
             detail["features"] = features.to_json(planned)
             preflight.say_features_used(db, features, planned)
-        log.events.note(Event.FINISHED, **detail)
+        if not log.events.note_finished(recorder, detail):
+            raise cancelled(run.id)
     except BaseException as error:
         team.abandon()
         record_end(recorder, log, error)
