@@ -29,6 +29,7 @@ class Event(Word):
     CANCELLED = "cancelled"
     MATERIALIZED = "materialized"
     NOT_MATERIALIZED = "not materialized"
+    FOLLOWED = "followed"  # a step after the training is done
     BUILT = "built"
     FUSED = "fused"
     NOT_FUSED = "not fused"
@@ -39,6 +40,13 @@ class Event(Word):
 
 
 ENDINGS = (Event.FINISHED, Event.FAILED, Event.CANCELLED)
+
+
+class Task(Word):
+    """What a call does with the models of its run after the training."""
+
+    ENSEMBLE = "ensemble"
+    CALIBRATE = "calibrate"
 
 
 class RunStatus(Word):

@@ -111,21 +111,22 @@ WITH told AS (
            min(at) FILTER (WHERE event = 'started') AS started_at,
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
            max(words) FILTER (WHERE event = 'cancel requested') AS request,
+           bool_or(follows) AS follows,
            max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
                    created_at, NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
-                   NULL::integer AS configuration
+                   NULL::integer AS configuration, options ? 'follows' AS follows
               FROM cerebro._visible_run
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
                          detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
-                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL
+                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL, NULL
               FROM cerebro._visible_event
              WHERE model IS NULL
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, NULL
               FROM cerebro._visible_configuration) fact
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
@@ -169,8 +170,8 @@ SELECT k.run,
             -- The event 'materialized' is committed together with the tables, so it is missing if they are: the session
             -- ended before it had made them, or its caller has rolled back.
             WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making
-            THEN 'its models are in no table; SELECT cerebro.materialize(' || k.run || ', '
-                 || quote_literal(k.model_table) || ') makes it'
+            THEN 'its models are in no table; SELECT cerebro.' || CASE WHEN k.follows THEN 'resume(' || k.run
+                 ELSE 'materialize(' || k.run || ', ' || quote_literal(k.model_table) END || ') makes it'
             WHEN k.word = 'cancelled' AND k.last[2] = 'created' THEN 'the run was cancelled before it began'
             WHEN k.word = 'started' AND driver.pid IS NULL AND k.is_unwanted
             THEN 'the run was cancelled, and the session that drove it is gone'

@@ -29,11 +29,11 @@ class Calibrating:
 
 
 def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Calibrating | None:
-    """None for a call that does not calibrate: it has no rows for validation or models of groups, or does not wait.
+    """None for a call that does not calibrate: it has no rows for validation, or models of groups.
 
     ``budget``: the seconds of the whole call.
     """
-    if given.verb != TRAIN or given.dry_run or given.wait is False or rows.validation is None:
+    if given.verb != TRAIN or given.dry_run or rows.validation is None:
         return None
     if rows.layout.groups is not None:  # a calibration is that of one model
         return None

@@ -27,11 +27,11 @@ class Ensembling:
 
 
 def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Ensembling | None:
-    """None for a call that adds no ensemble: it has no rows for validation, folds or groups, or does not wait.
+    """None for a call that adds no ensemble: it has no rows for validation, folds or groups.
 
     ``budget``: the seconds of the whole call.  A short one is better used for training.
     """
-    if given.verb != TRAIN or given.dry_run or given.wait is False or rows.validation is None:
+    if given.verb != TRAIN or given.dry_run or rows.validation is None:
         return None
     if rows.layout.groups is not None or not platform.of(db).subtransactions_are_safe:
         return None

@@ -64,10 +64,10 @@ def test_between_the_claim_of_a_run_and_its_commit(place: Lab, wait: bool) -> No
     with transaction(place) as first, transaction(place) as second:
         run(first, "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"cerebro_db run {number}")
         call = Call(place, *natural_fit("train", f"begun_{wait}", "mst", 300, wait=wait))
-        eventually(lambda: place("SELECT FROM cerebro.runs WHERE run = %s", number), 60, "the run is on record")
+        eventually(lambda: place("SELECT 1 FROM cerebro.runs WHERE run = %s", number), 60, "the run is on record")
         run(second, "LOCK TABLE cerebro.role_limit IN ACCESS EXCLUSIVE MODE")  # which is read between the two
         first.rollback()
-        blocked = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'cerebro.role_limit'::regclass"
+        blocked = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'cerebro.role_limit'::regclass"
         eventually(lambda: place(blocked), 60, "the run is being claimed")
         cancel = Call(place, CANCEL, number)
         cancel.over(1)
@@ -82,7 +82,7 @@ def test_a_run_that_nobody_has_begun(place: Lab) -> None:
     with transaction(place) as first:
         run(first, "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"cerebro_db run {number}")
         call = Call(place, *natural_fit("train", "unbegun", "mst", 1, wait=False))
-        submitted = "SELECT FROM cerebro.event WHERE run = %s AND event = 'submitted'"
+        submitted = "SELECT 1 FROM cerebro.event WHERE run = %s AND event = 'submitted'"
         eventually(lambda: place(submitted, number), 60, "it is submitted")
         assert run(first, CANCEL, number) == [(True,)]
         first.commit()
@@ -94,7 +94,7 @@ def test_a_request_that_is_committed_when_all_visits_are_done(place: Lab) -> Non
     with transaction(place) as caller:
         number = place.submit("train", "done", "mst", 5)
         assert run(caller, CANCEL, number) == [(True,)]
-        recorder = "SELECT FROM pg_stat_activity WHERE application_name = %s AND query LIKE 'DO %%finished%%'"
+        recorder = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND query LIKE 'DO %%finished%%'"
         name = f"cerebro_db recorder of run {number}"
         eventually(lambda: place.status(number) == "finished" or place(recorder, name), 60, "it would finish")
         caller.commit()

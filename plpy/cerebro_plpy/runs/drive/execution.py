@@ -146,6 +146,16 @@ def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
 
 
 @contextlib.contextmanager
+def end_on_record(recorder: Session, log: RunLog) -> Iterator[None]:
+    """Around what the call that made a run does before the run begins: record why nobody will begin it."""
+    try:
+        yield
+    except BaseException as error:
+        record_end(recorder, log, error, begun=False)
+        raise
+
+
+@contextlib.contextmanager
 def cancel_on_record(recorder: Session, log: RunLog) -> Iterator[None]:
     """Around what comes before a run begins: record a cancel of the call, or the end of its time."""
     try:

@@ -19,6 +19,7 @@ from ....sessions.session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session
 from ..run import no_such_run, require_countable
 from .base import OWN, OWN_IN_VIEW, Ask, Part
 from .events import Events
+from .known import Known
 
 
 class Drivers(Part):
@@ -174,6 +175,7 @@ class Drivers(Part):
             and (epochs is None or epochs == planned)
             and not (retry_failed and self._events.failed(for_good=False))
             and not self._events.requests()
+            and self._is_whole()
         ):
             raise WrongState(
                 f"run {self.run} is finished",
@@ -185,6 +187,11 @@ class Drivers(Part):
         if submitted and self._events.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
             self._events.note(Event.SUBMITTED)
         self._events.note(Event.STARTED, **session_of(recorder))
+
+    def _is_whole(self) -> bool:
+        """Whether everything is done that follows the training."""
+        options = Known(self.ask, self.run).options()
+        return options is None or {step.task for step in options.follows} <= self._events.followed()
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""

@@ -112,6 +112,20 @@ class Events(Part):
         block = sql("BEGIN {statements}; END", statements=joined("; ", (*before, insert)))
         recorder.run(sql("DO {block}", block=quoting(block)))
 
+    def followed(self) -> set[str]:
+        """The tasks after the training that are done since a session began to drive the run last."""
+        found = self._all(
+            sql(
+                "SELECT detail ->> 'task' AS task FROM cerebro.event WHERE {own} AND event = {followed} AND event_id >"
+                " (SELECT max(event_id) FROM cerebro.event WHERE {own} AND event = {started})",
+                own=OWN,
+                followed=literal(Event.FOLLOWED),
+                started=literal(Event.STARTED),
+            ),
+            self.run,
+        )
+        return {task for (task,) in found}
+
     def failed(self, *, for_good: bool = True) -> dict[int, str]:
         """Model -> why it failed; models that were revived afterwards are left out.
 
