@@ -42,7 +42,7 @@ class Event(Word):
 ENDINGS = (Event.FINISHED, Event.FAILED, Event.CANCELLED)
 
 
-class Task(Word):
+class Following(Word):
     """What a call does with the models of its run after the training."""
 
     ENSEMBLE = "ensemble"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import Fields
-from .events import Task
+from .events import Following
 from .records import dataclass, field
 
-MOST_STEPS = len(Task)
+MOST_STEPS = len(Following)
 MOST_SECONDS = 1e9
 
 
@@ -17,7 +17,7 @@ MOST_SECONDS = 1e9
 class Step:
     """One thing to do with the model tables.  Each is done once after each training."""
 
-    task: Task
+    task: Following
     seconds: float | None = None  # that the budget of the call keeps back for it; None: it may take as long as it does
     arguments: Mapping[str, Any] = field(default_factory=dict)  # read by what carries it out
 
@@ -29,7 +29,7 @@ def read(fields: Fields) -> tuple[Step, ...]:
     """The steps of a run's options."""
     found = []
     for one in fields.objects("follows", 0, MOST_STEPS):
-        task = Task(one.choice("task", [task.value for task in Task]))
+        task = Following(one.choice("task", [task.value for task in Following]))
         seconds = None if one.value("seconds", None) is None else one.number("seconds", 0, MOST_SECONDS)
         found.append(Step(task, seconds, one.object("arguments").document))
         one.done()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core.events import Event, Task
+from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
 from cerebro_db.core.names import Name
 
@@ -22,10 +22,10 @@ def of_training(joins: ensembling.Ensembling | None, calibrates: Calibrating | N
     """The steps of a call of ``cerebro.train``.  ``limited``: its budget is that of the whole call."""
     steps = []
     if joins is not None:
-        steps.append(Step(Task.ENSEMBLE, joins.seconds if limited else None))
+        steps.append(Step(Following.ENSEMBLE, joins.seconds if limited else None))
     if calibrates is not None:
         kept_back = calibrates.seconds if limited else None
-        steps.append(Step(Task.CALIBRATE, kept_back, {TOO_LONG: calibrates.too_long}))
+        steps.append(Step(Following.CALIBRATE, kept_back, {TOO_LONG: calibrates.too_long}))
     return steps
 
 
@@ -53,8 +53,8 @@ def carry_out(db: Database, run: int, steps: Sequence[Step], output: Name, deadl
 
 
 def _carry_out(db: Database, step: Step, output: Name, until: float | None) -> None:
-    if step.task is Task.ENSEMBLE:
+    if step.task is Following.ENSEMBLE:
         ensembling.add(db, output, until)
-    elif step.task is Task.CALIBRATE:
+    elif step.task is Following.CALIBRATE:
         asked: Any = step.arguments.get(TOO_LONG)
         calibrating.calibrate(db, output, Calibrating(step.seconds or 0.0, asked is True), until)
