@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Callable
 
 import psycopg2
@@ -11,6 +12,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, SESSION
+from cerebro_db.core.search.budget import FollowUp
 from cerebro_db.core.sql import sql
 
 from .. import platform
@@ -36,17 +38,19 @@ def run_request(
     db: Database,
     request: RunRequest,
     on_record: Callable[[int], None] = lambda run_id: None,
+    follow_ups: Sequence[FollowUp] = (),
 ) -> int:
     """Train and wait: the model tables are there when it returns.
 
-    ``on_record`` is called with the run's number as soon as the run can be resumed.
+    ``on_record`` is called with the run's number as soon as the run can be resumed.  ``follow_ups``: for what some of
+    its budget is kept back.
     """
     with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         with cancel_on_record(session, RunLog.of(session, run_id)):
             on_record(run_id)
-            run = carry_out(db, session, run_id, begins=True)
+            run = carry_out(db, session, run_id, begins=True, follow_ups=follow_ups)
         hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
     return run_id
 

@@ -55,7 +55,7 @@ from .request.request import (
 )
 from .request.training_rows import MadeRows, Rows, other_session
 
-LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
+LEAST_FOR_TRAINING = 0.1  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
 LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than that is not worth a word
 
@@ -105,13 +105,11 @@ def run_verb(db: Database, given: Given) -> int | None:
         preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
-        follows = calibrating.planned(db, given, rows, whole if asked.interval else None)
-        kept_back = follows.seconds if follows is not None and asked.interval and not follows.too_long else 0.0
-        joins = ensembling.planned(db, given, rows, whole if asked.interval else None)
-        if joins is not None and asked.interval:
-            kept_back += joins.seconds
+        joins = ensembling.planned(db, given, rows, whole)
+        calibrates = calibrating.planned(db, given, rows, whole)
+        follow_ups = [one for one in (joins, calibrates) if one is not None and asked.interval]
         if seconds is not None and asked.interval:
-            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
+            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
         request = request_of(db, given, asked, rows, output, seconds)
@@ -119,19 +117,19 @@ def run_verb(db: Database, given: Given) -> int | None:
             return None
         if given.wait is False:
             return submit_request(db, request)
-        run = run_request(db, request, on_record=lambda run_id: setattr(made, "run", run_id))
+        run = run_request(db, request, lambda run_id: setattr(made, "run", run_id), follow_ups)
     except BaseException:
         _tell_what_is_left(db, given, made)
         raise
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run, rows, preparing, began_at)
-        _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
+        _tell_of_time_left(db, run, whole, sum(one.seconds for one in follow_ups), time.monotonic() - begun)
     deadline = None if whole is None or not asked.interval else begun + whole
     if joins is not None:
-        calibrates = follows.seconds if follows is not None and not follows.too_long else 0.0
-        ensembling.add(db, output, None if deadline is None else deadline - calibrates)
-    if follows is not None:
-        calibrating.calibrate(db, output, follows, deadline)
+        after = calibrates.seconds if calibrates is not None else 0.0
+        ensembling.add(db, output, None if deadline is None else deadline - after)
+    if calibrates is not None:
+        calibrating.calibrate(db, output, deadline)
     if given.verb == TRAIN:
         db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
     return run

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -24,14 +25,14 @@ from cerebro_db.core.errors import (
     StateLost,
     TrainerFailed,
 )
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import DataSetName, Event
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import TrainJointly, segments_of
 from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan, Schedule, Status, Train, Unit
-from cerebro_db.core.search.budget import Budget, Used
+from cerebro_db.core.search.budget import Budget, FollowUp, Used
 from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
 
@@ -89,6 +90,7 @@ class Driver:
         *,
         policy: Policy,
         budget: Callable[[], Budget],
+        follow_ups: Sequence[FollowUp] = (),
     ) -> None:
         self.db = db
         self.run = run
@@ -97,7 +99,8 @@ class Driver:
         self.recorder = recorder
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
-        self.policy, self.budget = policy, budget
+        self.policy, self.budget, self.follow_ups = policy, budget, follow_ups
+        self._validation_parts = len(run.parts(DataSetName.VALIDATION)) if run.validation is not None else 0
         self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
@@ -210,7 +213,12 @@ class Driver:
         return self.decisions.ruled(model, epoch)
 
     def used(self) -> Used:
-        return self.decisions.used()
+        each = self.pace.evaluations.each
+        if not self.follow_ups or each is None:
+            return self.decisions.used()
+        first, evaluation = self.pace.longest_evaluation, self._validation_parts * each
+        kept_back = sum(one.expect(first, evaluation) for one in self.follow_ups)
+        return replace(self.decisions.used(), kept_back=kept_back)
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -465,7 +473,7 @@ class Driver:
 
     def _seconds_left(self, now: float) -> float | None:
         budget = self.budget()
-        used = self.decisions.used() if budget.limits else Used()
+        used = self.used() if budget.limits else Used()
         under_way = [
             BegunUnit(unit, (now - task.started) / len(task.units), self._share(worker, task))
             for worker in self.team.workers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg2
@@ -12,6 +12,7 @@ from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptSta
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
+from cerebro_db.core.search.budget import FollowUp
 
 from ...database import listening
 from ...database.access import Database
@@ -36,8 +37,12 @@ def carry_out(
     submitted: bool = False,
     *,
     begins: bool = False,
+    follow_ups: Sequence[FollowUp] = (),
 ) -> Run:
-    """Drive a run that is on record from wherever its log ends; ``begins``: one that was just put on record."""
+    """Drive a run that is on record from wherever its log ends; ``begins``: one that was just put on record.
+
+    ``follow_ups``: for what some of its budget is kept back.
+    """
     log = RunLog.of(recorder, run_id)
     # Between the claim and the code that records an end, nothing may be raised.
     with listening.paused(), contextlib.ExitStack() as call:
@@ -63,17 +68,26 @@ def carry_out(
         except BaseException as error:
             record_end(recorder, log, error)
             raise
-        drive(db, run, team, recorder, log, search)
+        drive(db, run, team, recorder, log, search, follow_ups=follow_ups)
     return run
 
 
-def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, search: Search) -> None:
+def drive(
+    db: Database,
+    run: Run,
+    team: Team,
+    recorder: Session,
+    log: RunLog,
+    search: Search,
+    *,
+    follow_ups: Sequence[FollowUp] = (),
+) -> None:
     """Take a claimed run to its end; whatever stops it is on record before it is raised."""
     try:
         with listening.resumed():
             planned = preflight.build_models(db, run, team, recorder, log, may_all_fail=search.policy.searches)
             fusion.settle(db, run, team, log)
-            spent, schedule, features = search.drive(team)
+            spent, schedule, features = search.drive(team, follow_ups)
             free_old_states(recorder, run, log)
             require_success(run, schedule)
             if recorder.own and not team.platform.subtransactions_are_safe:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cerebro_db.core.events import Verdict
 from cerebro_db.core.feature_plan import FeatureUse
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
-from cerebro_db.core.search.budget import Budget
+from cerebro_db.core.search.budget import Budget, FollowUp
 from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.policy import Decision, History
 
@@ -48,13 +50,16 @@ class Search:
         decisions, policy, history = self.decisions, self.policy, self.history()
         Deciding(schedule, decisions, policy, history, self.budget(schedule), repeats=self.replays is not None).attend()
 
-    def drive(self, team: Team) -> tuple[bool, Schedule, FeatureUse]:
-        """Take the run to its end. Returns whether its budget has ended it, the schedule, and what features did."""
+    def drive(self, team: Team, follow_ups: Sequence[FollowUp] = ()) -> tuple[bool, Schedule, FeatureUse]:
+        """Take the run to its end. Returns whether its budget has ended it, the schedule, and what features did.
+
+        ``follow_ups``: for what some of the budget is kept back.
+        """
         self.decisions.built = True
         schedule = self.schedule()
         driver = Driver(
             self.db, self.run, schedule, team, self.recorder, self.decisions,
-            policy=self.policy, budget=lambda: self.budget(schedule),
+            policy=self.policy, budget=lambda: self.budget(schedule), follow_ups=follow_ups,
         )  # fmt: skip
         history, budget = self.history(), self.budget(schedule)
         spent = orchestrator.run(schedule, driver, self.policy, history, budget, repeats=self.replays is not None)
