@@ -36,7 +36,7 @@ def run_request(
     db: Database,
     request: RunRequest,
     on_record: Callable[[int], None] = lambda run_id: None,
-) -> int:
+) -> Run:
     """Train and wait: the model tables are there when it returns.
 
     ``on_record`` is called with the run's number as soon as the run can be resumed.
@@ -48,7 +48,7 @@ def run_request(
             on_record(run_id)
             run = carry_out(db, session, run_id, begins=True)
         hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
-    return run_id
+    return run
 
 
 def submit_request(db: Database, request: RunRequest) -> int:
@@ -118,7 +118,7 @@ def _to_its_end(
         ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
     replace = there and not run.segments_lost and output.in_the_way(db, run, name)
     hand_out(db, session, run, name, replace=replace, waits=not submitted)
-    following.carry_out(db, run_id, run.options.follows, name)
+    following.carry_out(db, run, name)
     if run.options.follows and not submitted:
         say_how_to_predict(db, name)
 

@@ -16,6 +16,7 @@ from cerebro_db.core import options as known_options
 from cerebro_db.core.architecture import building
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.following import kept_back
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import flat
@@ -55,7 +56,7 @@ from .request.request import (
 )
 from .request.training_rows import MadeRows, Rows, other_session
 
-LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
+LEAST_FOR_TRAINING = 0.1  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
 LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than that is not worth a word
 
@@ -108,12 +109,11 @@ def run_verb(db: Database, given: Given) -> int | None:
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
         within = whole if asked.interval else None
-        joins = ensembling.planned(db, given, rows, within)
-        calibrates = calibrating.planned(db, given, rows, within)
-        steps = following.of_training(joins, calibrates, limited=within is not None)
-        kept_back = following.kept_back(steps)
+        steps = following.of_training(
+            ensembling.planned(db, given, rows, within), calibrating.planned(db, given, rows, within)
+        )
         if seconds is not None and asked.interval:
-            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
+            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
         request = request_of(db, given, asked, rows, output, seconds)
@@ -127,13 +127,13 @@ def run_verb(db: Database, given: Given) -> int | None:
         _tell_what_is_left(db, given, made)
         raise
     if given.verb != FIT and whole is not None:
-        _tell_of_time(db, run, rows, preparing, began_at)
-        _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
+        _tell_of_time(db, run.id, rows, preparing, began_at)
+        _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
     deadline = None if whole is None or not asked.interval else begun + whole
-    following.carry_out(db, run, request.options.follows, output, deadline)
+    following.carry_out(db, run, output, deadline)
     if given.verb == TRAIN:
         say_how_to_predict(db, output)
-    return run
+    return run.id
 
 
 # -- arguments ---------------------------------------------------------------------------------------------
