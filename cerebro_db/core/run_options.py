@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import following
 from .documents import Fields
 from .engines import AUTO, AUTO_ENGINES, AUTO_SHARD, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
 from .errors import CerebroError
+from .following import Step
 from .metrics import MAX, MIN
 from .names import StoredName
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
@@ -98,6 +100,7 @@ class RunOptions:
     evaluate_after: tuple[int, ...] = ()  # these epochs, besides those that the run evaluates regularly
     parallel: str = HOPPING  # how a model trains on the rows of several segments
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
+    follows: tuple[Step, ...] = ()  # what is done with the model tables
     madlib: Mapping[str, Any] | None = None  # of a run of MADlib's functions: what its model tables must have
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named
 
@@ -127,6 +130,8 @@ class RunOptions:
                 found[name] = found[name].to_json()
         if self.named:
             found[NAMED] = {argument: one.for_people for argument, one in self.named.items()}
+        if self.follows:
+            found["follows"] = [step.to_json() for step in self.follows]
         return found
 
 
@@ -173,6 +178,8 @@ def read(document: Any, where: str) -> RunOptions:
         found["method"] = _method(fields, "space" in found)
     elif "space" in found:
         raise fields.wrong("is missing", "method")
+    if fields.value("follows", None) is not None:
+        found["follows"] = following.read(fields)
     if fields.value(MADLIB, None) is not None:
         found[MADLIB] = _madlib(fields.object(MADLIB))
     if fields.value(NAMED, None) is not None:

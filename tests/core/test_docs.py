@@ -258,7 +258,10 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
     others = {
         *(
             f"runs.{door}"
-            for door in ("background", "calibrating", "elsewhere", "ensembling", "lifecycle", "search", "steering")
+            for door in (
+                *("background", "calibrating", "elsewhere", "ensembling", "following", "lifecycle", "search"),
+                "steering",
+            )
         ),
         *("runs.record.own_runs", "runs.request.needs", "runs.request.past", "runs.units.averaging"),
         *("segment.inspection", "segment.keeping", "segment.nursery_place", "segment.prediction"),

@@ -25,6 +25,7 @@ from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
 from ..record.run import averaging_visits, groups_with_models, variants
+from ..request import output
 from ..request.request import RunRequest
 from . import initial_states
 from .initial_states import RANDOM
@@ -34,6 +35,7 @@ LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
 def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     """Write down what is to be done; returns the run's number."""
+    output.take(db, request.asked.output)
     if not recorder.own:
         visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
         for given in request.options.space.weights.values() if request.options.space is not None else ():

@@ -7,7 +7,7 @@ from typing import Any
 from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.layout import Groups, Layout
-from cerebro_db.core.names import StoredName
+from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
@@ -119,5 +119,11 @@ class Known(Part):
         )
 
     def require_own(self) -> None:
-        if not self._all(sql("SELECT 1 FROM cerebro.run WHERE {own}", own=OWN)):
+        self.model_table()
+
+    def model_table(self) -> Name:
+        """The name of the model tables of a run of the caller's."""
+        found = self._value(sql("SELECT model_table FROM cerebro.run WHERE {own}", own=OWN))
+        if found is None:
             raise no_such_run(self.run)
+        return Name.parse(found)
