@@ -22,7 +22,7 @@ TABLES = ("r", "p")  # pg_class.relkind
 
 
 @dataclass(frozen=True)
-class ModelParts:
+class TablesOfModel:
     """The tables of a model that are there, and whatever else has one of their names; both by their endings."""
 
     tables: dict[str, Relation]
@@ -35,12 +35,8 @@ class ModelParts:
         """Whether the tables are those of a model, some of which may be gone."""
         return "" not in self.others and bool({"_summary", "_info"} & set(self.tables))
 
-    @property
-    def any(self) -> Relation | None:
-        return next(iter((*self.others.values(), *self.tables.values())), None)
 
-
-def of(db: Database, name: Name) -> ModelParts:
+def of(db: Database, name: Name) -> TablesOfModel:
     found = {ending: relations.find(db, name.suffixed(ending)) for ending in ENDINGS}
     there = {ending: relation for ending, relation in found.items() if relation is not None}
     present = {ending: relations.columns(db, relation) for ending, relation in there.items()}
@@ -55,7 +51,7 @@ def of(db: Database, name: Name) -> ModelParts:
     if named is not None and there[""].kind in TABLES and is_described:
         tables = {"": there[""], **tables}
     others = {ending: relation for ending, relation in there.items() if ending not in tables}
-    return ModelParts(tables, others, named, "group_by" in present.get("_summary", ()))
+    return TablesOfModel(tables, others, named, "group_by" in present.get("_summary", ()))
 
 
 def _is_companion(ending: str, present: dict[str, Column]) -> bool:
@@ -78,34 +74,34 @@ def of_new_model(db: Database, text: str | None, replace: bool | None, *, argume
     if db.madlib:
         return relations.new(db, text, ENDINGS[1:], argument=argument)
     name = relations.new_name(db, text, argument=argument)
-    require_makeable(db, name, replace=bool(replace), offer=replace is not None)
+    require_makeable(db, name, replace=bool(replace), offer=replace is not None, shown=(text or "").strip())
     return name
 
 
-def require_makeable(db: Database, name: Name, *, replace: bool, offer: bool = False) -> None:
+def require_makeable(db: Database, name: Name, *, replace: bool, offer: bool = False, shown: str | None = None) -> None:
     """An error unless the tables of a model can be made under this name.
 
     ``replace``: those of a model of the user's that are there will be dropped.  ``offer``: the function that was called
-    has an argument that allows this.
+    has an argument that allows this.  ``shown``: the name as the user wrote it.
     """
     parts = of(db, name)
-    blocking = parts.any
-    if blocking is None:
-        return
-    if replace:
+    if replace and (parts.tables or parts.others):
         _require_replaceable(db, name, parts)
-    elif parts.is_model:
-        instead = "replace => true puts the new model in its place as soon as that is complete. " if offer else ""
+    elif parts.is_model and not parts.others:
+        instead = "replace => true puts the new model in its place when that is complete. " if offer else ""
         raise DuplicateTable(
-            f"'{blocking.name}' already exists.",
-            hint=f"It belongs to a model. {instead}SELECT cerebro.drop_model('{name}'); drops the model now."
-            " Or choose another name.",
+            f"'{shown or name}' already exists.",
+            hint=f"It is a model. {instead}SELECT cerebro.drop_model('{name}'); drops it now. Or choose another name.",
         )
     else:
-        raise DuplicateTable(f"'{blocking.name}' already exists.", hint="It is no model. Choose another name.")
+        for ending, blocking in (*parts.others.items(), *parts.tables.items()):
+            raise DuplicateTable(
+                f"'{blocking.name if ending else shown or name}' already exists.",
+                hint="It is not part of a model. Choose another name." if parts.others else "Choose another name.",
+            )
 
 
-def _require_replaceable(db: Database, name: Name, parts: ModelParts) -> None:
+def _require_replaceable(db: Database, name: Name, parts: TablesOfModel) -> None:
     # A table of the user's that has the name of one that this model does not need stays.
     needed = {"", "_info", "_summary", *(("_groups",) if parts.grouped else ())}
     other = next((one for ending, one in parts.others.items() if ending in needed), None)

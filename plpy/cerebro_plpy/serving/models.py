@@ -7,7 +7,7 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.sql import joined, sql
 
 from ..data import model_parts
-from ..data.model_parts import ModelParts
+from ..data.model_parts import TablesOfModel
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
@@ -38,7 +38,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
         ) from None
 
 
-def _parts(db: Database, text: str | None) -> ModelParts:
+def _parts(db: Database, text: str | None) -> TablesOfModel:
     """The tables of the model; an error unless there is one.  The model table itself, or another one, may be gone."""
     name = Name.parse(text, "model_table") if text and text.strip() else None
     if name is not None and relations.find(db, name) is None:
