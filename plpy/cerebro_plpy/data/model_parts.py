@@ -115,7 +115,7 @@ def _require_replaceable(db: Database, name: Name, parts: TablesOfModel) -> None
     if view is not None:
         raise DuplicateTable(
             f"'{name}' cannot be replaced, because {view} depends on it.",
-            hint="Drop that first, or choose another name.",
+            hint="It needs the old model. Let it use another one first, or choose another name.",
         )
 
 

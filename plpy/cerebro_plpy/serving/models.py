@@ -34,7 +34,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
         raise DependentObjects(
             f"'{tables[0].text}' stays, because other objects depend on it or on a table beside it.",
             detail=detail,
-            hint="Drop these objects first.",
+            hint="They need the model. Let them use another one first.",
         ) from None
 
 
