@@ -22,7 +22,7 @@ from ..sessions import recorder
 from ..sessions.session import Session
 from . import background
 from .begin.new_run import put_on_record
-from .drive import rules
+from .drive import lost_rows, rules
 from .drive.execution import cancel_on_record, carry_out, record_cancel
 from .record import state_tables
 from .record.log import OF_ALL_ROWS, RunLog
@@ -44,10 +44,11 @@ def run_request(
     with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
-        with cancel_on_record(session, RunLog.of(session, run_id)):
-            on_record(run_id)
-            run = carry_out(db, session, run_id, begins=True)
-        hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
+        with lost_rows.named(db, session, run_id):
+            with cancel_on_record(session, RunLog.of(session, run_id)):
+                on_record(run_id)
+                run = carry_out(db, session, run_id, begins=True)
+            hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
     return run_id
 
 
@@ -89,7 +90,8 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
         output.require_place(db, RunLog.of(session, run_id).plan.load())
-        _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
+        with lost_rows.named(db, session, run_id):
+            _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id
 
 
