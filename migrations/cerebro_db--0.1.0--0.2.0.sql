@@ -67,6 +67,13 @@ ALTER TABLE cerebro.evaluation
         AND NOT jsonb_path_exists(of_groups, 'strict $[*][2 to 5] ? (@.type() != "null" && (@.type() != "number"
                                                  || @ > 1e100 || @ < -1e100 || (@ != 0 && @ > -1e-100 && @ < 1e-100)))'));
 
+ALTER TABLE cerebro.event
+    DROP CONSTRAINT event_is_known,
+    ADD CONSTRAINT event_is_known CHECK (event IN (
+        'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
+        'materialized', 'not materialized', 'followed', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
+        'model revived', 'forgotten'));
+
 ALTER TABLE cerebro.role_limit ADD COLUMN max_predictors integer CHECK (max_predictors BETWEEN 0 AND 1000);
 
 @schema/72_added_weights.sql@

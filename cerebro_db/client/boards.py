@@ -17,8 +17,9 @@ from .orm import BestOfGroup, Decision, LeaderboardEntry, LearningCurvePoint, Re
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta", "bright_yellow",
            "bright_green", "bright_blue", "bright_red")  # fmt: skip
-STATES = {"finished": "green", "running": "cyan", "created": "dim", "failed": "red", "cancelled": "yellow",
-          "interrupted": "yellow", "stopped": "yellow", "training": "cyan", "waiting": "dim"}  # fmt: skip
+STATES = {"finished": "green", "running": "cyan", "finishing": "cyan", "created": "dim", "failed": "red",
+          "cancelled": "yellow", "interrupted": "yellow", "stopped": "yellow", "training": "cyan",
+          "waiting": "dim"}  # fmt: skip
 DECISIONS = {"stop": "yellow", "refuse": "red", "add": "green", "go on": "green"}
 ENDED_EARLY = {"failed": "failed", "stopped": "was stopped"}
 FAILED_OF_GROUPS = 5  # of the models of groups that failed, so many are named

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from .model_files import Exported
 
-TABLES_WITHIN = 30.0  # seconds; large models are copied into the model table
-
 
 def connect(target: Any = None) -> Cerebro:
     """A client of the database that ``target`` names.
@@ -162,10 +160,7 @@ class Cerebro(Looking, Steering, Serving, Registering):
     def watch(self, run: AnyRun) -> RunProgress:
         """Shows the progress until the run has ended, and returns it: a drawing that changes in a notebook and on a
         terminal, else a line of text every few seconds. Ctrl-C stops watching, not the run."""
-        progress = notebooks.watch(self, number_of(run))
-        if progress.status == "finished":
-            self.status_within(run, TABLES_WITHIN)  # a run that nobody waits for makes its model tables now
-        return progress
+        return notebooks.watch(self, number_of(run))
 
     def _picture(self, run: AnyRun) -> str:
         return notebooks.picture(self, run)

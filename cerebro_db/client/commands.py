@@ -17,7 +17,7 @@ import typer
 from cerebro_db.core.texts import counted
 
 from . import boards, drawing
-from .cerebro import TABLES_WITHIN, Cerebro, connect
+from .cerebro import Cerebro, connect
 from .errors import ClientError
 from .orm import RunProgress
 from .show import everything
@@ -136,10 +136,9 @@ def _tell(cerebro: Cerebro, number: int) -> None:
 
 
 def _complaint(cerebro: Cerebro, progress: RunProgress) -> str | None:
-    """Why the run did not end well, or None. A run that nobody waits for makes its model tables now."""
+    """Why the run did not end well, or None."""
     if progress.status != "finished":
         return progress.message or ""
-    cerebro.status_within(progress.run, TABLES_WITHIN)
     return cerebro.run(progress.run).message or None
 
 

@@ -20,6 +20,8 @@ from .errors import ReadOnly
 
 LOSSES = ("loss", "val_loss")  # the objectives of runs that name none
 
+UNDER_WAY = ("created", "running", "finishing")  # statuses of runs that have not ended
+
 
 class View(DeclarativeBase):
     """A row of one of the views in the schema cerebro."""
@@ -307,7 +309,7 @@ class RunProgress(View):
     @property
     def ended(self) -> bool:
         """Whether the run has ended."""
-        return self.status not in ("created", "running")
+        return self.status not in UNDER_WAY
 
 
 class LearningCurvePoint(View):

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from .errors import RunFailed
-from .orm import LeaderboardEntry, LearningCurvePoint, Run, RunProgress
+from .orm import UNDER_WAY, LeaderboardEntry, LearningCurvePoint, Run, RunProgress
 from .row_lists import RowList
 
-UNDER_WAY = ("created", "running")
 # Seconds that one waiting statement takes at most: libpq does not react to Ctrl-C while a statement runs.
 SLICE = 1.0
 
@@ -45,7 +44,7 @@ class RunHandle:
 
     @property
     def status(self) -> str:
-        """The status in ``cerebro.runs``, except that ``finished`` also means that the model tables exist."""
+        """The status in ``cerebro.runs``."""
         return self._calls.status_within(self.run, 0.0)
 
     @property

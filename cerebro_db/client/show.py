@@ -17,6 +17,7 @@ NEXT = {
     "cancelled": "To continue: cerebro resume {run}",
     "failed": "To continue: cerebro resume {run}",
     "running": "To watch it: cerebro watch {run}",
+    "finishing": "The models are trained, and their tables are being made.",
 }
 MOST_GROUPS = 20  # that are shown
 

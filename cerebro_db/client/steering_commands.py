@@ -10,6 +10,7 @@ import typer
 
 from .cerebro import Cerebro
 from .commands import Dsn, WhichRun, at
+from .orm import UNDER_WAY
 from .terminal import Json, Terminal, write_json
 
 Key = Annotated[
@@ -156,7 +157,7 @@ def _ask(
         status = cerebro.run(run, owner).status
         if as_json:
             write_json({"run": run, "request": request, "status": status})
-        elif status in ("created", "running"):
+        elif status in UNDER_WAY:
             Terminal().print(f"Request {request}: {WAITS[action]}")
         else:
             Terminal().print(f"Request {request}: run {run} is {status}. It takes effect with: cerebro resume {run}")

@@ -29,6 +29,7 @@ class Event(Word):
     CANCELLED = "cancelled"
     MATERIALIZED = "materialized"
     NOT_MATERIALIZED = "not materialized"
+    FOLLOWED = "followed"  # a step after the training is done
     BUILT = "built"
     FUSED = "fused"
     NOT_FUSED = "not fused"
@@ -41,11 +42,19 @@ class Event(Word):
 ENDINGS = (Event.FINISHED, Event.FAILED, Event.CANCELLED)
 
 
+class Following(Word):
+    """What a call does with the models of its run after the training."""
+
+    ENSEMBLE = "ensemble"
+    CALIBRATE = "calibrate"
+
+
 class RunStatus(Word):
     """What cerebro.runs shows."""
 
     CREATED = "created"
     RUNNING = "running"
+    FINISHING = "finishing"  # the training has finished, and what follows it has not
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -28,6 +28,10 @@ class OfOutput:
     of_classes: bool
     of_models: Sequence[Sequence[float]]
 
+    def first(self, rows: int) -> OfOutput:
+        """The same of so many rows."""
+        return OfOutput(self.of_classes, [one[:rows] for one in self.of_models])
+
     def sums(self, models: Iterable[int]) -> list[float]:
         """Of each row, the sum over the models."""
         return list(map(sum, zip(*(self.of_models[model] for model in models))))

@@ -110,23 +110,23 @@ WITH told AS (
            max(words) FILTER (WHERE event IN ('materialized', 'not materialized')) AS made,
            min(at) FILTER (WHERE event = 'started') AS started_at,
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
-           bool_or(event = 'submitted') AS submitted,
            max(words) FILTER (WHERE event = 'cancel requested') AS request,
+           bool_or(follows) AS follows,
            max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
                    created_at, NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
-                   NULL::integer AS configuration
+                   NULL::integer AS configuration, options ? 'follows' AS follows
               FROM cerebro._visible_run
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
                          detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
-                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL
+                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL, NULL
               FROM cerebro._visible_event
              WHERE model IS NULL
              UNION ALL
-            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration
+            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, NULL
               FROM cerebro._visible_configuration) fact
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
@@ -134,6 +134,7 @@ WITH told AS (
     SELECT t.*,
            -- The session that is to begin a run finds the request and does not begin it.
            CASE WHEN t.last[2] = 'created' AND t.request[1] > t.last[1] THEN 'cancelled' ELSE t.last[2] END AS word,
+           COALESCE(t.request[1] > t.last[1], false) AS is_unwanted,
            COALESCE(t.made[1], '') > t.last[1] AS was_made_last,
            -- Before a session drives a run, the one that created it.
            COALESCE(t.started, t.last) AS driver,
@@ -144,7 +145,9 @@ WITH told AS (
 SELECT k.run,
        k.owner,
        k.name AS run_name,
-       CASE WHEN k.word NOT IN ('created', 'started') THEN k.word
+       CASE WHEN k.word = 'finished' AND holder.is_making THEN 'finishing'
+            WHEN k.word NOT IN ('created', 'started') THEN k.word
+            WHEN driver.pid IS NULL AND k.is_unwanted THEN 'cancelled'
             WHEN driver.pid IS NULL THEN 'interrupted'
             WHEN k.word = 'created' THEN 'created'
             ELSE 'running'
@@ -158,6 +161,7 @@ SELECT k.run,
        k.created_at,
        k.started_at,
        CASE WHEN k.word <> 'started' THEN COALESCE(k.ended_at, CASE k.word WHEN 'cancelled' THEN k.requested_at END)
+            WHEN driver.pid IS NULL AND k.is_unwanted THEN k.requested_at
        END AS ended_at,
        -- The texts of errors may contain what rows contain: a monitor sees no more than the class of the error.
        CASE WHEN k.made[2] = 'not materialized' AND k.was_made_last
@@ -166,21 +170,23 @@ SELECT k.run,
             -- The event 'materialized' is committed together with the tables, so it is missing if they are: the session
             -- ended before it had made them, or its caller has rolled back.
             WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making
-            THEN 'its models are in no table; SELECT cerebro.materialize(' || k.run || ', '
-                 || quote_literal(k.model_table) || ') makes it'
+            THEN 'its models are in no table; SELECT cerebro.' || CASE WHEN k.follows THEN 'resume(' || k.run
+                 ELSE 'materialize(' || k.run || ', ' || quote_literal(k.model_table) END || ') makes it'
             WHEN k.word = 'cancelled' AND k.last[2] = 'created' THEN 'the run was cancelled before it began'
+            WHEN k.word = 'started' AND driver.pid IS NULL AND k.is_unwanted
+            THEN 'the run was cancelled, and the session that drove it is gone'
             WHEN k.own THEN k.last[5]
             WHEN k.last[5] IS NOT NULL
             THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
        END AS message,
        k.last[3]::integer AS driver_pid,
        k.description,
-       -- Whether a run has ended is decided here and nowhere else. A submitted run that has finished still makes its
-       -- model tables, in the session that drove it; if that session is gone, nobody will make them.
+       -- Whether a run has ended is decided here and nowhere else. A run that has finished still makes its model tables, in
+       -- the session that drove it; if that session is gone, nobody will make them.
        CASE k.word
             WHEN 'created' THEN driver.pid IS NULL
             WHEN 'started' THEN driver.pid IS NULL
-            WHEN 'finished' THEN NOT (k.submitted AND holder.is_making AND COALESCE(k.started[1], '') > COALESCE(k.made[1], ''))
+            WHEN 'finished' THEN NOT holder.is_making
             ELSE true
        END AS ended,
        CASE k.word WHEN 'finished' THEN k.last[7] END AS reason
@@ -191,7 +197,8 @@ SELECT k.run,
  -- Greenplum pg_locks asks the segments, and a query that has a subquery over this view could not do that.
  CROSS JOIN LATERAL (
     -- The session itself knows whether it has made them.
-    SELECT COALESCE(driver.transaction = k.driver[8] AND driver.pid <> pg_backend_pid(), false) AS is_making
+    SELECT COALESCE(driver.transaction = k.driver[8] AND driver.pid <> pg_backend_pid(), false)
+           AND COALESCE(k.started[1], '') > COALESCE(k.made[1], '') AS is_making
  ) holder;
 COMMENT ON VIEW cerebro._runs IS
 'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '
@@ -207,8 +214,9 @@ COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.runs.owner IS 'The user who owns the run.';
 COMMENT ON COLUMN cerebro.runs.run_name IS 'Name that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.status IS
-'created, running, finished, failed, cancelled or interrupted. interrupted: the session that drove the run, or was to '
-'begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
+'created, running, finishing, finished, failed, cancelled or interrupted. finishing: the models are trained, and the '
+'session that drives the run makes its model tables and does what follows. interrupted: the session that drove the run, '
+'or was to begin it, is gone. SELECT cerebro.resume(run) continues a run that failed, was cancelled or was interrupted.';
 COMMENT ON COLUMN cerebro.runs.source_table IS 'Table or view whose rows were packed.';
 COMMENT ON COLUMN cerebro.runs.packed_table IS 'Packed table that the run trains on.';
 COMMENT ON COLUMN cerebro.runs.model_table IS 'Table that receives the trained models.';
@@ -219,7 +227,7 @@ COMMENT ON COLUMN cerebro.runs.epochs IS 'Planned number of epochs per model.';
 COMMENT ON COLUMN cerebro.runs.created_at IS 'When the run was created.';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When a session first began to drive the run.';
 COMMENT ON COLUMN cerebro.runs.ended_at IS
-'When the run finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
+'When the training finished, failed or was cancelled; NULL while it runs and when it was interrupted.';
 COMMENT ON COLUMN cerebro.runs.message IS
 'Why the run failed or was cancelled; others than the owner see the SQLSTATE only, because the message may contain values. '
 'Of a finished run: that its models are in no table, why (for the owner), and what makes it.';
@@ -227,7 +235,6 @@ COMMENT ON COLUMN cerebro.runs.driver_pid IS
 'Process id of the session that drives the run; when interrupted, of the session that drove it last.';
 COMMENT ON COLUMN cerebro.runs.description IS 'Description that the user gave the run.';
 COMMENT ON COLUMN cerebro.runs.ended IS
-'True if no session works on the run any more: it is not running, and a submitted run has also made its model '
-'tables (or message says why not).';
+'True if no session works on the run any more: it is neither created nor running nor finishing.';
 COMMENT ON COLUMN cerebro.runs.reason IS
 'budget, if the run has finished because its budget was spent; else NULL.';

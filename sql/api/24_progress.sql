@@ -85,7 +85,7 @@ SELECT run,
        r.run_name,
        r.status,
        -- A heartbeat counts the rows of visits under way, too, but there is one per second.
-       CASE WHEN r.status = 'finished' THEN 100.0
+       CASE WHEN r.status IN ('finishing', 'finished') THEN 100.0
             ELSE COALESCE(round((100.0 * LEAST(GREATEST(t.rows_done, t.rows_visited), t.rows_total)
                                  / NULLIF(t.rows_total, 0))::numeric, 1), 0.0)
        END::double precision AS percent,

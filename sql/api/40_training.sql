@@ -165,7 +165,7 @@ LANGUAGE plpython3u AS $py$
 return api.wait(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
-'Waits until a run has ended and, if it was submitted, has made its model tables. Returns the status of the run. A warning
+'Waits until a run has ended and has made its model tables. Returns the status of the run. A warning
 says if the run is finished but its models are in no table, and which call of cerebro.materialize() makes it.
 
 - timeout: maximum time to wait, in seconds. NULL: no limit.';
@@ -176,7 +176,8 @@ LANGUAGE plpython3u AS $py$
 return api.cancel(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.cancel(bigint, name) IS
-'Ends a running run within about a second, whichever session drives it. Returns false if no session drives the run.
+'Ends a run within about a second, whichever session drives it or is to begin it. Returns true if the run will be
+cancelled, and false if there is nothing to cancel: no session drives the run, or all its models are trained.
 cerebro.resume(run) can continue it later. Users can cancel their own runs, members of cerebro_admin any run.
 
 - owner: the user whose run it is. NULL: the caller if it has a run of this number, else whoever has. An administrator

@@ -173,14 +173,15 @@ CREATE OR REPLACE FUNCTION cerebro.calibrate(
     query         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
-    decide_by     text    DEFAULT 'f1'
+    decide_by     text    DEFAULT 'f1',
+    seconds       double precision DEFAULT NULL
 ) RETURNS TABLE (target text, measure text, before double precision, after double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.calibrate(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.calibrate(text, text, text, integer, text) IS
+COMMENT ON FUNCTION cerebro.calibrate(text, text, text, integer, text, double precision) IS
 'Learns from rows that did not train a model how far its predictions can be trusted, and keeps that with the model, in the
 column calibration of the table model_table_info. Then cerebro.predict gives intervals, calibrated probabilities and classes
 by thresholds on request. Returns what it has found: for each measure the value on these rows before and after. A second
@@ -197,7 +198,9 @@ call replaces what the first one has kept of a target. Only the owner of the mod
 - configuration: as in cerebro.predict.
 - decide_by: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the
   mean of the recall). Or a JSON object that says what it costs to miss a row of a class, for instance {"bad": 10}; 1 for the
-  others. NULL: none.';
+  others. NULL: none.
+- seconds: the time for it. When half of it is over, no further packed rows are predicted, and of the predictions as many
+  are used as there is time for, but at least 1,000. cerebro.train gives what is left of its budget. NULL: all rows.';
 
 CREATE OR REPLACE FUNCTION cerebro._require_window(length integer, given integer[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

@@ -10,7 +10,7 @@ CREATE TABLE cerebro.event (
     detail   jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT event_is_known CHECK (event IN (
         'created', 'submitted', 'started', 'extended', 'cancel requested', 'finished', 'failed', 'cancelled',
-        'materialized', 'not materialized', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
+        'materialized', 'not materialized', 'followed', 'built', 'fused', 'not fused', 'unit failed', 'model failed',
         'model revived', 'forgotten')),
     CHECK (at BETWEEN '2000-01-01 00:00+00' AND '3000-01-01 00:00+00'),
     CHECK (jsonb_typeof(detail) = 'object' AND octet_length(detail::text) <= 1e6),

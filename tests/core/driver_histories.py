@@ -113,6 +113,7 @@ class DriverHistory:
             self.groups = {segment + 1: [segment] for segment in range(self.segments)}
             self.groups[self.segments + 1] = list(range(self.segments))
         self.group_of = {model: model % (len(self.groups) + 1) or None for model in self.models}
+        self.cancels = random.Random(f"cancels {seed}")
         self.seeds = {model: 1000 + model for model in self.models}
         self.counts: Counter[str] = Counter()
 
@@ -206,6 +207,8 @@ class DriverHistory:
         most = self.epochs * self.segments * len(self.models)
         for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
             self._let_people_ask(6 * most)
+            if self.cancels.random() < 0.3:
+                self.server.cancels_at.add(self.server.looks + 1 + int(self.cancels.random() * 6 * most))
             fate = self.chance.random()
             self.faults.crash_at = self.faults.cancel_at = -1
             if fate < 0.4:
@@ -217,6 +220,7 @@ class DriverHistory:
                 break
         else:
             self.faults.crash_at = self.faults.cancel_at = -1
+            self.server.cancels_at.clear()
             self.faults.left, self.faults.readers = 0, 0.0
             began = self.server.standing()
             assert self._drive(), "a run without faults did not end"
@@ -260,6 +264,7 @@ class DriverHistory:
             server.gone = False
             for session in server.sessions:
                 session.orphaned()
+        assert server.latest("started", "cancel requested") == "started", "a cancel was accepted and forgotten"
         return True
 
     def _nothing_left(self, error: BaseException) -> bool:

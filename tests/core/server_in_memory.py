@@ -58,6 +58,7 @@ class Server:
         self.files: dict[tuple[str, str], str] = {}
         self.hops: dict[str, int] = {}  # state -> how many hops have led to it
         self.sessions: list[MemorySession] = []
+        self.cancels_at: set[int] = set()  # at which looks somebody calls cerebro.cancel()
         self.asked_at: dict[int, tuple[str, dict[str, Any]]] = {}  # at which look somebody asks for what
         self.answers = self.looks = 0
         self.seconds = 1000.0
@@ -85,6 +86,9 @@ class Server:
         self.looks += 1
         if self.looks in self.asked_at:
             self.ask(*self.asked_at.pop(self.looks))
+        if self.looks in self.cancels_at and self.standing() == "started":
+            self.faults.happened += 1
+            self.note("cancel requested")
         assert self.looks < MOST_LOOKS, "the driver is stuck"
         if self.looks == self.faults.cancel_at:
             self.faults.happened += 1
@@ -179,7 +183,8 @@ class Server:
         last = [
             row["event"] for row in self.log["event"] if row["event"] in ("started", "finished", "failed", "cancelled")
         ]
-        if last and last[-1] == "started":
+        unwanted = event[1] == "finished" and self.latest("started", "cancel requested") != "started"
+        if last and last[-1] == "started" and not unwanted:
             self.note(event[1])
 
     def note(self, event: str, model: int | None = None, detail: dict[str, Any] | None = None) -> None:
@@ -196,7 +201,11 @@ class Server:
 
     def standing(self) -> str | None:
         """How the run stands."""
-        return next((row["event"] for row in reversed(self.log["event"]) if row["event"] in STANDING), None)
+        return self.latest(*STANDING)
+
+    def latest(self, *events: str) -> str | None:
+        """The newest of these events."""
+        return next((row["event"] for row in reversed(self.log["event"]) if row["event"] in events), None)
 
     def create(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> None:
         table = found[1]
@@ -453,6 +462,10 @@ class Server:
         rows = self._events("started", "cancel requested")
         return [(rows[-1]["event"] == "cancel requested",)] if rows else []
 
+    def last_of(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
+        event = self.latest(*re.findall(r"'([a-z ]+)'", found[1]))
+        return [] if event is None else [(event,)]
+
     def limits(self, session: MemorySession, found: re.Match[str], values: list[Any]) -> Rows:
         return [("run_seconds", None, 0), ("state_bytes", None, 0), ("trainer_mb", None, 0)]
 
@@ -522,6 +535,7 @@ HANDLERS = (
     (r"SELECT name, version, kind FROM", "nothing"),  # custom functions
     (r"SELECT request_id", "requests"),
     (r"SELECT event = 'cancel requested'", "cancel_requested"),
+    (r"SELECT event FROM cerebro\.event WHERE .* AND event IN \((.*?)\) ORDER BY event_id DESC LIMIT 1", "last_of"),
     (r"SELECT name::pg_catalog\.text AS name, allowed", "limits"),
     (r"SELECT event, extract\(epoch FROM at\)", "nothing"),
     (r"SELECT \(COALESCE\(\(SELECT sum", "zero"),

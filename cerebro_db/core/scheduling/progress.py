@@ -49,6 +49,11 @@ class Recent:
         self.seconds.append(seconds)
 
     @property
+    def mean(self) -> float:
+        """0 before the first unit."""
+        return sum(self.seconds) / len(self.seconds) if self.seconds else 0.0
+
+    @property
     def typical(self) -> float | None:
         """The lower quartile: the first units may have built programs.  None before the first unit."""
         return sorted(self.seconds)[len(self.seconds) // 4] if self.seconds else None

@@ -41,10 +41,12 @@ class RunPace:
     of_models: dict[int, Spent] = field(default_factory=dict)  # the visits of each
     seen: dict[int, set[int]] = field(default_factory=dict)  # model -> the segments where it was built
     built: list[float] = field(default_factory=list)  # by each first visit of a model to a segment
+    longest_evaluation: float = 0.0  # usually the first one of a trainer, which has built a program
 
     def add(self, unit: Unit, seconds: float, building: float) -> None:
         if isinstance(unit, Evaluate):
             self.evaluations.add(seconds)
+            self.longest_evaluation = max(self.longest_evaluation, seconds)
             return
         segments = self.seen.setdefault(unit.model, set())
         if unit.segment in segments:

@@ -155,8 +155,12 @@ class Schedule:
 
     @property
     def visit_seconds(self) -> float:
-        """The mean of all visits so far; 0 before the first."""
-        return self._visits.each or 0.0
+        """How long visits that begin now on all segments keep them busy, with the evaluations of their models.
+
+        It is the mean of the last ones: a machine can become slower.  0 before the first.
+        """
+        parts = sum(map(len, self.plan.evaluations.values())) if self.plan.evaluate_every else 0
+        return self._recent.mean + parts * self._recent_evaluations.mean
 
     def epoch_seconds(self) -> float | None:
         """What an epoch of a model takes one segment, evaluations included; None before the first visit."""

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..documents import shown
-from ..records import dataclass
+from ..records import dataclass, field
 
 MOST = 1e15  # of any limit
-MOST_EARLY = 0.1  # of the seconds: so early may the last visit begin
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,26 @@ class Used:
 
     seconds: float = 0.0  # while it was driven
     unit_seconds: float = 0.0  # of all visits and evaluations
+    kept_back: float = 0.0  # what the call will need after the run
+
+
+@dataclass
+class FollowUp:
+    """What a call computes after its run: how much, and how long that is expected to take.
+
+    The run measures on this machine what evaluations take, the first one of a trainer and all others.  So a slow or
+    busy machine keeps more of a budget back than a fast one.
+    """
+
+    firsts: int  # what takes as long as the first evaluation of a trainer, which builds a program
+    passes: int  # of a model over all rows for validation, or what takes as long
+    most: float  # seconds that are kept back for it
+    seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
+
+    def expect(self, first: float, evaluation: float) -> float:
+        """The seconds, if a first evaluation, and one on all rows for validation, take so long."""
+        self.seconds = min(self.most, self.firsts * first + self.passes * evaluation)
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,7 @@ class Budget:
     def reached(self, used: Used, hops: int, visit: float = 0.0) -> bool:
         """Whether one of its limits is.
 
-        ``hops``: how many there are, those under way included.  ``visit``: the mean seconds of a visit.
+        ``hops``: how many there are, those under way included.  ``visit``: the seconds of a visit.
         """
         seconds_left = self.seconds_left(used, visit)
         return (
@@ -59,10 +78,9 @@ class Budget:
     def seconds_left(self, used: Used, visit: float = 0.0) -> float | None:
         """How long visits may still begin; None: seconds are not limited.
 
-        A visit that begins is completed.  So the last one begins half a visit before the seconds are over, and on
-        average ends with them.
+        A visit that begins is completed.  So the last one begins where it is expected to end in time.
         """
-        return None if self.seconds is None else self.seconds - min(visit / 2, MOST_EARLY * self.seconds) - used.seconds
+        return None if self.seconds is None else self.seconds - used.kept_back - visit - used.seconds
 
     def room(self, models: int) -> int | None:
         """How many models may be added, if there are so many."""

@@ -126,7 +126,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     }
     request = model_tables.began(request, SINGLE, names)
     with recorder.opened(db, own=request.options.in_session) as session:
-        run = carry_out(db, session, put_on_record(db, session, request))
+        run = carry_out(db, session, put_on_record(db, session, request), begins=True)
         fit.hand_out(db, session, run, output, replace=bool(given.warm_start))
 
 

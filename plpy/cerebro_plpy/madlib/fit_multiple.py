@@ -25,7 +25,7 @@ def table_or_none(text: str | None) -> str | None:
 @entry(called="madlib_fit_multiple_model error")
 def fit_multiple_model(db: Database, *arguments: Any) -> int:
     """Tables, losses and metrics have their full names; folds and options are possible."""
-    return fit.run_request(db, model_tables.began(check(db, FitMultipleArguments(*arguments)), MULTIPLE, {}))
+    return fit.run_request(db, model_tables.began(check(db, FitMultipleArguments(*arguments)), MULTIPLE, {})).id
 
 
 @entry(called="madlib_keras_fit_multiple error")

@@ -5,49 +5,37 @@ from __future__ import annotations
 import time
 
 from cerebro_db.core.names import Name
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.search.budget import FollowUp
 from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data.summary import read_layout
 from ..database.access import Database
 from .request.given import TRAIN, Given
 from .request.training_rows import Rows
 
-START_SECONDS, ROW_SECONDS = 2.5, 5e-5  # two models to build, and evaluating a row for validation
 MOST_OF_BUDGET = 0.15
 CANCELLED = "57"  # the class of the errors of a cancel, a timeout and an end of the session
 
 
-@dataclass(frozen=True)
-class Ensembling:
-    """What follows the training of a call."""
+def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> FollowUp | None:
+    """None for a call that adds no ensemble: it has no rows for validation, folds or groups.
 
-    seconds: float  # that are kept back for it
-
-
-def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Ensembling | None:
-    """None for a call that adds no ensemble: it has no rows for validation, folds or groups, or does not wait.
-
-    ``budget``: the seconds of the whole call.  A short one is better used for training.
+    ``budget``: the seconds of the whole call.
     """
-    if given.verb != TRAIN or given.dry_run or given.wait is False or rows.validation is None:
+    if given.verb != TRAIN or given.dry_run or rows.validation is None:
         return None
     if rows.layout.groups is not None or not platform.of(db).subtransactions_are_safe:
         return None
-    seconds = START_SECONDS + ROW_SECONDS * read_layout(db, rows.validation.quoted).rows
-    return None if budget is not None and seconds > MOST_OF_BUDGET * budget else Ensembling(seconds)
+    # A trainer starts and builds a program, which most models share. To predict takes less than to evaluate.
+    return FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
 
 
 def add(db: Database, output: Name, deadline: float | None) -> None:
     """Add the ensemble, if it has several members.  ``deadline``: until when, as time.monotonic()."""
     if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
         return
-    call = f"SELECT cerebro.ensemble('{output}', NULL);"
-    seconds = None if deadline is None else deadline - time.monotonic()
-    if seconds is not None and seconds < START_SECONDS / 2:
-        db.notice("no ensemble is made, because the budget is used", call)
-        return
+    # Without time, the best two are compared.
+    seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
         with db.savepoint():
             within = sql("SELECT cerebro.ensemble($1, NULL, seconds => $2)")
@@ -55,4 +43,7 @@ def add(db: Database, output: Name, deadline: float | None) -> None:
     except db.plpy.SPIError as error:
         if error.sqlstate.startswith(CANCELLED):
             raise
-        db.notice(f"no ensemble is made: {str(error).removeprefix('cerebro.ensemble: ')}", call)
+        db.notice(
+            f"no ensemble is made: {str(error).removeprefix('cerebro.ensemble: ')}",
+            f"SELECT cerebro.ensemble('{output}', NULL);",
+        )

@@ -20,10 +20,10 @@ from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..sessions import recorder
 from ..sessions.session import Session
-from . import background
+from . import background, following
 from .begin.new_run import put_on_record
 from .drive import lost_rows, rules
-from .drive.execution import cancel_on_record, carry_out, record_cancel
+from .drive.execution import carry_out, end_on_record, record_cancel
 from .record import state_tables
 from .record.log import OF_ALL_ROWS, RunLog
 from .record.run import Run
@@ -36,7 +36,7 @@ def run_request(
     db: Database,
     request: RunRequest,
     on_record: Callable[[int], None] = lambda run_id: None,
-) -> int:
+) -> Run:
     """Train and wait: the model tables are there when it returns.
 
     ``on_record`` is called with the run's number as soon as the run can be resumed.
@@ -45,11 +45,11 @@ def run_request(
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         with lost_rows.named(db, session, run_id):
-            with cancel_on_record(session, RunLog.of(session, run_id)):
+            with end_on_record(session, RunLog.of(session, run_id)):
                 on_record(run_id)
                 run = carry_out(db, session, run_id, begins=True)
             hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
-    return run_id
+    return run
 
 
 def submit_request(db: Database, request: RunRequest) -> int:
@@ -68,7 +68,7 @@ def submit_request(db: Database, request: RunRequest) -> int:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         log = RunLog.of(session, run_id)
-        with cancel_on_record(session, log):
+        with end_on_record(session, log):
             log.events.note(Event.SUBMITTED)
             background.start(db, run_id, on_cancel=lambda error: record_cancel(session, log, error))
     return run_id
@@ -78,15 +78,15 @@ def submit_request(db: Database, request: RunRequest) -> int:
 def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
     """Take a run up where its log ends, or train it beyond its end."""
     visibility.refuse_transaction(db)
+    log = RunLog.of_caller(db, run_id)
+    output.take(db, log.known.model_table(), resumed=run_id)
     if wait is False:
-        log = RunLog.of_caller(db, run_id)
-        log.known.require_own()
         if log.drivers.status() is RunStatus.CANCELLED:
             with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
                 RunLog.of(session, run_id).events.note(Event.SUBMITTED)
         background.start(db, run_id, epochs, bool(retry_failed))
         return run_id
-    recorded = RunLog.of_caller(db, run_id).known.options()
+    recorded = log.known.options()
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
         output.require_place(db, RunLog.of(session, run_id).plan.load())
@@ -120,6 +120,9 @@ def _to_its_end(
         ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
     replace = there and not run.segments_lost and output.in_the_way(db, run, name)
     hand_out(db, session, run, name, replace=replace, waits=not submitted)
+    following.carry_out(db, run, name)
+    if run.options.follows and not submitted:
+        say_how_to_predict(db, name)
 
 
 def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool, waits: bool = True) -> None:
@@ -170,6 +173,10 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
         )
     if waits:
         say_end(db, run)
+
+
+def say_how_to_predict(db: Database, output: Name) -> None:
+    db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
 
 
 def say_end(db: Database, run: Run) -> None:

@@ -25,11 +25,7 @@ from .record.log import RunLog
 @entry
 def wait(db: Database, run_id: int, timeout: float | None) -> str:
     """The run's status, once it has ended and its model tables are there, or when the time is over."""
-    if db.value(sql("SELECT current_setting('transaction_isolation')")) != "read committed":
-        raise Unsupported(
-            "this transaction does not see what happens after its first statement.",
-            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
-        )
+    _require_news(db)
     deadline = time.monotonic() + timeout if timeout is not None else None
 
     def over(ended: bool) -> bool:
@@ -44,8 +40,15 @@ def wait(db: Database, run_id: int, timeout: float | None) -> str:
                 status, ended, message = log.drivers.standing(whose)
     if status is RunStatus.FINISHED and ended and message is not None:
         db.warning(f"run {run_id} is finished: {message}")
-    # A submitted run that is finished makes its model tables before it has ended.
-    return str(RunStatus.RUNNING if status is RunStatus.FINISHED and not ended else status)
+    return str(status)
+
+
+def _require_news(db: Database) -> None:
+    if db.value(sql("SELECT current_setting('transaction_isolation')")) != "read committed":
+        raise Unsupported(
+            "this transaction does not see what happens after its first statement.",
+            hint="Call it in a transaction of the default isolation level, READ COMMITTED.",
+        )
 
 
 @contextlib.contextmanager
@@ -68,10 +71,19 @@ def _polled(db: Database, run_id: int) -> Iterator[RunLog]:
 
 @entry
 def cancel(db: Database, run_id: int, owner: str | None) -> bool:
-    """Ask the session that drives the run to end it, or that is to begin it; False if no session does."""
+    """Ask the session that drives the run to end it, or that is to begin it; False if no session does.
+
+    Whoever begins or finishes the run meanwhile does that before the run's status is asked, or waits for the end of
+    this transaction and sees the request.
+    """
+    _require_news(db)
     log = RunLog.of_caller(db, run_id)
+    locks.take(db, locks.of_run(run_id), f"run {run_id}")
     whose = log.drivers.whose(owner)
-    if log.drivers.status(whose) not in (RunStatus.RUNNING, RunStatus.CREATED):
+    status = log.drivers.status(whose)
+    if status is RunStatus.FINISHING:
+        db.notice(f"run {run_id} has finished its training and is making its model tables, so it is not cancelled")
+    if status not in (RunStatus.RUNNING, RunStatus.CREATED):
         return False
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "cancel")
@@ -87,8 +99,8 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     whose = log.drivers.whose(owner)
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "forget")
-    if log.drivers.is_running(whose):
-        raise InUse(f"run {run_id} is running", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
+    if (status := log.drivers.under_way(whose)) is not None:
+        raise InUse(f"run {run_id} is {status}", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
     if whose == relations.current_role(db):
         log.known.require_own()
     return whose

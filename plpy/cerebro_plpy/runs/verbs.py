@@ -16,6 +16,7 @@ from cerebro_db.core import options as known_options
 from cerebro_db.core.architecture import building
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.following import kept_back
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import flat
@@ -34,10 +35,10 @@ from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
 from ..segment import memory
-from . import background, calibrating, ensembling, search
+from . import background, calibrating, ensembling, following, search
 from .begin.new_run import require_short
 from .drive import rules
-from .fit import run_request, submit_request
+from .fit import run_request, say_how_to_predict, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
 from .request import budgets, configurations, cross_validation, needs, training_rows
 from .request import output as output_tables
@@ -55,7 +56,7 @@ from .request.request import (
 )
 from .request.training_rows import MadeRows, Rows, other_session
 
-LEAST_FOR_TRAINING = 0.5  # of the budget, however long packing takes
+LEAST_FOR_TRAINING = 0.1  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
 LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than that is not worth a word
 
@@ -99,24 +100,26 @@ def run_verb(db: Database, given: Given) -> int | None:
             background.require_statements(db)
     asked = _asked(db, given)
     output = model_table(db, given.model_table, given.warm_start, "model_table")
+    if not given.dry_run:
+        output_tables.take(db, output)
     made = MadeRows()
     try:
         rows = training_rows.resolved(db, output, given, made)
         preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
-        follows = calibrating.planned(db, given, rows, whole if asked.interval else None)
-        kept_back = follows.seconds if follows is not None and asked.interval and not follows.too_long else 0.0
-        joins = ensembling.planned(db, given, rows, whole if asked.interval else None)
-        if joins is not None and asked.interval:
-            kept_back += joins.seconds
+        within = whole if asked.interval else None
+        steps = following.of_training(
+            ensembling.planned(db, given, rows, within), calibrating.planned(db, given, rows, within)
+        )
         if seconds is not None and asked.interval:
-            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun) - kept_back)
+            seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})
         request_of = _fitting if given.verb == FIT else _searching
         request = request_of(db, given, asked, rows, output, seconds)
         if request is None:
             return None
+        request = replace(request, options=replace(request.options, follows=(*(given.follows or ()), *steps)))
         if given.wait is False:
             return submit_request(db, request)
         run = run_request(db, request, on_record=lambda run_id: setattr(made, "run", run_id))
@@ -124,17 +127,13 @@ def run_verb(db: Database, given: Given) -> int | None:
         _tell_what_is_left(db, given, made)
         raise
     if given.verb != FIT and whole is not None:
-        _tell_of_time(db, run, rows, preparing, began_at)
-        _tell_of_time_left(db, run, whole, kept_back, time.monotonic() - begun)
+        _tell_of_time(db, run.id, rows, preparing, began_at)
+        _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
     deadline = None if whole is None or not asked.interval else begun + whole
-    if joins is not None:
-        calibrates = follows.seconds if follows is not None and not follows.too_long else 0.0
-        ensembling.add(db, output, None if deadline is None else deadline - calibrates)
-    if follows is not None:
-        calibrating.calibrate(db, output, follows, deadline)
+    following.carry_out(db, run, output, deadline)
     if given.verb == TRAIN:
-        db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
-    return run
+        say_how_to_predict(db, output)
+    return run.id
 
 
 # -- arguments ---------------------------------------------------------------------------------------------
@@ -378,6 +377,7 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
         options=json.dumps(options),
         name=given.run_name,
         description=given.description,
+        named=rows.named,
     )
 
 

@@ -10,8 +10,9 @@ import contextlib
 import json
 import math
 import random
+import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
 
 from cerebro_db.core import calibration, documents
@@ -29,6 +30,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
+from ..runs.record import own_runs
 from ..segment.prediction import SegmentPrediction
 from . import by_group, calibrations, judging, packed_rows, streaming, trainers
 from .actual import actual_of
@@ -41,9 +43,11 @@ from .trainers import PredictionOrder
 MOST_ROWS = 50_000  # a random sample of more rows
 MOST_VALUES = 500_000  # probabilities of a target's classes in all rows
 FEW_ROWS = 100  # a notice tells of fewer
+TRIED_ROWS = 1000  # tell how long more of them will take
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
 Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
+Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
 
 
 @entry
@@ -53,9 +57,11 @@ def calibrate(
     query: str | None,
     target: str | None,
     configuration: int | None,
-    decide_by: str | None,
+    *more: Any,
 ) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure."""
+    """What was found: a row for each target and measure.  ``more``: decide_by, and the seconds that it may take."""
+    decide_by, seconds = (*more, None)[:2]
+    until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_table or "", configuration)
     by_group.refuse_groups(model)
@@ -67,8 +73,9 @@ def calibrate(
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
-    for variable, sample in _samples(db, model, query, chosen):
-        kept, lines = _calibrated(db, variable, sample, measure)
+    samples = _samples(db, model, query, chosen, until)
+    for place, (variable, sample) in enumerate(samples):
+        kept, lines = _calibrated(db, variable, sample, measure, _share(until, len(samples) - place))
         found[variable.name] = kept
         told += [
             {"target": variable.name, "measure": name, "before": before, "after": after}
@@ -180,11 +187,12 @@ class Sample:
 
 
 def _samples(
-    db: Database, model: TrainedModel, query: str | None, chosen: list[Variable]
+    db: Database, model: TrainedModel, query: str | None, chosen: list[Variable], until: float | None
 ) -> list[tuple[Variable, Sample]]:
     samples = [Sample(variable) for variable in chosen]
     if query is None or is_name(query):
-        _read_packed_table(db, model, query if query is not None else _validation_table(db, model), chosen, samples)
+        table = query if query is not None else _validation_table(db, model)
+        _read_packed_table(db, model, table, chosen, samples, _share(until, 2))
     else:
         for variable, sample in zip(chosen, samples):
             _read_query(db, model, query, variable, sample)
@@ -213,23 +221,31 @@ def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> It
 
 def _validation_table(db: Database, model: TrainedModel) -> str:
     """The packed table that the run evaluated its models on."""
-    summary = relations.find(db, model.table.name.suffixed("_summary"))
     please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
-    found = None
-    if summary is not None and "validation_table" in (present := relations.columns(db, summary)):
-        relations.require_readable(db, summary, [present["validation_table"]])
-        found = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=summary.sql))
-    if found is None:
-        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    run = own_runs.of_trained(db, model.table, model.layout)
+    if run is None:
+        raise WrongState(
+            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
+            hint=please,
+        )
     try:
-        packed.read(db, found, argument="validation_table", please=please)
+        found = run.packed_validation(db)
+        if found is not None:
+            packed.read(db, found.name.quoted, argument="validation_table", please=please)
     except CerebroError as error:
         raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
-    return str(found)
+    if found is None:
+        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    return found.name.quoted
+
+
+def _share(until: float | None, steps: int) -> float | None:
+    """Until when the first of so many steps may take."""
+    return None if until is None else time.monotonic() + (until - time.monotonic()) / steps
 
 
 def _read_packed_table(
-    db: Database, model: TrainedModel, table: str, chosen: list[Variable], samples: list[Sample]
+    db: Database, model: TrainedModel, table: str, chosen: list[Variable], samples: list[Sample], until: float | None
 ) -> None:
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
@@ -241,7 +257,9 @@ def _read_packed_table(
             raise BadData(f"'{test.relation.text}' has other classes of '{variable.name}' than the model.", hint=please)
     order = trainers.prediction_order(model, [], None)
     with _predicting(db, model, PredictionOrder(order.configuration, packed_rows.inputs(layout), None)) as prediction:
-        for batch in packed_rows.batches(db, test, layout, places):
+        for batch in packed_rows.batches(
+            db, test, layout, places, lambda: until is not None and time.monotonic() > until
+        ):
             answers = prediction.predict(batch.rows, batch.inputs)
             for place, sample, actual in zip(places, samples, batch.actual):
                 sample.add(answers[place][3], actual)
@@ -268,9 +286,7 @@ def _measure(decide_by: str | None, chosen: list[Variable]) -> Any:
     return found
 
 
-def _calibrated(
-    db: Database, variable: Variable, sample: Sample, measure: Any
-) -> tuple[Errors | Classes, list[calibration.Summary]]:
+def _calibrated(db: Database, variable: Variable, sample: Sample, measure: Any, until: float | None) -> Learned:
     rows = len(sample.actual)
     if sample.left_out:
         what = "number" if sample.labels is None else "class that training had"
@@ -282,13 +298,49 @@ def _calibrated(
     if sample.labels is None:
         if not all(map(math.isfinite, sample.predicted)):
             raise BadData(f"the model predicts numbers of '{variable.name}' that are NaN or infinite.")
-        return calibration.of_numbers(sample.predicted, sample.actual)
+        return _in_time(db, variable, calibration.of_numbers, sample.predicted, sample.actual, until)
     probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
     if len(set(sample.actual)) < 2:
         raise BadData(
             f"all {rows} rows have the same class of '{variable.name}'.", hint="Calibrate with rows of several classes."
         )
-    return calibration.of_classes(probabilities, sample.actual, sample.labels, _weigh(db, variable, sample, measure))
+    labels, weigh = sample.labels, _weigh(db, variable, sample, measure)
+
+    def learn(predicted: Sequence[Any], actual: Sequence[Any]) -> Learned:
+        return calibration.of_classes(predicted, actual, labels, weigh)
+
+    return _in_time(db, variable, learn, probabilities, sample.actual, until)
+
+
+def _in_time(
+    db: Database,
+    variable: Variable,
+    learn: Callable[[Sequence[Any], Sequence[Any]], Learned],
+    predicted: Sequence[Any],
+    actual: Sequence[Any],
+    until: float | None,
+) -> Learned:
+    """What is learned from all rows, or from as many of them as there is time for.  A few rows tell the speed."""
+    if until is None or len(actual) <= TRIED_ROWS:
+        return learn(predicted, actual)
+
+    def some(rows: int) -> Learned | None:
+        places = sorted(random.Random(0).sample(range(len(actual)), rows))
+        chosen = [actual[place] for place in places]
+        if variable.target == "class" and len(set(chosen)) < 2:
+            return None
+        return learn([predicted[place] for place in places], chosen)
+
+    begun = time.monotonic()
+    found = some(TRIED_ROWS)
+    now = time.monotonic()
+    rows = int((until - now) / max(now - begun, 1e-6) * TRIED_ROWS)
+    if found is None or rows >= len(actual):
+        return learn(predicted, actual)
+    rows = max(rows, TRIED_ROWS)
+    found = some(rows) or found if rows > TRIED_ROWS else found
+    db.notice(f"'{variable.name}' is calibrated with {rows:,} of {len(actual):,} rows, for which there is time")
+    return found
 
 
 def _weigh(db: Database, variable: Variable, sample: Sample, measure: Any) -> calibration.Weigh | None:

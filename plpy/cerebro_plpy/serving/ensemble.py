@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.architecture import reading
@@ -15,7 +16,7 @@ from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
 from .. import platform
@@ -24,7 +25,7 @@ from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Relation
+from ..database.relations import Column, Relation
 from ..registry import references
 from . import joining
 from .joining import Joined, Measure
@@ -136,7 +137,10 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     keys = keys[:members]
     if not set(keys) <= set(whole):
         raise _too_large(members)
-    group = None if measure is None else joining.joined(db, table.name.quoted, keys, measure, until)
+    group = None
+    if measure is not None:
+        known = rows[keys[0]]["objective" if measure.of_run else "loss"]
+        group = joining.joined(db, table.name.quoted, keys, measure, until, known)
     if group is not None:
         keys = group.keys
     size = sum(rows[key]["size"] for key in keys)
@@ -156,9 +160,12 @@ def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
     rows = db.rows(
         sql(
             "SELECT {number} AS number, octet_length({weights})::bigint AS size, __dist_key__ AS place,"
-            " {trained} AS trained, {model} AS model FROM {table} t JOIN {info} i USING ({number})",
+            " {trained} AS trained, {model} AS model, {loss} AS loss, {objective} AS objective"
+            " FROM {table} t JOIN {info} i USING ({number})",
             trained=sql("true") if of_run is None else sql("i.{name} IS NOT NULL", name=identifier(of_run)),
             model=sql("i.model") if "model" in there else sql("NULL::integer"),
+            loss=_number(named.validation_loss, there),
+            objective=_number("objective_value", there),
             info=source.info.sql,
             number=identifier(named.configuration),
             weights=identifier(named.weights),
@@ -166,6 +173,13 @@ def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
         )
     )
     return {row["number"]: row for row in rows}
+
+
+def _number(name: str, there: Mapping[str, Column]) -> Sql:
+    """A column of ``_info`` as a number; NULL if it has no such column, or numbers of several outputs."""
+    if name not in there or there[name].category != "N":
+        return sql("NULL::double precision")
+    return sql("i.{column}::double precision", column=identifier(name))
 
 
 def _architectures(db: Database, source: MemberTables, keys: list[int]) -> list[str]:

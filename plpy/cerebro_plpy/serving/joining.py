@@ -1,7 +1,8 @@
 """Chooses the members of an ensemble by the rows for validation.
 
-They are chosen by what the models predict of these rows, or of the first of them.  If the objective of the run is not
-the loss of these predictions, the mean of the members is evaluated by it, and has to be better than the best model.
+They are chosen by what the models predict of the first of these rows.  If the objective of the run is the loss of such
+predictions, it is computed from those of all rows.  Else the mean of the members is evaluated by it, and has to be
+better than the best model.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
+from ..runs.record import own_runs
+from ..segment.prediction import Answer, SegmentPrediction
 from . import packed_rows, teams, trainers
 from .evaluate import evaluating
 from .packed_rows import Batch
 from .trained import TrainedModel, read
 from .trainers import PredictionOrder
 
-COLUMNS = ("validation_table", "objective", "direction")  # of the summary
-MOST_ROWS = 4000  # for validation, by which members are chosen
+COLUMNS = ("run", "objective", "direction")  # of the summary
+CHOOSING_ROWS = 4000  # for validation, by which members are chosen
+MOST_ROWS = 50_000  # that all models predict
 MOST_BYTES = 128 << 20  # of their inputs, which stay in memory; with one packed row more
+FIRST_SHARE = 0.3  # of the time, for the first model, which a trainer has to build
 CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
 
 
@@ -85,14 +90,22 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     found = None
     if set(COLUMNS) <= set(present):
         relations.require_readable(db, summary, [present[name] for name in COLUMNS])
-        found = db.one(sql("SELECT validation_table, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
-    if found is None or found["validation_table"] is None:
-        db.notice("the run has no validation rows, so all members join")
+        found = db.one(sql("SELECT run, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
+    layout = read(db, table.name.quoted, best)[0].layout
+    run = None if found is None else own_runs.of_model(db, found["run"], layout)
+    if found is None or run is None:
+        db.notice(
+            f"the run of {table.text} is not one of yours, so all members join: its rows for validation are not read"
+        )
         return None
     try:
         visibility.refuse_transaction(db)
-        rows = packed.read(db, found["validation_table"], argument="validation_table")
-        packed.require_same_shapes(read(db, table.name.quoted, best)[0].layout.to_json(), table.text, rows)
+        validation = run.packed_validation(db)
+        if validation is None:
+            db.notice("the run has no validation rows, so all members join")
+            return None
+        rows = packed.read(db, validation.name.quoted, argument="validation_table")
+        packed.require_same_shapes(layout.to_json(), table.text, rows)
     except CerebroError as error:
         db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None
@@ -102,15 +115,25 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     return Measure(rows, Objective(f"val_{LOSS}"), False)
 
 
-def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, until: float | None = None) -> Joined:
+def joined(
+    db: Database,
+    table: str,
+    keys: Sequence[int],
+    measure: Measure,
+    until: float | None = None,
+    known: float | None = None,
+) -> Joined:
     """The best of these models, or the mean of some of them.  ``keys``: the best one first.
 
-    ``until``: when no further model is compared with the first ones.
+    ``until``: when no further model is compared with the first ones.  ``known``: the first one's value on all rows.
     """
     models = {key: read(db, table, key)[0] for key in keys}
     sample = _sample(db, list(models.values()), measure, until)
     if sample is not None and sample.measures(measure, models[keys[0]]):
-        return _of_sample(sample, keys)
+        if sample.whole:
+            return _of_sample(sample, keys)
+        if until is not None and known is not None:
+            return _of_sample(sample, keys, known)
     data = measure.rows.dataset
     with evaluating(db, measure.rows, False, models[keys[0]].memory_mb) as (team, parts):
 
@@ -125,11 +148,15 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, unti
             score, before = measure.objective.score(one.value), measure.objective.score(other.value)
             return score is not None and (before is None or score < before)
 
-        best = alone = judged(keys[:1])
+        best = alone = (
+            judged(keys[:1]) if until is None or known is None else Joined([keys[0]], known, None, keys[0], known)
+        )
         for chosen in _means(keys, sample):
             together = judged(chosen)
             if better(together, alone):
                 best = together
+                break
+            if until is not None and time.monotonic() > until:
                 break
     best.alone = alone.value
     return best
@@ -138,7 +165,7 @@ def joined(db: Database, table: str, keys: Sequence[int], measure: Measure, unti
 def _means(keys: Sequence[int], sample: ValidationSample | None) -> Iterator[list[int]]:
     """The means that are compared with the best model, one after the other, as lists of their members."""
     if sample is not None:
-        yield [keys[place] for place in member_choice.members(sample.outputs)]
+        yield [keys[place] for place in sample.chosen]
         return
     count = len(keys)
     while count > 1:
@@ -157,18 +184,28 @@ class ValidationSample:
     whole: bool  # whether these are all of the rows
 
     def measures(self, measure: Measure, model: TrainedModel) -> bool:
-        """Whether the objective is the mean over these rows that ``OfOutput`` computes."""
+        """Whether the objective is a mean over rows that ``OfOutput`` computes."""
         expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
         plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
-        return self.whole and plain and measure.objective.metric == LOSS
+        return plain and measure.objective.metric == LOSS
+
+    @property
+    def chosen(self) -> list[int]:
+        """The places of the members, the best one first."""
+        return member_choice.members([one.first(CHOOSING_ROWS) for one in self.outputs])
 
 
-def _of_sample(sample: ValidationSample, keys: Sequence[int]) -> Joined:
+def _of_sample(sample: ValidationSample, keys: Sequence[int], known: float | None = None) -> Joined:
+    """``known``: the loss of the first model on all rows, if the sample has a part of them.
+
+    The other losses on all rows are then expected to differ from it as they do on this part.
+    """
     (output,) = sample.outputs
-    chosen = member_choice.members(sample.outputs)
-    best, loss = chosen[0], number(output.loss(chosen))
+    chosen = sample.chosen
+    best, further = chosen[0], 0.0 if known is None else known - output.loss([0])
+    loss, alone = number(output.loss(chosen) + further), number(output.loss([best]) + further)
     _, error = member_choice.difference(output.losses_of(chosen), output.losses_of([best]))
-    return Joined([keys[one] for one in chosen], loss, loss, keys[best], number(output.loss([best])), number(error))
+    return Joined([keys[one] for one in chosen], loss, loss, keys[best], alone, number(error))
 
 
 def _sample(
@@ -189,14 +226,27 @@ def _sample(
             order = trainers.prediction_order(model, [], None)
             order = PredictionOrder(order.configuration, packed_rows.inputs(layout), None)
             with trainers.predicting(db, mine, model, order) as prediction:
-                answers = [prediction.predict(batch.rows, batch.inputs) for batch in batches]
+                if number == 0:  # it tells for how many rows there is time
+                    answers = list(_in_time(prediction, batches, until))
+                    batches = batches[: len(answers)]
+                else:
+                    answers = [prediction.predict(batch.rows, batch.inputs) for batch in batches]
             for place, variable in enumerate(layout.outputs):
                 numbers = [_numbers(variable, batch, place, found[place][3]) for batch, found in zip(batches, answers)]
-                predicted[place].append([one for its in numbers for one in its][:MOST_ROWS])
+                predicted[place].append([one for its in numbers for one in its])
     if not all(of_models[0] for of_models in predicted):
         return None
     outputs = [OfOutput(one.target == "class", of_models) for one, of_models in zip(layout.outputs, predicted)]
     return ValidationSample(outputs, all(len(of_models[0]) == layout.rows for of_models in predicted))
+
+
+def _in_time(prediction: SegmentPrediction, batches: Sequence[Batch], until: float | None) -> Iterator[list[Answer]]:
+    """The answers for all batches, or for those for which the first model of several has time; for one at least."""
+    enough = None if until is None else time.monotonic() + (until - time.monotonic()) * FIRST_SHARE
+    for batch in batches:
+        yield prediction.predict(batch.rows, batch.inputs)
+        if enough is not None and time.monotonic() > enough:
+            break
 
 
 def _first(batches: Iterable[Batch]) -> list[Batch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Union
 
 from cerebro_db.core.errors import BadData
@@ -41,8 +41,14 @@ def inputs(layout: Layout) -> list[PredictionInput]:
     ]
 
 
-def batches(db: Database, test: Packed, layout: Layout, places: Sequence[int]) -> Iterator[Batch]:
-    """The rows of each packed row.  ``places``: of the outputs whose values are wanted."""
+def batches(
+    db: Database,
+    test: Packed,
+    layout: Layout,
+    places: Sequence[int],
+    enough: Callable[[], bool] = lambda: False,
+) -> Iterator[Batch]:
+    """The rows of each packed row, until they are ``enough``.  ``places``: of the outputs whose values are wanted."""
     outputs = [layout.outputs[place] for place in places]
     columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
     listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
@@ -54,6 +60,8 @@ def batches(db: Database, test: Packed, layout: Layout, places: Sequence[int]) -
             read: list[bytes | None] = [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)]
             actual = [_actual(one, rows, value) for one, value in zip(outputs, values[len(layout.inputs) :])]
             yield Batch(rows, read, actual)
+            if enough():
+                break
     cursor.close()
 
 

@@ -25,6 +25,7 @@ from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of
 from ..record.log import RunLog
 from ..record.run import averaging_visits, groups_with_models, variants
+from ..request import output
 from ..request.request import RunRequest
 from . import initial_states
 from .initial_states import RANDOM
@@ -34,6 +35,7 @@ LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
 def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     """Write down what is to be done; returns the run's number."""
+    output.take(db, request.asked.output)
     if not recorder.own:
         visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
         for given in request.options.space.weights.values() if request.options.space is not None else ():
@@ -59,7 +61,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         {
             "name": request.asked.name,
             "description": request.asked.description,
-            "source_table": request.asked.source.summary.source_table or str(request.asked.source.relation.name),
+            "source_table": _trained_on(request),
             "packed_table": str(request.asked.source.relation.name),
             "validation_table": str(request.asked.validation.relation.name) if request.asked.validation else None,
             "model_table": str(request.asked.output),
@@ -124,6 +126,13 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
+
+
+def _trained_on(request: RunRequest) -> str:
+    """The source of the packed rows, for people: whoever packed them has written this name."""
+    source = request.asked.source
+    stored = source.summary.source_table
+    return str(source.relation.name) if stored is None else stored.for_people
 
 
 def require_short(argument: str, text: str | None) -> None:

@@ -38,9 +38,7 @@ class Attention:
             self._recorder.begin(self._ask())
         if self._cancelled and not self._raised:
             self._raised = True
-            raise Cancelled(
-                f"run {self._log.run} was cancelled", hint=f"SELECT cerebro.resume({self._log.run}) goes on."
-            )
+            raise cancelled(self._log.run)
 
     def requests(self) -> list[Request]:
         """The requests that no decision answers, in the order of their numbers."""
@@ -57,3 +55,7 @@ class Attention:
             request = self._log.events.request_of(row)
             self._seen[request.request] = request
             self._open.add(request.request)
+
+
+def cancelled(run: int) -> Cancelled:
+    return Cancelled(f"run {run} was cancelled", hint=f"SELECT cerebro.resume({run}) goes on.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -24,7 +25,7 @@ from cerebro_db.core.errors import (
     StateLost,
     TrainerFailed,
 )
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import DataSetName, Event
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling import remaining
 from cerebro_db.core.scheduling.orchestrator import Outcome
@@ -98,6 +99,8 @@ class Driver:
         self.decisions = decisions
         self.log = RunLog.of(recorder, run.id)
         self.policy, self.budget = policy, budget
+        self.follow_ups = [step.needs for step in run.options.follows if step.needs is not None]
+        self._validation_parts = len(run.parts(DataSetName.VALIDATION)) if run.validation is not None else 0
         self.units = Units(run, self.log, team, keep_two=policy.asks or policy.proposes)
         self.units.evaluated = self.log.units.counted_by_part()
         self.units.rows_done = self.done_before = sum(map(run.rows_done, run.models.values()))
@@ -210,7 +213,12 @@ class Driver:
         return self.decisions.ruled(model, epoch)
 
     def used(self) -> Used:
-        return self.decisions.used()
+        each = self.pace.evaluations.each
+        if not self.follow_ups or each is None:
+            return self.decisions.used()
+        first, evaluation = self.pace.longest_evaluation, self._validation_parts * each
+        kept_back = sum(one.expect(first, evaluation) for one in self.follow_ups)
+        return replace(self.decisions.used(), kept_back=kept_back)
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -465,7 +473,7 @@ class Driver:
 
     def _seconds_left(self, now: float) -> float | None:
         budget = self.budget()
-        used = self.decisions.used() if budget.limits else Used()
+        used = self.used() if budget.limits else Used()
         under_way = [
             BegunUnit(unit, (now - task.started) / len(task.units), self._share(worker, task))
             for worker in self.team.workers

@@ -24,7 +24,7 @@ from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Run
 from . import lost_rows
-from .attention import Attention
+from .attention import Attention, cancelled
 from .searching import Search
 
 
@@ -82,7 +82,8 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
         if features.any:
             detail["features"] = features.to_json(planned)
             preflight.say_features_used(db, features, planned)
-        log.events.note(Event.FINISHED, **detail)
+        if not log.events.note_finished(recorder, detail):
+            raise cancelled(run.id)
     except BaseException as error:
         team.abandon()
         record_end(recorder, log, error)
@@ -124,6 +125,16 @@ def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
     old = [table for model in models for table in state_tables.superseded(run, model, model.hops)]
     for start in range(0, len(old), 50):
         recorder.run(state_tables.emptied_sql(old[start : start + 50]))
+
+
+@contextlib.contextmanager
+def end_on_record(recorder: Session, log: RunLog) -> Iterator[None]:
+    """Around what the call that made a run does before the run begins: record why nobody will begin it."""
+    try:
+        yield
+    except BaseException as error:
+        record_end(recorder, log, error, begun=False)
+        raise
 
 
 @contextlib.contextmanager

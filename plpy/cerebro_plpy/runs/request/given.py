@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cerebro_db.core.following import Step
 from cerebro_db.core.records import dataclass
 
 TRAIN, SEARCH, FIT = "cerebro.train", "cerebro.search", "cerebro.fit"
@@ -65,6 +66,7 @@ class Given:
     options: str | None = None
     wait: bool | None = True
     dry_run: bool | None = None
+    follows: tuple[Step, ...] | None = None  # what the caller does with the model tables; no argument
 
 
 def names(verb: str) -> tuple[str, ...]:

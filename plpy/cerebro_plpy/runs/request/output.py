@@ -1,21 +1,57 @@
-"""Whether a run's model tables may be made: asked before hours of training, and again at their end."""
+"""Whether a run's model tables may be made: asked before hours of training, and again at their end.
+
+Their name is taken at the start of a call: a second run with that name would train everything, and then fail.
+"""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
 from cerebro_db.core import model_columns
-from cerebro_db.core.errors import CerebroError, WrongState
+from cerebro_db.core.errors import CerebroError, InUse, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import sql
 
 from ...data import run_memory
-from ...database import relations
+from ...database import locks, relations
 from ...database.access import Database
 from ...segment import memory
 from ..record.run import Run
 
 ENDINGS = ("", *model_columns.COMPANIONS)
+
+
+def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
+    """Take the name of the model tables until the end of the caller's transaction; InUse names who has it.
+
+    What another session drives, for a call that does not wait, is on record: the name is taken as long as it goes on.
+    ``resumed``: the run that wants it again.
+    """
+    if name.schema == relations.TEMPORARY:  # each session has its own
+        return
+    key = f"cerebro_db model table {name}"
+    mine = db.value(locks.attempt(sql("$1")), ("text",), key)
+    other = db.one(
+        sql(
+            "SELECT run FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND run <> $2"
+            " AND NOT ended AND driver_pid IS DISTINCT FROM pg_catalog.pg_backend_pid() ORDER BY run DESC LIMIT 1"
+        ),
+        ("text", "bigint"),
+        str(name),
+        resumed or 0,
+    )
+    again = "" if resumed is None else f" Then rename its tables and SELECT cerebro.resume({resumed});"
+    another = "Name another table, or wait" if resumed is None else "Wait"
+    if other is not None:
+        raise InUse(
+            f"run {other['run']} of yours is making '{name}' now",
+            hint=f"{another} until it has ended: SELECT cerebro.wait({other['run']});{again}",
+        )
+    if not mine and locks.holder_is_mine(db, key):
+        raise InUse(
+            f"another session of yours is making '{name}' now, or has made it and has not committed that",
+            hint=f"{another} until its transaction has ended.{again}",
+        )
 
 
 def require_place(db: Database, run: Run) -> None:

@@ -10,7 +10,7 @@ import psycopg2
 
 from cerebro_db.core.errors import Cancelled, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
-from cerebro_db.core.sql import literal, sql
+from cerebro_db.core.sql import joined, literal, sql
 
 from ....database import locks
 from ....database.polling import LISTEN_EVERY
@@ -19,6 +19,7 @@ from ....sessions.session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session
 from ..run import no_such_run, require_countable
 from .base import OWN, OWN_IN_VIEW, Ask, Part
 from .events import Events
+from .known import Known
 
 
 class Drivers(Part):
@@ -32,17 +33,20 @@ class Drivers(Part):
         """The run's status, to its owner, a monitor or an administrator."""
         return self.standing(owner)[0]
 
-    def is_running(self, owner: str) -> bool:
-        """False also where the log does not say how the run stands: its owner can remove its events, and forget it."""
-        return bool(
-            self._all(
-                sql(
-                    "SELECT 1 FROM cerebro.runs WHERE run = {} AND owner = {} AND status = {running}",
-                    running=literal(RunStatus.RUNNING),
-                ),
-                owner,
-            )
+    def under_way(self, owner: str) -> RunStatus | None:
+        """The status of a run that a session works on.
+
+        None also where the log does not say how the run stands: its owner can remove its events, and forget it.
+        """
+        statuses = joined(", ", map(literal, (RunStatus.RUNNING, RunStatus.FINISHING)))
+        found = self._all(
+            sql(
+                "SELECT status FROM cerebro.runs WHERE run = {} AND owner = {} AND status IN ({statuses})",
+                statuses=statuses,
+            ),
+            owner,
         )
+        return RunStatus(found[0][0]) if found else None
 
     def standing(self, owner: str | None = None) -> tuple[RunStatus, bool, str | None]:
         """The run's status, whether nobody drives it or makes its model tables any more, and the view's message."""
@@ -147,9 +151,9 @@ class Drivers(Part):
                 break
         status, driver, planned, segments = found[0]
         # If this very session drove the run, a full disk may have kept it from recording how that ended.
-        if status == RunStatus.RUNNING and driver != os.getpid():
+        if status in (RunStatus.RUNNING, RunStatus.FINISHING) and driver != os.getpid():
             raise InUse(
-                f"run {self.run} is being driven by the session with process id {driver}",
+                f"run {self.run} is {status}: the session with process id {driver} drives it",
                 hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
             )
         # A session of a submitted run begins it because of the event SUBMITTED.
@@ -167,10 +171,11 @@ class Drivers(Part):
         if epochs is not None:
             require_countable(epochs, segments)
         if (
-            status == RunStatus.FINISHED
+            status in (RunStatus.FINISHED, RunStatus.FINISHING)
             and (epochs is None or epochs == planned)
             and not (retry_failed and self._events.failed(for_good=False))
             and not self._events.requests()
+            and self._is_whole()
         ):
             raise WrongState(
                 f"run {self.run} is finished",
@@ -182,6 +187,11 @@ class Drivers(Part):
         if submitted and self._events.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
             self._events.note(Event.SUBMITTED)
         self._events.note(Event.STARTED, **session_of(recorder))
+
+    def _is_whole(self) -> bool:
+        """Whether everything is done that follows the training."""
+        options = Known(self.ask, self.run).options()
+        return options is None or {step.following.value for step in options.follows} <= self._events.followed()
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""

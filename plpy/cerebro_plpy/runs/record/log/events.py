@@ -11,9 +11,11 @@ from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import ENDINGS, Action, Decider, Event
 from cerebro_db.core.search.policy import Decision
 from cerebro_db.core.search.request import Request
-from cerebro_db.core.sql import identifier, joined, literal, quoting, sql, with_constants
+from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql, with_constants
 from cerebro_db.core.texts import shortened
 
+from ....database import locks
+from ....database.polling import LISTEN_EVERY
 from ....sessions.failures import first_line
 from ....sessions.session import Rows, Session, Statement
 from ..run import Model
@@ -64,29 +66,65 @@ class Events(Part):
         )
 
     def note_end(self, recorder: Session, event: Event, error: BaseException, *, begun: bool = True) -> None:
-        """Record the end of a run that is under way; its end is recorded once.  ``begun``: or that has not begun.
+        """Record the end of a run that is under way; its end is recorded once.  ``begun``: or that has not begun."""
+        sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        detail = {"message": first_line(error), "sqlstate": sqlstate}
+        self._note_after(recorder, Event.STARTED if begun else Event.CREATED, event, detail)
+
+    def note_finished(self, recorder: Session, detail: Mapping[str, Any]) -> bool:
+        """Record that a run has finished; False if somebody has requested a cancel before.
+
+        It waits for a request that is not committed yet, but not for ever: anybody can take a lock.
+        """
+        if recorder.own:  # nobody else can see the run
+            self.note(Event.FINISHED, **detail)
+            return True
+        wait = with_constants(
+            sql(
+                "FOR attempt IN 1..{attempts} LOOP EXIT WHEN ({lock}); PERFORM pg_catalog.pg_sleep({every}); END LOOP",
+                attempts=round(locks.PATIENCE / LISTEN_EVERY),
+                lock=locks.attempt(sql("{}")),
+                every=LISTEN_EVERY,
+            ),
+            (locks.of_run(self.run),),
+        )
+        self._note_after(recorder, Event.STARTED, Event.FINISHED, detail, wait)
+        return self.last_of(Event.STARTED, Event.CANCEL_REQUESTED, *ENDINGS) == Event.FINISHED
+
+    def _note_after(
+        self, recorder: Session, last: Event, event: Event, detail: Mapping[str, Any], *before: Sql
+    ) -> None:
+        """Record an event if that was the last one.
 
         In a DO block, which no resource queue of Greenplum keeps waiting: the cancel of a run must not wait.
         """
-        sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        detail = {"message": first_line(error), "sqlstate": sqlstate}
+        also = (Event.CANCEL_REQUESTED,) if event is Event.FINISHED else ()
         insert = with_constants(
             sql(
                 "INSERT INTO cerebro.event (run, event, detail) SELECT {}, {}, {}::jsonb"
                 " WHERE (SELECT event FROM cerebro.event WHERE {own}"
                 " AND event IN ({listed}) ORDER BY event_id DESC LIMIT 1) = {}",
                 own=OWN,
-                listed=listed((Event.CREATED, Event.STARTED, *ENDINGS)),
+                listed=listed((Event.CREATED, Event.STARTED, *ENDINGS, *also)),
             ),
-            (
-                self.run,
-                event.value,
-                json.dumps(recordable_detail(detail)),
-                self.run,
-                (Event.STARTED if begun else Event.CREATED).value,
-            ),
+            (self.run, event.value, json.dumps(recordable_detail(detail)), self.run, last.value),
         )
-        recorder.run(sql("DO {block}", block=quoting(sql("BEGIN {insert}; END", insert=insert))))
+        block = sql("BEGIN {statements}; END", statements=joined("; ", (*before, insert)))
+        recorder.run(sql("DO {block}", block=quoting(block)))
+
+    def followed(self) -> set[str]:
+        """The tasks after the training that are done since a session began to drive the run last."""
+        found = self._all(
+            sql(
+                "SELECT detail ->> 'task' AS task FROM cerebro.event WHERE {own} AND event = {followed} AND event_id >"
+                " (SELECT max(event_id) FROM cerebro.event WHERE {own} AND event = {started})",
+                own=OWN,
+                followed=literal(Event.FOLLOWED),
+                started=literal(Event.STARTED),
+            ),
+            self.run,
+        )
+        return {task for (task,) in found}
 
     def failed(self, *, for_good: bool = True) -> dict[int, str]:
         """Model -> why it failed; models that were revived afterwards are left out.

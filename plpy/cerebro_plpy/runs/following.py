@@ -1,0 +1,42 @@
+"""Carries out what follows the training of a run: in the call that began it, in its driver, or when it is resumed."""
+
+from __future__ import annotations
+
+import time
+
+from cerebro_db.core import following
+from cerebro_db.core.events import Event, Following
+from cerebro_db.core.following import Step
+from cerebro_db.core.names import Name
+from cerebro_db.core.search.budget import FollowUp
+
+from ..database.access import Database
+from . import calibrating, ensembling
+from .record.log import RunLog
+from .record.run import Run
+
+
+def of_training(joins: FollowUp | None, calibrates: FollowUp | None) -> list[Step]:
+    """The steps of a call of ``cerebro.train``."""
+    steps = ((Following.ENSEMBLE, joins), (Following.CALIBRATE, calibrates))
+    return [Step(task, needs) for task, needs in steps if needs is not None]
+
+
+def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> None:
+    """Carry out the steps that are not done.  With each goes its event, in the transaction of the model tables.
+
+    ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that were kept back for it.
+    """
+    log = RunLog.of_caller(db, run.id)
+    done, steps = log.events.followed(), run.options.follows
+    for place, step in enumerate(steps):
+        if step.following in done:
+            continue
+        until = deadline if deadline is None else deadline - following.kept_back(steps[place + 1 :])
+        if deadline is None and step.needs is not None and step.needs.most > 0:
+            until = time.monotonic() + (step.seconds or step.needs.most)
+        if step.following is Following.ENSEMBLE:
+            ensembling.add(db, output, until)
+        elif step.following is Following.CALIBRATE:
+            calibrating.calibrate(db, output, until)
+        log.events.note(Event.FOLLOWED, task=step.following.value)
