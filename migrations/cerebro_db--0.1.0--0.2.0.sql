@@ -23,7 +23,7 @@ BEGIN
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
                              '_calibration_lines', 'set_limits', 'pack', '_packed_rows',
-                             'fit', 'search', 'train', 'materialize', 'ensemble')
+                             'fit', 'search', 'train', 'materialize', 'ensemble', '_begin_call')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN

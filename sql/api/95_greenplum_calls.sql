@@ -20,6 +20,10 @@ DECLARE
     -- They begin with the number of a run. Their effects do not depend on the caller's transaction.
     steering    CONSTANT name[] := ARRAY['wait', 'cancel', 'resume', 'forget', 'materialize', 'stop_model', 'go_on',
                                          'clone_model', 'add_configuration', 'extend', 'set_budget'];
+    -- Functions of MADlib are SQL functions that call these.
+    of_madlib   CONSTANT name[] := ARRAY['_train_test_split', '_gpu_configuration', '_hyperband_schedule'];
+    predict     CONSTANT text := 'Predict all rows with one query, for instance SELECT * FROM cerebro.predict(''my_models'', '
+                                 '''SELECT * FROM my_rows'', key => ''id'').';
     made        record;
     granted     record;
 BEGIN
@@ -28,7 +32,8 @@ BEGIN
     END IF;
 
     EXECUTE $sql$
-        CREATE OR REPLACE FUNCTION cerebro._begin_call(called text) RETURNS void LANGUAGE plpgsql AS $f$
+        CREATE OR REPLACE FUNCTION cerebro._begin_call(called text, instead text DEFAULT NULL) RETURNS void
+        LANGUAGE plpgsql AS $f$
         DECLARE
             busy    boolean := false;
             refused boolean := true;  -- on a segment
@@ -42,9 +47,9 @@ BEGIN
                 RAISE EXCEPTION '%: a query over a table or a view calls it, while the segments work on this query. It cannot run'
                                 ' statements there.', called
                     USING ERRCODE = 'feature_not_supported',
-                          HINT = 'Give it one value, as in SELECT ' || called || '((SELECT …)); or call it in a loop: DO '
-                                 '$$ DECLARE r record; BEGIN FOR r IN SELECT … LOOP PERFORM ' || called || '(r.…); END LOOP; '
-                                 'END $$;';
+                          HINT = COALESCE(instead, pg_catalog.format(
+                              'Give it one value, as in SELECT %1$s((SELECT …)); or call it in a loop: DO $$ DECLARE r record; '
+                              'BEGIN FOR r IN SELECT … LOOP PERFORM %1$s(r.…); END LOOP; END $$;', called));
             END IF;
             -- EXCEPTION begins a subtransaction on the segments. Where that is not possible, this is the error.
             BEGIN
@@ -59,9 +64,9 @@ BEGIN
         END
         $f$
     $sql$;
-    EXECUTE $sql$COMMENT ON FUNCTION cerebro._begin_call(text) IS
-        'Refuses to call a function of ours where it cannot run statements: in a query that the segments work on. '
-        'called: the name of the function.'$sql$;
+    EXECUTE $sql$COMMENT ON FUNCTION cerebro._begin_call(text, text) IS
+        'Refuses to call a function where it cannot run statements: in a query that the segments work on. Predictors call it, '
+        'too. called: the name of the function. instead: what its caller can do instead, for the hint.'$sql$;
 
     FOR made IN SELECT proname AS name, pg_catalog.pg_get_function_identity_arguments(oid) AS arguments
                   FROM pg_catalog.pg_proc WHERE pronamespace = 'cerebro_python'::regnamespace LOOP
@@ -112,8 +117,14 @@ BEGIN
                pg_catalog.format_type(p.prorettype, NULL) AS result, l.lanname AS language,
                pg_catalog.pg_get_functiondef(p.oid) AS definition, p.proname = ANY (steering) AS steers,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
-               CASE WHEN p.proname ~ '^_madlib_' THEN 'madlib.' || pg_catalog.substr(p.proname, 9)
-                    ELSE 'cerebro.' || pg_catalog.regexp_replace(pg_catalog.ltrim(p.proname, '_'), '_rows$', '')
+               -- What a user calls.
+               CASE WHEN p.proname = '_judging' THEN '$1'  -- the function that judges says its name
+                    ELSE pg_catalog.quote_literal(
+                        CASE WHEN p.proname ~ '^_madlib_' THEN 'madlib.' || pg_catalog.substr(p.proname, 9)
+                             WHEN p.proname = ANY (of_madlib) THEN 'madlib.' || pg_catalog.substr(p.proname, 2)
+                             WHEN p.proname = '_to_forget' THEN 'cerebro.forget'
+                             ELSE 'cerebro.' || pg_catalog.regexp_replace(pg_catalog.ltrim(p.proname, '_'), '_rows$', '')
+                        END) || CASE WHEN p.proname = '_predict_rows' THEN ', ' || pg_catalog.quote_literal(predict) ELSE '' END
                END AS called,
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS arguments,
@@ -139,7 +150,7 @@ BEGIN
             made.body,
             CASE WHEN made.returns_rows THEN pg_catalog.format(
                 $t$
-    SELECT cerebro._begin_call(%L);
+    SELECT cerebro._begin_call(%s);
     SELECT * FROM cerebro_python.%I(%s);
 $t$,
                 made.called, made.name, made.arguments)
@@ -157,7 +168,7 @@ $t$,
                     CASE made.result WHEN 'void' THEN '; RETURN' ELSE '::' || made.result END)
                 END,
                 pg_catalog.format(
-                    $t$    PERFORM cerebro._begin_call(%L);
+                    $t$    PERFORM cerebro._begin_call(%s);
     %s cerebro_python.%I(%s);
 END
 $t$,
@@ -168,7 +179,7 @@ $t$,
 
     -- Whoever may call a function may also call its body.
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro_python FROM PUBLIC;
-    REVOKE ALL ON FUNCTION cerebro._begin_call(text), cerebro._on_coordinator(bigint, bigint) FROM PUBLIC;
+    REVOKE ALL ON FUNCTION cerebro._begin_call(text, text), cerebro._on_coordinator(bigint, bigint) FROM PUBLIC;
     FOR granted IN
         SELECT p.proname AS name, pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
                a.grantee::regrole AS grantee
@@ -189,7 +200,7 @@ $t$,
         EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA cerebro_python TO %s', granted.grantee);
         EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION cerebro_python._is_dispatching(), cerebro_python._admit(),'
                                   ' cerebro_python._elsewhere(text, text[], jsonb), cerebro_python._caller(text),'
-                                  ' cerebro._begin_call(text), cerebro._on_coordinator(bigint, bigint) TO %s',
+                                  ' cerebro._begin_call(text, text), cerebro._on_coordinator(bigint, bigint) TO %s',
                                   granted.grantee);
     END LOOP;
 END

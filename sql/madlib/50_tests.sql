@@ -73,7 +73,8 @@ LANGUAGE sql STABLE AS $$
 SELECT relpersistence = 'u' FROM pg_catalog.pg_class WHERE oid = $1::regclass
 $$;
 
+-- The extension supports no PostgreSQL before 11, and no Greenplum before 7.0.0.
 CREATE OR REPLACE FUNCTION @extschema@.is_ver_gp_640_700_or_pg_11() RETURNS boolean
 LANGUAGE sql STABLE AS $$
-SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog.>=) 110000
+SELECT pg_catalog.current_setting('gp_role', true) IS NULL
 $$;

@@ -313,5 +313,7 @@ FUNCTIONS: tuple[Function, ...] = (
     ),
     Function(TESTS, "__to_char", "ANYELEMENT", "TEXT"),
     Function(TESTS, "is_table_unlogged", "TEXT", "BOOLEAN"),
-    Function(TESTS, "is_ver_gp_640_700_or_pg_11", "", "BOOLEAN", "True on all servers that the extension supports."),
+    Function(
+        TESTS, "is_ver_gp_640_700_or_pg_11", "", "BOOLEAN", "True on PostgreSQL, false on Greenplum 7, as in MADlib."
+    ),
 )

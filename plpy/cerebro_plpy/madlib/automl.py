@@ -120,11 +120,12 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
             measured = tuple(method.measured(given.metrics_compute_frequency))
             chosen = replace(chosen, method=method.policy(), evaluate_after=measured)
         every = given.metrics_compute_frequency if isinstance(method, Hyperopt) else None
-        found = Configurations("madlib_keras_automl", rows, architectures, str(selected), arch.text)
+        named = selection.arch_text(db, selected, arch)
+        found = Configurations("madlib_keras_automl", rows, architectures, str(selected), named)
         return PlannedRun(found, chosen, every or method.iterations)
 
     request = request_of(db, asked, plan)
-    named = {
+    names = {
         "source_table": given.source_table,
         "validation_table": validation_table,
         "model": given.model_output_table,
@@ -141,7 +142,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         use_gpus=bool(given.use_gpus),
         selection=str(selected),
     )
-    run_request(db, model_tables.began(request, AUTOML, named, searched))
+    run_request(db, model_tables.began(request, AUTOML, names, searched))
 
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:

@@ -167,10 +167,18 @@ def _insert(db: Database, table: Sql, rows: list[Row]) -> None:
 def _summarise(db: Database, name: Name, arch: Relation, objects: str | None) -> None:
     """Insert the summary's only row, unless it is there from an earlier call."""
     summary = name.suffixed("_summary").sql
-    plain = Name.parse(arch.text).schema is None and arch.name.schema != name.schema
-    text = arch.name.quoted if plain else arch.text  # named_beside() would not find it by its name alone
+    text = arch_text(db, name, arch)
     if not db.value(sql("SELECT count(*) FROM {summary}", summary=summary)):
         db.execute(sql("INSERT INTO {summary} VALUES ($1, $2)", summary=summary), ("text", "text"), text, objects)
+
+
+def arch_text(db: Database, selection: Name, arch: Relation) -> str:
+    """What the summary of a selection table calls its architectures.
+
+    As it was written, as MADlib does, unless named_beside() would take another table for it.
+    """
+    read = relations.find(db, Name.parse(named_beside(db, selection, arch.text)))
+    return arch.text if read is not None and read.oid == arch.oid else arch.name.quoted
 
 
 def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None:

@@ -212,6 +212,13 @@ class Platform(abc.ABC):
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         """Whether a statement failed because a segment's process is gone; the segment is usually back in a moment."""
 
+    def begin_call(self, called: str, instead: str) -> Sql:
+        """How the body of a user's function begins that calls ours: a statement that refuses queries it cannot bear.
+
+        ``instead``: what its caller can do then.
+        """
+        return sql("")
+
     # -- tables --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

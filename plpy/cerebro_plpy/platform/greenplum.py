@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject, Unsupported
 from cerebro_db.core.names import Name
-from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
+from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
 
 from ..database import relations
 from ..database.access import Cursor, Database
@@ -115,6 +115,10 @@ class Greenplum(Platform):
 
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return error.pgcode in SEGMENT_LOST or (error.pgcode == INTERNAL_ERROR and SEGMENT_LOST_TEXT in str(error))
+
+    def begin_call(self, called: str, instead: str) -> Sql:
+        texts = joined(", ", map(literal, (called, instead)))
+        return sql("SELECT cerebro._begin_call({texts}); ", texts=texts)
 
     # -- tables --------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ..sessions import recorder
 from ..sessions.session import Session
 from . import background, following
 from .begin.new_run import put_on_record
-from .drive import rules
+from .drive import lost_rows, rules
 from .drive.execution import carry_out, end_on_record, record_cancel
 from .record import state_tables
 from .record.log import OF_ALL_ROWS, RunLog
@@ -44,10 +44,13 @@ def run_request(
     with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
-        with end_on_record(session, RunLog.of(session, run_id)):
-            on_record(None if session.own else run_id)
-            run = carry_out(db, session, run_id, begins=True)
-        hand_out(db, session, run, request.asked.output, replace=request.options.warm_start or request.options.replace)
+        with lost_rows.named(db, session, run_id):
+            with end_on_record(session, RunLog.of(session, run_id)):
+                on_record(None if session.own else run_id)
+                run = carry_out(db, session, run_id, begins=True)
+            hand_out(
+                db, session, run, request.asked.output, replace=request.options.warm_start or request.options.replace
+            )
     return run
 
 
@@ -92,7 +95,8 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
         output.require_place(db, session, RunLog.of(session, run_id).plan.load())
-        _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
+        with lost_rows.named(db, session, run_id):
+            _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id
 
 

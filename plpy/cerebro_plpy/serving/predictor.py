@@ -9,6 +9,7 @@ from cerebro_db.core.preparation import OneHot, Pixels
 from cerebro_db.core.sql import Sql, identifier, in_format, joined, literal, quoting, sql
 from cerebro_db.core.sql_types import BYTES, SqlType
 
+from .. import platform
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
@@ -69,7 +70,9 @@ def create_predictor(
     # Without a number it stays the best model when the table is replaced.  A table of one model has no numbers.
     pinned = configuration is not None and model.named.has_key
     body = sql(
-        "SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided}){where}",
+        "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided})"
+        "{where}",
+        begin=platform.of(db).begin_call(str(function), _for_all_rows(model, model_table, pinned, bool(thresholds))),
         returned=returned,
         table=literal(model_table.strip()) if references.is_reference(model_table) else quoting(model.table.sql),
         query=quoting(_rows(model.layout, of_group, inputs)),
@@ -155,6 +158,18 @@ def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
         return sql("")
     sizes = joined(", ", (sql("pg_catalog.cardinality({place})", place=place) for place in places))
     return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.length, sizes=sizes)
+
+
+def _for_all_rows(model: TrainedModel, model_table: str, pinned: bool, thresholds: bool) -> str:
+    """What the user of a predictor does instead of calling it for each row."""
+    table = model_table.strip() if references.is_reference(model_table) else str(model.table.name)
+    doubled = table.replace("'", "''")
+    chosen = f", configuration => {model.key}" if pinned else ""
+    decided = ", thresholds => true" if thresholds else ""
+    return (
+        f"Predict all rows with one query, for instance SELECT * FROM cerebro.predict('{doubled}',"
+        f" 'SELECT * FROM my_rows', key => 'id'{chosen}{decided})."
+    )
 
 
 def _which(model: TrainedModel, model_table: str, pinned: bool) -> str:

@@ -150,6 +150,19 @@ def test_the_last_round_is_skipped(iris: Lab) -> None:
     ]
 
 
+def test_the_selection_table_in_another_schema_names_the_architectures_that_were_used(iris: Lab) -> None:
+    more = ", 'hyperopt', 'num_configs=2, num_iterations=1, algorithm=rand', 5"
+    iris("DROP SCHEMA IF EXISTS aside CASCADE; CREATE SCHEMA aside")
+    iris(automl(more, "aside_a", "aside.mst_a"))
+    iris("CREATE TABLE aside.model_arch_library (model_id integer)")
+    iris(automl(more, "aside_b", "aside.mst_b"))
+    assert [iris.value(f"SELECT model_arch_table FROM aside.mst_{name}_summary") for name in "ab"] == [
+        "model_arch_library",
+        f'"{iris.schema}"."model_arch_library"',
+    ]
+    iris("DROP SCHEMA aside CASCADE")
+
+
 def test_the_random_state_decides_the_configurations(iris: Lab) -> None:
     drawn = "SELECT compile_params, fit_params FROM {}_info ORDER BY mst_key"
     for output, state in (("first_of", 5), ("second_of", 5), ("third_of", 6)):

@@ -505,8 +505,8 @@ def test_functions_for_test_scripts(madlib: Lab) -> None:
         assert madlib(f"SELECT madlib.test_input_table({statement}), madlib.test_output_table({statement})") == [
             (there, not there)
         ]
-    madlib("SELECT CASE WHEN madlib.is_ver_gp_640_700_or_pg_11() THEN"
-           " madlib.assert_guc_value('plan_cache_mode', 'auto') END")  # fmt: skip
+    assert madlib("SELECT madlib.is_ver_gp_640_700_or_pg_11()") == [(not madlib.greenplum,)]
+    madlib("SELECT madlib.assert_guc_value('plan_cache_mode', 'auto')")
     with pytest.raises(errors.RaiseException, match="plan_cache_mode is auto, not other"):
         madlib("SELECT madlib.assert_guc_value('plan_cache_mode', 'other')")
     assert madlib("SELECT madlib.relative_error(1.1, 1) < 0.11, madlib.relative_error(2, 0)") == [(True, 2.0)]

@@ -140,10 +140,38 @@ def test_a_selection_table_finds_its_architectures_under_any_search_path(madlib:
         assert madlib.value(f"SELECT count(*) FROM {here}.mst_beside") == 3
     finally:
         madlib(f"SET search_path = {here}, public, cerebro, madlib")
-    madlib("CREATE SCHEMA IF NOT EXISTS beside")
-    madlib(load.format("arch_beside", "beside.mst_beside"), "loss='mse',optimizer='Adam()'")
-    assert madlib("SELECT model_arch_table FROM beside.mst_beside_summary") == [(f'"{here}"."arch_beside"',)]
-    madlib("DROP SCHEMA beside CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("written", "another", "recorded"),
+    [
+        ("arch_a", False, "arch_a"),
+        (" Arch_A ", False, "Arch_A"),
+        ("{here}.arch_a", False, "{here}.arch_a"),
+        ("arch_a", True, '"{here}"."arch_a"'),  # the name alone would mean the table beside the selection table
+        ("{here}.arch_a", True, "{here}.arch_a"),
+        ("beside.arch_a", True, "beside.arch_a"),
+    ],
+)
+def test_architectures_in_another_schema_than_the_selection_table(
+    madlib: Lab, written: str, another: bool, recorded: str
+) -> None:
+    madlib("DROP TABLE IF EXISTS arch_a; DROP SCHEMA IF EXISTS beside CASCADE; CREATE SCHEMA beside")
+    loads = ["arch_a", *(["beside.arch_a"] if another else [])]
+    for table in loads:
+        madlib("SELECT madlib.load_keras_model(%s, %s)", table, json.dumps(flower_model()))
+    written, recorded = (text.format(here=madlib.schema) for text in (written, recorded))
+    try:
+        grid = f"%s, 'beside.mst_a', ARRAY[1], {GRID}, $${{'batch_size': [%s]}}$$"
+        madlib(f"SELECT madlib.generate_model_configs({grid})", written, 8)
+        assert madlib("SELECT * FROM beside.mst_a_summary") == [(recorded, None)]
+        madlib(f"SELECT madlib.generate_model_configs({grid})", written, 16)  # the same architectures are found again
+        assert madlib.value("SELECT count(*) FROM beside.mst_a") == 4
+        if another and written != "beside.arch_a":
+            with pytest.raises(errors.InvalidParameterValue, match="Inconsistent model arch table"):
+                madlib(f"SELECT madlib.generate_model_configs({grid})", "beside.arch_a", 32)
+    finally:
+        madlib("DROP SCHEMA beside CASCADE")
 
 
 def test_the_tables_of_a_fit_say_what_was_written(things: Lab) -> None:

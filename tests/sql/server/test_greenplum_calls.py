@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,6 +137,50 @@ def test_a_query_that_the_segments_work_on_is_refused_in_plain_words(place: Lab,
         place(query.format(call=f"cerebro.fit(({value})::text, 'out', '[{{}}]')"))
     assert "LOOP PERFORM cerebro.fit(r.…)" in error.value.diag.message_hint
     assert "Traceback" not in error.value.diag.context
+
+
+@pytest.mark.parametrize("shape", ["for each row", "in WHERE", "in CREATE TABLE AS", "of an aggregate", "LATERAL"])
+def test_a_predictor_beside_rows_is_refused_in_its_own_name(place: Lab, shape: str) -> None:
+    """The error names what the user has called, and what its hint says works."""
+    if place.value("SELECT to_regclass(%s)", '"it\'s"') is None:
+        fit(place, '"it\'s"')
+        place("SELECT cerebro.create_predictor(%s, 'y_of')", '"it\'s"')
+    value, query = SHAPES[shape]
+    says = rf"^{place.schema}\.y_of: a query over a table or a view calls it, while the segments work on this query"
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match=says) as error:
+        place(query.format(call=f"y_of(({value})::real)"))
+    instead = re.search(r"SELECT \* FROM cerebro\.predict\(.*\)(?=\.$)", error.value.diag.message_hint)
+    assert instead is not None, error.value.diag.message_hint
+    predicted = place(instead[0].replace("my_rows", "rows") + " ORDER BY key_value::int LIMIT 1")
+    assert predicted[0][3] == place.value("SELECT y_of((SELECT a FROM rows WHERE id = 1))::text")
+
+
+def test_prediction_beside_rows_says_what_to_do(place: Lab) -> None:
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="^cerebro.predict: a query over") as error:
+        place("SELECT cerebro.predict(t, 'x') FROM numbers")
+    assert "Predict all rows with one query" in error.value.diag.message_hint
+
+
+def test_each_refusal_names_a_function_that_users_call(place: Lab) -> None:
+    named = {
+        name
+        for (name,) in place(
+            "SELECT DISTINCT (regexp_match(prosrc, %s))[1] FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
+            " AND prosrc ~ %s",
+            r"_begin_call\('([^']+)'",
+            r"_begin_call\('",
+        )
+    }
+    users = {name for name, _ in public_functions(place)}
+    assert len(named) > 60
+    # Nobody calls these in a query: the product does, in sessions of its own, and the install script.
+    assert named - users == {"cerebro.drive", "cerebro.packed", "cerebro.setup_logins"}
+
+
+def test_what_judges_a_model_is_refused_in_its_own_name(place: Lab) -> None:
+    for name in ("evaluate", "confusion_matrix", "residuals"):
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match=f"^cerebro.{name}: a query over"):
+            place(f"SELECT cerebro.{name}(t, 'SELECT 1') FROM numbers")
 
 
 def test_an_open_cursor_does_no_harm(place: Lab) -> None:

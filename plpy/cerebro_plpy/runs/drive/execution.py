@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError, ConfigurationFailed, CorruptState
+from cerebro_db.core.errors import CerebroError, ConfigurationFailed
 from cerebro_db.core.events import Event
 from cerebro_db.core.scheduling.deciding import SPENT
 from cerebro_db.core.scheduling.schedule import Schedule, Status
@@ -23,6 +23,7 @@ from ..preflight import engine_choice, fusion, preflight
 from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Run
+from . import lost_rows
 from .attention import Attention, cancelled
 from .searching import Search
 
@@ -76,8 +77,7 @@ def drive(db: Database, run: Run, team: Team, recorder: Session, log: RunLog, se
             spent, schedule, features = search.drive(team)
             free_old_states(recorder, run, log)
             require_success(run, schedule)
-            if recorder.own and not team.platform.subtransactions_are_safe:
-                require_log(run, schedule, search)
+            lost_rows.require_none(db, recorder, schedule, search)
         detail: dict[str, Any] = {"reason": SPENT} if spent else {}
         if features.any:
             detail["features"] = features.to_json(planned)
@@ -100,24 +100,6 @@ def require_success(run: Run, schedule: Schedule) -> None:
         f"run {run.id}: every configuration failed; the first because {reason}",
         hint=f"SELECT configuration, reason FROM cerebro.leaderboard WHERE run = {run.id};",
     )
-
-
-def require_log(run: Run, schedule: Schedule, search: Search) -> None:
-    """Refuse to end a run of whose log rows were lost while it was written."""
-    try:
-        found = search.reread().progress
-    except (CerebroError, LookupError, ValueError):  # what was lost may be anything
-        found = {}
-    known = schedule.progress
-    whole = found.keys() == known.keys() and all(
-        (found[number].hops, found[number].status) == (known[number].hops, known[number].status) for number in known
-    )
-    if not whole:
-        raise CorruptState(
-            f"run {run.id}: rows of its log are missing, because other sessions read it, and Greenplum took them for"
-            " aborted",
-            hint="Call it again while no other session trains or queries runs; or COMMIT after packing.",
-        )
 
 
 def free_old_states(recorder: Session, run: Run, log: RunLog) -> None:
