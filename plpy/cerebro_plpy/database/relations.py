@@ -30,6 +30,8 @@ from . import types
 from .access import Database
 from .kept import KeptByRole
 
+SEVERAL = ";"  # only where this is can a text have several statements
+OPENS_NO_CURSOR = "42P11"
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -313,9 +315,12 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
             f"query is '{query.strip()}', which is the name of a table and not a query.",
             hint=f"Write 'SELECT * FROM {query.strip()}'.",
         )
-    # It runs with the caller's rights only, as a subquery: a second statement in it is a syntax error.
+    # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
-    described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
+    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
+    if SEVERAL in query.rstrip(" \t\r\n;"):
+        _require_one(db, without_rows)
+    described = db.columns_of(without_rows)
     names, types = [name for name, _ in described], [type for _, type in described]
     signature = tuple(described)
     known = _known_columns.get(signature)
@@ -329,6 +334,19 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     if all(type < FIRST_OF_USERS for type in types):
         _known_columns.put(signature, found)
     return relation, dict(found)
+
+
+def _require_one(db: Database, without_rows: Sql) -> None:
+    """Refuse a text that closes the parenthesis around it and goes on with another statement."""
+    try:
+        with db.savepoint():
+            db.refuse_several(without_rows)
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, OPENS_NO_CURSOR):
+            raise
+        raise InvalidSyntax(
+            "query has several statements.", hint="Write one SELECT; WITH takes other queries before it."
+        ) from None
 
 
 # The columns of queries, by names and types.  The types of the server itself do not change.
