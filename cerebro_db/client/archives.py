@@ -33,6 +33,7 @@ from cerebro_db.core.model_columns import (
     WEIGHTS_COLUMNS,
 )
 from cerebro_db.core.names import Name
+from cerebro_db.core.packed_summary import ARGUMENTS
 from cerebro_db.core.preparation import OneHot
 
 from . import keras_models, preparations, stored_model
@@ -47,6 +48,7 @@ MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
 # Bytes of weights in one value, as cerebro.materialize makes tables: of all models, and of those for little memory.
 LARGEST_VALUE, LARGE_PIECES = 500 << 20, 16 << 20
 PIECE = 4 << 20
+TABLES = ("source_table", "packed_table", "validation_table")  # columns of _summary
 MOST_METRICS = 100_000  # rows
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
 
@@ -197,7 +199,7 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
     layout = Layout.from_json(summary.get("layout"), "the layout")
     told = ("database", "server", "model_table", *({"group"} & set(model["lineage"])))
     lineage = {name: str(model["lineage"][name])[:1000] for name in told}
-    of_run = {name: summary.get(name) for name in ("run", "packed_table", "validation_table")}
+    of_run = {name: summary.get(name) for name in ("run", *TABLES)}
     return Archive(
         path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],
         {output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
@@ -299,6 +301,20 @@ def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) ->
     of_group = SUMMARY_OF_ONE_GROUP if "group" in archive.imported else {}
     columns = {**SUMMARY_COLUMNS, **of_group, **archive.labels, "imported": "jsonb"}
     summary = create("_summary", columns, "source_table")
-    # These name the run and tables of the other database, not those of the same name here.
-    gone = {"run": None, "packed_table": None, "validation_table": None, "group_key": archive.imported.get("group")}
-    fill(summary, archive.summary, {**gone, "model_table": str(names[""]), "imported": archive.imported})
+    # The run and the tables are those of the other database, not those of the same name here: they stay texts in
+    # ``imported``, for people.
+    gone = {
+        "run": None,
+        **dict.fromkeys(TABLES),
+        "packing": _without_tables(json.loads(archive.summary).get("packing")),
+    }
+    kept = {"model_table": str(names[""]), "group_key": archive.imported.get("group"), "imported": archive.imported}
+    fill(summary, archive.summary, {**gone, **kept})
+
+
+def _without_tables(packing: Any) -> Any:
+    """How the rows were packed, without the tables that the arguments name."""
+    if not isinstance(packing, dict) or not isinstance(packing.get("arguments"), dict):
+        return packing
+    arguments = {name: value for name, value in packing["arguments"].items() if ARGUMENTS.get(name) != "table"}
+    return {**packing, "arguments": arguments}
