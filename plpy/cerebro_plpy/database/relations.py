@@ -28,7 +28,10 @@ from cerebro_db.core.texts import counted
 
 from . import types
 from .access import Database
+from .kept import KeptByRole
 
+SEVERAL = ";"  # only where this is can a text have several statements
+OPENS_NO_CURSOR = "42P11"
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -317,28 +320,43 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
             f"query is '{query.strip()}', which is the name of a table and not a query.",
             hint=f"Write 'SELECT * FROM {query.strip()}'.",
         )
-    # It runs with the caller's rights only, as a subquery: a second statement in it is a syntax error.
+    # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
-    described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
+    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
+    if SEVERAL in query.rstrip(" \t\r\n;"):
+        _require_one(db, without_rows)
+    described = db.columns_of(without_rows)
     names, types = [name for name, _ in described], [type for _, type in described]
     signature = tuple(described)
-    if signature in _known_columns:
-        return relation, dict(_known_columns[signature])
+    known = _known_columns.get(signature)
+    if known is not None:
+        return relation, dict(known)
     found = _columns(
         db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable FROM ROWS FROM"
         " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
     if all(type < FIRST_OF_USERS for type in types):
-        _known_columns[signature] = found
-        if len(_known_columns) > MOST_SIGNATURES:
-            del _known_columns[next(iter(_known_columns))]
+        _known_columns.put(signature, found)
     return relation, dict(found)
 
 
+def _require_one(db: Database, without_rows: Sql) -> None:
+    """Refuse a text that closes the parenthesis around it and goes on with another statement."""
+    try:
+        with db.savepoint():
+            db.refuse_several(without_rows)
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, OPENS_NO_CURSOR):
+            raise
+        raise InvalidSyntax(
+            "query has several statements.", hint="Write one SELECT; WITH takes other queries before it."
+        ) from None
+
+
 # The columns of queries, by names and types.  The types of the server itself do not change.
-_known_columns: dict[tuple[tuple[str, int], ...], dict[str, Column]] = {}
 MOST_SIGNATURES = 50
+_known_columns: KeptByRole[tuple[tuple[str, int], ...], dict[str, Column]] = KeptByRole(MOST_SIGNATURES)
 FIRST_OF_USERS = 16384  # the lowest OID of an object that the server's own installation has not made
 
 

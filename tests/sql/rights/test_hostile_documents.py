@@ -242,6 +242,69 @@ def test_a_type_of_a_stranger_counts_as_text(stage: Stage, victim: Any, sort: st
             stage.mallory(f"GRANT SELECT ON {name}_summary TO PUBLIC")
 
 
+def of_labels(stage: Stage, kind: str) -> None:
+    """The labels of the model have this type of mallory's."""
+    stage.mallory(
+        "CREATE TYPE wish AS ENUM ('yes', 'no'); CREATE FUNCTION to_wish(text) RETURNS wish LANGUAGE sql AS"
+        f" $$ SELECT {MARK}(); SELECT CASE $1 WHEN 'yes' THEN 'yes'::wish ELSE 'no' END $$;"
+        " CREATE CAST (text AS wish) WITH FUNCTION to_wish(text) AS ASSIGNMENT"
+    )
+    layout = stage.layout("guesses")
+    layout["outputs"][0]["preparation"]["type"] = kind
+    stage.write("guesses", layout)
+    stage.mallory(f"ALTER TABLE guesses_summary ALTER y_labels TYPE {kind}[] USING y_labels::varchar[]::{kind}[]")
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_a_session_reads_for_one_role_serves_no_other(stage: Stage, victim: Any) -> None:
+    """As a connection pooler uses a session: mallory's types may serve mallory, and nobody else after her."""
+    own, bob, root = stage.schema, stage.bob.name, stage.root
+    statement = statements(stage)["judge"]
+    of_labels(stage, f"{own}.wish")
+    root(f"GRANT USAGE ON SCHEMA {bob} TO {own}")
+    role = root("SELECT current_user::text")[0] if victim is root else bob
+    try:
+        for _ in range(3):
+            before = stage.calls()
+            root(f"SET SESSION AUTHORIZATION {own}")
+            for _ in range(3):  # the first two calls find out that nothing changes
+                assert root(statement)
+            root("RESET SESSION AUTHORIZATION")
+            assert stage.calls() > before, "the type counts as a text: this would prove nothing"
+            before = stage.calls()
+            root(f"SET SESSION AUTHORIZATION {role}")
+            for _ in range(3):
+                assert root(statement)
+            root("RESET SESSION AUTHORIZATION")
+            assert stage.calls() == before
+    finally:
+        root("RESET SESSION AUTHORIZATION")
+        root(f"REVOKE USAGE ON SCHEMA {bob} FROM {own}")
+        stage.mallory("DROP TYPE wish CASCADE")
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_type_that_changes_hands_is_no_longer_used(stage: Stage) -> None:
+    """Of the tables of the model nothing changes then."""
+    own, bob, root = stage.schema, stage.bob.name, stage.root
+    statement = statements(stage)["judge"]
+    of_labels(stage, f"{own}.wish")
+    root(f"ALTER TYPE {own}.wish OWNER TO {bob}")
+    try:
+        before = stage.calls()
+        for _ in range(3):
+            assert stage.bob(statement)
+        assert stage.calls() > before
+        root(f"ALTER TYPE {own}.wish OWNER TO {own}")
+        before = stage.calls()
+        for _ in range(3):
+            assert stage.bob(statement)
+        assert stage.calls() == before
+    finally:
+        root(f"ALTER TYPE {own}.wish OWNER TO {own}")
+        stage.mallory("DROP TYPE wish CASCADE")
+
+
 # -- every field -----------------------------------------------------------------------------------------------
 
 VALUES = (*SQL[:4], None, 10**400, -1, 1e308, "x", "fold", [], {}, documents.deep(60))
@@ -354,3 +417,41 @@ def test_copies_of_a_strangers_tables_are_no_better(stage: Stage) -> None:
     error = stage.tried(bob, f"SELECT * FROM cerebro.predict('{bob.name}.mine', 'SELECT * FROM folk')")
     assert error is not None and "'type' must be the name of an SQL type" in str(error)
     assert CALL in SQL[0]
+
+
+# -- a query is one statement ----------------------------------------------------------------------------------
+
+ROWS, RING = "SELECT * FROM folk", f"SELECT {MARK}()"
+SEVERAL = (
+    f"SELECT 1) x; {RING}; SELECT * FROM ({ROWS}",
+    f"{ROWS}) AS q; {RING}; SELECT * FROM ({ROWS}",
+    f"{ROWS}) AS q LIMIT 0; DO $$ BEGIN PERFORM {MARK}(); END $$; {ROWS} --",
+    f"{ROWS}; {RING}",
+    f"SELECT 1, 'x') AS rule LIMIT 0; COMMIT; {RING}; SELECT * FROM (SELECT 1, 'x'",
+)
+VERBS = {
+    **{name: f"SELECT * FROM cerebro.{name}('guesses', %s)" for name in (
+        "predict", "evaluate", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "calibration",
+        "importance", "drift", "calibrate")},
+    "configurations": "SELECT cerebro.fit('mixed', 'never', %s, epochs => 1)",
+    "stop_when": "SELECT cerebro.fit('mixed', 'never', '[{{\"learning_rate\": 0.1}}]', epochs => 1, stop_when => %s)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_second_statement_of_a_query_runs(stage: Stage, verb: str) -> None:
+    """As its own user, because others have the same rights only in their own queries."""
+    user = stage.mallory
+    if not user("SELECT to_regclass('folk') IS NOT NULL")[0]:
+        user("CREATE TABLE folk AS SELECT * FROM people LIMIT 5")
+    if verb == "predict":
+        assert user(VERBS[verb], f"{ROWS} WHERE b <> ';'"), "a semicolon in a text is none"
+    before = stage.calls()
+    for query in SEVERAL:
+        for _ in range(2):  # a session that predicts again takes a shorter way
+            with pytest.raises(psycopg2.Error):
+                user(VERBS[verb], query)
+        assert stage.calls() == before, query
+    if verb not in ("configurations", "stop_when"):
+        with pytest.raises(psycopg2.Error, match="query has several statements"):
+            user(VERBS[verb], SEVERAL[1])

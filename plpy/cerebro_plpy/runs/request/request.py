@@ -273,7 +273,7 @@ def read_rows(
 def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
     segments = len(asked.source.layout["partitions"])
-    limits.require_run(limits.of(db), segments)
+    limits.require_run(limits.asking(db), segments, listener(db.plpy))
     if chosen.in_session or asked.dry:  # to make room ends sessions that wait for the next run
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own

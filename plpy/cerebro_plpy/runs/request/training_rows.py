@@ -31,6 +31,7 @@ from ...data.packed import Packed
 from ...data.summary import PackJob, parsed, read_layout
 from ...database import listening, relations
 from ...database.access import Database
+from ...database.cancellation import listener
 from ...database.polling import LISTEN_EVERY
 from ...database.relations import Relation
 from ...sessions import limits, logins, recorder
@@ -84,7 +85,7 @@ def resolved(db: Database, output: Name, given: Given, made: MadeRows) -> Rows:
             hint="Name the column to predict.",
         )
     _require_lasting(given, output)
-    limits.require_run(limits.of(db), platform.segments_wanted(db, given.segments) or 1)
+    limits.require_run(limits.asking(db), platform.segments_wanted(db, given.segments) or 1, listener(db.plpy))
     if given.dry_run:
         return would_pack(db, source, output, given)
     return pack_apart(db, source, output, given, made)
