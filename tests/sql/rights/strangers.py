@@ -119,6 +119,9 @@ class Stranger:
         session(RING.format(own=own, mark=MARK))
         for type, made in (("wish_enum", "'yes'"), ("wish_row", "ROW('yes')")):
             session(CASTS.format(type=type, own=own, mark=MARK, made=made))
+        with contextlib.suppress(psycopg2.Error):  # PostgreSQL has no such extension before version 13
+            session("CREATE EXTENSION dict_int")
+            session("ALTER EXTENSION dict_int ADD TYPE wish_enum; ALTER EXTENSION dict_int ADD TYPE wish_row")
         for form in (PLAIN, *FORMS):
             self._set(form)
         # Of those that are found without being named.

@@ -181,6 +181,31 @@ def test_the_type_and_the_name_of_a_column_run_nothing(stage: Stage, victim: Any
     stage.tried(victim, statements(stage)["predict"])
 
 
+# -- names of tables -------------------------------------------------------------------------------------------
+
+
+def test_a_selection_table_opens_no_table_of_another_user(stage: Stage, victim: Any) -> None:
+    """Its summary names the table of the architectures.  Beside it, that table is part of what the call names."""
+    own, bobs = stage.schema, stage.bob.name
+    stage.mallory(f"CREATE VIEW viewed AS SELECT * FROM arch WHERE {MARK}() > 0; GRANT SELECT ON viewed TO PUBLIC")
+    stage.bob(f"CREATE TABLE theirs AS TABLE mst; CREATE TABLE theirs_summary AS SELECT '{own}.viewed'::text AS"
+              " model_arch_table, NULL::text AS object_table; CREATE TABLE beside AS TABLE mst;"
+              " CREATE TABLE beside_summary AS SELECT 'arch'::text AS model_arch_table")  # fmt: skip
+    stage.root(f"GRANT SELECT ON ALL TABLES IN SCHEMA {bobs} TO PUBLIC")
+    fit = f"""SELECT cerebro.madlib_fit_multiple_model('{own}.packed', '{bobs}.out', '{{}}', 1,
+              options => '{{{{"execution": "session"}}}}')"""
+    try:
+        error = stage.tried(victim, fit.format(f"{bobs}.theirs"))
+        assert (
+            error is not None and error.pgcode == "42501" and f"'{own}.viewed', which is another user's" in str(error)
+        )
+        for named in (f"{bobs}.beside", f"{own}.mst"):
+            assert stage.tried(victim, fit.format(named)) is None
+    finally:
+        stage.mallory("DROP VIEW viewed")
+        stage.bob("DROP TABLE theirs, theirs_summary, beside, beside_summary")
+
+
 # -- types with code of their owner ----------------------------------------------------------------------------
 
 TYPES = {
@@ -240,6 +265,28 @@ def test_a_type_of_a_stranger_counts_as_text(stage: Stage, victim: Any, sort: st
         )
         for name in ("packed", "models", "guesses"):
             stage.mallory(f"GRANT SELECT ON {name}_summary TO PUBLIC")
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.throw_away  # an extension is made
+def test_a_type_that_a_stranger_has_added_to_an_extension_counts_as_text(stage: Stage, victim: Any) -> None:
+    """Whoever may create something in a database makes a trusted extension, and adds types to it."""
+    own = stage.schema
+    (database,) = stage.root("SELECT current_database()")
+    stage.root(f"GRANT CREATE ON DATABASE {database} TO {own}")
+    stage.mallory("CREATE EXTENSION dict_int")
+    try:
+        stage.mallory(f"{TYPES['enum']}; ALTER EXTENSION dict_int ADD TYPE wish")
+        layout = stage.layout("guesses")
+        for holder in (layout["outputs"][0]["preparation"], layout["inputs"][-1]["preparation"]["features"][0]):
+            holder["type"] = f"{own}.wish"
+        stage.write("guesses", layout)
+        called = f"SELECT {stage.bob.name}.guess(a, 'yes') FROM {stage.bob.name}.folk"
+        for statement in (f"{statements(stage)['predictor']}; {called}", statements(stage)["predict"]):
+            assert stage.tried(victim, statement) is None
+    finally:
+        stage.mallory("DROP EXTENSION dict_int CASCADE")
+        stage.root(f"REVOKE CREATE ON DATABASE {database} FROM {own}")
 
 
 # -- every field -----------------------------------------------------------------------------------------------
