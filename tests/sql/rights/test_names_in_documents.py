@@ -250,8 +250,7 @@ def test_rows_of_a_log(attack: Attack) -> None:
     """Each column of texts and documents in the rows of a run of the stranger's names traps."""
     stranger = attack.stranger
     session, number = stranger.session, 0
-    for table in LOG:
-        session(f"CREATE TABLE kept_log_{table} AS SELECT * FROM cerebro.{table} WHERE run = %s", stranger.run)
+    kept_log(stranger)
     calls = [(verb, call) for verb, found in verbs.CALLS.items() for call in found if "{run}" in call.sql]
     calls += [(f"view {view}", Call(f"SELECT * FROM cerebro.{view}")) for view in
               ("runs", "run_plan", "leaderboard", "models", "run_progress", "decisions", "parameters")]  # fmt: skip
@@ -277,6 +276,13 @@ def test_rows_of_a_log(attack: Attack) -> None:
         finally:
             stranger.run = kept
     assert number > 30
+
+
+def kept_log(stranger: Stranger) -> None:
+    """Copies of the log's rows about the stranger's run."""
+    for table in LOG:
+        stranger.session(f"CREATE TABLE IF NOT EXISTS kept_log_{table} AS SELECT * FROM cerebro.{table} WHERE run = %s",
+                         stranger.run)  # fmt: skip
 
 
 def written(stranger: Stranger, run: int, table: str, column: str, type: str, value: str) -> bool:  # noqa: PLR0917
@@ -379,6 +385,24 @@ def test_the_client(attack: Attack, tmp_path: Path) -> None:
 
 def method_called(name: str, given: Any, cerebro: Cerebro, named: dict[str, Any], path: Path) -> None:
     getattr(cerebro, name)(*given(cerebro, named, path), **({"replace": True} if name == "export" else {}))
+
+
+def test_the_client_opens_no_table_that_the_log_of_another_names(attack: Attack) -> None:
+    """A superuser and monitors see the runs of others."""
+    stranger, (bob, boss) = attack.stranger, attack.victims
+    (run,) = stranger.session("SELECT nextval('cerebro.run_id')")
+    kept_log(stranger)
+    assert written(stranger, run, "run", "model_table", "text", f"{stranger.trap}.guesses")
+    stranger.become("view")
+    before = stranger.calls()
+    with Cerebro(boss.dsn) as cerebro:
+        with pytest.raises(ClientError, match=f"Run {run} belongs to {stranger.own}"):
+            cerebro.model(run)
+        with pytest.raises(ClientError, match="belongs to"):
+            cerebro.model(cerebro.run(run))
+    with Cerebro(bob.dsn) as cerebro, pytest.raises(ClientError, match="There is no run"):
+        cerebro.model(run)
+    assert stranger.calls() == before
 
 
 # -- archives ------------------------------------------------------------------------------------------------------
