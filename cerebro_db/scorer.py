@@ -36,6 +36,7 @@ LEAST_PROBABILITY = 1e-7  # a smaller one counts as this one, because 0 has no l
 MOST_CHARACTERS = 1_000_000  # of a text that are read
 MOST_ROWS = 1024  # in a batch
 MOST_ROWS_OF_LARGE = 32  # in a batch of a model with large layers
+MODELS = ("Functional", "Sequential")
 # Layers that need much memory for a row.
 LARGE_LAYERS = {"Conv1D", "Conv2D", "MultiHeadAttention", "MaxPooling2D", "AveragePooling2D"}
 LARGEST_HEADER = 64 << 20  # bytes, of a safetensors file
@@ -64,6 +65,11 @@ class RowPreparation:
             )
         self.document = document
         self.variables = document["inputs"]
+        features = [one for variable in self.variables for one in variable["preparation"].get("features", ())]
+        if document["encoding"] != "UTF8" and any(
+            one["prepared_as"] == "words" or one.get("buckets") for one in features
+        ):
+            raise CannotScore(f"the database hashed texts in the encoding {document['encoding']}, not in UTF8")
         self.words = WordFinder(document["words"]) if document.get("words") else None
 
     @property
@@ -162,8 +168,7 @@ class RowPreparation:
         return [np.array(found, np.int32)]
 
     def _words(self, feature: Mapping[str, Any], values: list[Any]) -> list[Array]:
-        if self.words is None:
-            raise CannotScore("the database did not say how it finds words, because its encoding is not UTF8")
+        assert self.words is not None  # a document of another encoding is refused
         length, ids = feature["length"], feature["ids"]
         found = np.zeros((len(values), length), np.int32)
         for place, one in enumerate(values):
@@ -172,8 +177,6 @@ class RowPreparation:
         return [found]
 
     def _hash(self, spelled: str) -> int:
-        if self.document["encoding"] != "UTF8":
-            raise CannotScore(f"the database hashed texts in the encoding {self.document['encoding']}, not in UTF8")
         try:
             return hashed(spelled.encode())
         except UnicodeEncodeError:
@@ -610,29 +613,43 @@ def _half_widths(kept: Mapping[str, Any], coverage: float) -> Array:
 
 
 class NumpyModel:
-    """A Sequential or Functional model of layers that compute with NumPy."""
+    """A Sequential or Functional model of layers that compute with NumPy.  A layer may be such a model itself.
 
-    def __init__(self, architecture: Mapping[str, Any], weights: Mapping[str, list[str]], tensors: Mapping[str, Array]):
+    ``weights``: by layer, the names of its tensors; of a layer that is a model, the same of its layers.
+    """
+
+    def __init__(self, architecture: Mapping[str, Any], weights: Mapping[str, Any], tensors: Mapping[str, Array]):
         config = architecture["config"]
         self.layers = {layer["config"]["name"]: layer for layer in config["layers"]}
-        self.weights = {name: [tensors[one] for one in names] for name, names in weights.items()}
+        self.models: dict[str, NumpyModel] = {}
+        for name, layer in self.layers.items():
+            if layer["class_name"] in MODELS:
+                if not isinstance(weights.get(name), Mapping):
+                    raise CannotScore(f"the file does not say which weights are those of {name!r}: export it again")
+                self.models[name] = NumpyModel(layer, weights[name], tensors)
+        of_layers = {name: names for name, names in weights.items() if name not in self.models}
+        self.weights = {name: [tensors[one] for one in names] for name, names in of_layers.items()}
         is_large = any(layer["class_name"] in LARGE_LAYERS for layer in self.layers.values())
-        self.batch = MOST_ROWS_OF_LARGE if is_large else MOST_ROWS
+        own = MOST_ROWS_OF_LARGE if is_large else MOST_ROWS
+        self.batch: int = min([own, *(one.batch for one in self.models.values())])
         names = list(self.layers)
         if architecture["class_name"] == "Sequential":
             inner = [name for name in names if self.layers[name]["class_name"] != "InputLayer"]
             first = next((name for name in names if name not in inner), "input")
             before = [first, *inner]
             self.nodes: dict[str, list[Any]] = {
-                name: [((_Tensor(earlier, 0),), {})] for earlier, name in zip(before, inner)
+                name: [((_Tensor(earlier),), {})] for earlier, name in zip(before, inner)
             }
-            self.inputs, self.outputs = [_Tensor(first, 0)], [_Tensor(before[-1], 0)]
+            self.inputs, self.outputs = [_Tensor(first)], [_Tensor(before[-1])]
         else:
             self.nodes = {name: [_call(node) for node in layer["inbound_nodes"]] for name, layer in self.layers.items()}
-            self.inputs, self.outputs = _ends(config["input_layers"]), _ends(config["output_layers"])
+            self.inputs, outputs = _ends(config["input_layers"]), _ends(config["output_layers"])
+            # Here, and nowhere else, Keras counts the calls of functional models from 1.
+            is_functional = {name: layer["class_name"] == "Functional" for name, layer in self.layers.items()}
+            self.outputs = [_Tensor(name, node - is_functional[name], place) for name, node, place in outputs]
         for name, layer in self.layers.items():
             kind = layer["class_name"]
-            if kind not in LAYERS:
+            if kind not in LAYERS and name not in self.models:
                 raise CannotScore(f"the layer {name!r} is a {kind}, which this scorer does not compute: {OTHERWISE}")
             policy = layer["config"].get("dtype")
             policy = policy["config"]["name"] if isinstance(policy, Mapping) else policy
@@ -644,9 +661,12 @@ class NumpyModel:
         rows = len(inputs[self.inputs[0].layer])
         parts = []
         for start in range(0, max(rows, 1), self.batch):
-            known: dict[_Tensor, Array] = {one: inputs[one.layer][start : start + self.batch] for one in self.inputs}
-            parts.append([self._value(one, known) for one in self.outputs])
+            parts.append(self._of_batch([inputs[one.layer][start : start + self.batch] for one in self.inputs]))
         return [np.concatenate(one) for one in zip(*parts)]
+
+    def _of_batch(self, inputs: Sequence[Array]) -> list[Array]:
+        known = dict(zip(self.inputs, inputs))
+        return [self._value(one, known) for one in self.outputs]
 
     def _value(self, wanted: _Tensor, known: dict[_Tensor, Array]) -> Array:
         pending, opened = [wanted], set()
@@ -663,26 +683,37 @@ class NumpyModel:
                 opened.add(tensor)
                 pending += missing
                 continue
-            layer = self.layers[tensor.layer]
             filled = [_filled(one, known) for one in arguments]
             named = {name: _filled(one, known) for name, one in keywords.items()}
             try:
-                known[tensor] = LAYERS[layer["class_name"]](
-                    layer["config"], self.weights.get(tensor.layer, []), *filled, **named
-                )
+                found = self._computed(tensor.layer, filled, named)
             except CannotScore:
                 raise
             except Exception as error:  # an argument that the functions below do not know
                 raise CannotScore(f"the layer {tensor.layer!r} is not computed ({error}): {OTHERWISE}") from error
+            if tensor.output >= len(found):
+                raise CannotScore(f"the layer {tensor.layer!r} has several outputs: {OTHERWISE}")
+            known.update((_Tensor(tensor.layer, tensor.node, place), one) for place, one in enumerate(found))
         return known[wanted]
+
+    def _computed(self, name: str, arguments: list[Any], named: dict[str, Any]) -> list[Array]:
+        """The outputs of a layer. Only models have several."""
+        layer, model = self.layers[name], self.models.get(name)
+        if model is None:
+            return [LAYERS[layer["class_name"]](layer["config"], self.weights.get(name, []), *arguments, **named)]
+        (given,) = arguments
+        given = given if isinstance(given, list) else [given]
+        if len(given) != len(model.inputs) or named:
+            raise CannotScore(f"the model {name!r} is called with other inputs than it has: {OTHERWISE}")
+        return model._of_batch(given)
 
 
 OTHERWISE = "RowPreparation gives the prepared arrays to a model that another library has loaded"
 
 
-class _Tensor(tuple):  # (name of a layer, number of its call)
-    def __new__(cls, layer: str, node: int) -> _Tensor:
-        return super().__new__(cls, (layer, node))
+class _Tensor(tuple):  # (name of a layer, number of its call, which of its outputs)
+    def __new__(cls, layer: str, node: int = 0, output: int = 0) -> _Tensor:
+        return super().__new__(cls, (layer, node, output))
 
     @property
     def layer(self) -> str:
@@ -692,18 +723,23 @@ class _Tensor(tuple):  # (name of a layer, number of its call)
     def node(self) -> int:
         return self[1]
 
+    @property
+    def output(self) -> int:
+        return self[2]
+
 
 def _ends(given: Any) -> list[_Tensor]:
     """References such as ["dense", 0, 0], alone or in a list."""
     if given and isinstance(given[0], str):
-        return [_Tensor(given[0], given[1])]
-    return [_Tensor(name, node) for name, node, *_ in given]
+        return [_Tensor(*given)]
+    return [_Tensor(*one) for one in given]
 
 
 def _call(node: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     keywords = {name: _argument(one) for name, one in node["kwargs"].items()}
     for name in ("training", "mask"):
-        if keywords.pop(name, None) not in (None, False):
+        given = keywords.pop(name, None)
+        if any(one not in (None, False) for one in (given if isinstance(given, list) else [given])):
             raise CannotScore(f"this scorer does not compute layers that are called with {name}: {OTHERWISE}")
     return tuple(map(_argument, node["args"])), keywords
 
@@ -712,10 +748,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, list):
         return [_argument(one) for one in value]
     if isinstance(value, Mapping) and value.get("class_name") == "__keras_tensor__":
-        name, node, place = value["config"]["keras_history"]
-        if place:
-            raise CannotScore(f"the layer {name!r} has several outputs: {OTHERWISE}")
-        return _Tensor(name, node)
+        return _Tensor(*value["config"]["keras_history"])
     if isinstance(value, Mapping) and value.get("class_name") == "__slice__":
         config = value["config"]
         return slice(config["start"], config["stop"], config["step"])
@@ -987,6 +1020,10 @@ def _each(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     return merged
 
 
+def _average(config: Config, weights: list[Array], tensors: list[Array]) -> Array:
+    return _each(np.add)(config, weights, [one.astype(F) for one in tensors]) / F(len(tensors))
+
+
 def _unchanged(config: Config, weights: list[Array], x: Array) -> Array:
     return x
 
@@ -1008,6 +1045,7 @@ LAYERS: dict[str, Callable[..., Array]] = {
         [one.astype(F) for one in tensors], config.get("axis", -1)
     ),
     "Add": _each(np.add),
+    "Average": _average,
     "Multiply": _each(np.multiply),
     "Maximum": _each(np.maximum),
     "Minimum": _each(np.minimum),

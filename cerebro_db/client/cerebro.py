@@ -236,7 +236,7 @@ class Cerebro(Looking, Steering, Serving, Registering):
         docs/export.md describes them. An error if the predictions differ by more than rounding explains.
 
         ``group``: the model of this group, as in ``model``. ``sample``: a query for the rows to compare on. Without it,
-        rows of the table that was trained on.
+        rows of the table that was trained on if it is yours, else drawn inputs.
         ``scorer``: also write ``cerebro_scorer.py`` beside it. ``replace``: write over files that exist.
         ``tolerance``: the largest difference that is allowed, instead of that of the format.
         """

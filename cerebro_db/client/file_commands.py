@@ -41,7 +41,7 @@ def export(
     sample: Annotated[
         str | None,
         typer.Option(
-            metavar="QUERY", help="Rows to compare on; default: the table that was trained on.", show_default=False
+            metavar="QUERY", help="Rows to compare on; default: the training table, if it is yours.", show_default=False
         ),
     ] = None,
     group: Annotated[

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels -> gray, colours, colours and transparency
 LARGEST_SIDE = 65_535  # pixels
-ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+ENDINGS = {".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".tif": "TIFF",
+           ".tiff": "TIFF", ".webp": "WEBP"}  # fmt: skip
+FORMATS = sorted(set(ENDINGS.values()))  # no others: Pillow's reader of EPS starts another program
+MOST_PIXELS = 50_000_000  # of a file; they take up to 4 bytes each, twice
 ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})  # of COPY
 IN_MEMORY = 32 << 20  # bytes; more of a table is kept in a file meanwhile
 
@@ -43,8 +46,7 @@ def pixels(image: Any, shape: Sequence[int], *, crop: bool = False) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            given = image if isinstance(image, pillow.Image) else pillow.open(_opened(image))
-            turned = _in_mode(pillow, operations.exif_transpose(given), MODES[channels])
+            turned = _in_mode(pillow, _upright(pillow, operations, image), MODES[channels])
             if crop:
                 made = operations.fit(turned, (width, height), pillow.Resampling.BILINEAR)
             else:
@@ -54,7 +56,9 @@ def pixels(image: Any, shape: Sequence[int], *, crop: bool = False) -> bytes:
         OSError, ValueError, SyntaxError, struct.error, pillow.DecompressionBombWarning, pillow.DecompressionBombError,
     ) as error:  # fmt: skip
         name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else "an image"
-        raise ClientError(f"{name} cannot be decoded: {error}") from error
+        unknown = isinstance(error, pillow.UnidentifiedImageError)
+        why = f"it is no file of {', '.join(FORMATS[:-1])} or {FORMATS[-1]}" if unknown else error
+        raise ClientError(f"{name} cannot be decoded: {why}") from error
 
 
 def add(
@@ -195,8 +199,20 @@ def _pillow() -> tuple[ModuleType, ModuleType]:
     return Image, ImageOps
 
 
-def _opened(image: Any) -> Any:
-    return io.BytesIO(image) if isinstance(image, (bytes, bytearray, memoryview)) else os.fspath(image)
+def _upright(pillow: ModuleType, operations: ModuleType, image: Any) -> Image:
+    """The image as the camera was held. Its first frame, if it has several."""
+    if isinstance(image, pillow.Image):
+        return operations.exif_transpose(_of_bounded_size(image))
+    file = io.BytesIO(image) if isinstance(image, (bytes, bytearray, memoryview)) else os.fspath(image)
+    opened: Image = _of_bounded_size(pillow.open(file, formats=FORMATS))  # this reads no pixels
+    operations.exif_transpose(opened, in_place=True)
+    return opened
+
+
+def _of_bounded_size(image: Image) -> Image:
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(f"it has {image.width} x {image.height} pixels, and at most {MOST_PIXELS:,} are read")
+    return image
 
 
 def _in_mode(pillow: ModuleType, image: Image, mode: str) -> Image:
@@ -206,4 +222,4 @@ def _in_mode(pillow: ModuleType, image: Image, mode: str) -> Image:
         image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("its pixels are numbers with fractions")
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cerebro_db import scorer
 from cerebro_db.core import state
 
 from . import archives, keras_models
@@ -54,11 +55,10 @@ def safetensors_header(stored: StoredModel, document: Document, model: Any) -> b
     variables = list(model.weights)
     names = keras_models.names(variables)
     by_variable = {id(variable): name for variable, name in zip(variables, names)}
-    layers = {layer.name: [by_variable[id(one)] for one in layer.weights] for layer in model.layers}
     metadata = {
         "format": "cerebro model 1",
         "architecture": json.dumps(keras_models.checked(stored.architecture)),
-        "layers": json.dumps(layers),
+        "layers": json.dumps(_names_by_layer(model, by_variable)),
         "preparation": json.dumps(document, ensure_ascii=False),
         state.WEIGHTS: str(len(variables)),
     }
@@ -66,6 +66,16 @@ def safetensors_header(stored: StoredModel, document: Document, model: Any) -> b
         (name, DTYPES[str(variable.dtype)], tuple(map(int, variable.shape))) for name, variable in zip(names, variables)
     ]
     return state.header_bytes(tensors, metadata)
+
+
+def _names_by_layer(model: Any, names: dict[int, str]) -> dict[str, Any]:
+    """The names of each layer's weights; of a layer that is a model, the same of its layers."""
+    return {
+        layer.name: _names_by_layer(layer, names)
+        if type(layer).__name__ in scorer.MODELS
+        else [names[id(one)] for one in layer.weights]
+        for layer in model.layers
+    }
 
 
 def write_keras(stored: StoredModel, _document: Document, path: Path) -> None:

@@ -122,8 +122,8 @@ def export(
                     difference, told = 0.0, _large(stored, document, made)
                 else:
                     difference, told = _compared(writer, found, made, tolerance), found.sample.told
-                    if with_scorer and ending == ".safetensors":
-                        left_out += _not_scored(made, found.sample.inputs)
+                    if with_scorer:
+                        _require_scored(found, made)
                 size, sha256 = sum(one.stat().st_size for one in _files(made)), hashed(made)
                 for place, (one, content) in enumerate(beside.items()):
                     unfinished = Path(folder) / f"beside-{place}"
@@ -183,12 +183,17 @@ def _written(write: Callable[[], T], path: Path) -> T:
         raise ClientError(f"The model cannot be written as {path.suffix or 'a SavedModel'}: {why}") from error
 
 
-def _not_scored(path: Path, inputs: samples.Inputs) -> tuple[str, ...]:
+def _require_scored(given: ForExport, path: Path) -> None:
+    """An error if the scorer cannot prepare the rows, or compute the file's predictions where it reads the file."""
     try:
-        scorer.Scorer(path).model(inputs)
+        scorer.RowPreparation(given.document)
+        if path.suffix == ".safetensors":
+            scorer.Scorer(path).model(given.sample.inputs)
     except scorer.CannotScore as error:
-        return (f"cerebro_scorer.py prepares the rows of this model and cannot compute it: {error}.",)
-    return ()
+        raise ClientError(
+            f"cerebro_scorer.py cannot score this model: {error}. Nothing was written.",
+            "Leave out --scorer. Of a .keras file, the scorer prepares the rows for Keras.",
+        ) from error
 
 
 def _exists(path: Path) -> ClientError:

@@ -42,7 +42,7 @@ class SampleRows:
 def taken(
     transaction: Transaction, stored: StoredModel, document: Mapping[str, Any], compute: Compute, source: str | None
 ) -> SampleRows:
-    """Rows of the table that the model was trained on, predicted by the database.
+    """Rows of the table that the model was trained on, if it is the user's, predicted by the database.
 
     Without such rows, the inputs are drawn, and ``compute`` predicts them. ``source``: a query for the rows.
     """
@@ -73,10 +73,8 @@ def of_table(
     preparation = RowPreparation(document)
     given = source
     if source is None:
-        ((name,),) = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
-        table = Name.parse(name, "source table")
-        _require_no_code(transaction, table, preparation.columns)
-        source, given = f"TABLE {table.quoted}", name
+        table = _own_source(transaction, stored)
+        source, given = f"TABLE {table.quoted}", str(table)
     if stored.group is not None:
         condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
         source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
@@ -121,23 +119,33 @@ def of_table(
     return SampleRows(preparation.inputs(rows), expected, told)
 
 
-# Reading a view runs the functions in it with the rights of the reader. So do row security, indexes of expressions, and
-# the checks and casts of types. The owner of the model chose the table: it may be a trap.
-READS_CODE = """
-SELECT c.relowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)
-       AND (c.relkind NOT IN ('r', 'p', 'm') OR c.relrowsecurity
-            OR EXISTS (SELECT FROM pg_catalog.pg_index i
-                        WHERE i.indrelid = c.oid AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL))
-            OR EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-                        WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT a.attisdropped
-                          AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace))
-  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(%s)"""
+# Whoever made the model wrote down where its rows come from. Reading runs code of whoever owns what is read, with the
+# rights of the reader, and a look at what there is tells nothing: its owner can change it before it is read. So it must
+# be a table of the reader or of a superuser, and no view, which may read tables of others. Its schema must be so, too:
+# who owns a schema can rename it, and have another one of its name.
+OWN = """
+SELECT n.nspname::text, c.relname::text,
+       c.relkind IN ('r', 'p', 'm') AND pg_catalog.bool_and(o.rolname = current_user OR o.rolsuper)
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
+  JOIN pg_catalog.pg_roles o ON o.oid IN (c.relowner,
+       CASE pg_catalog.pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner' THEN d.datdba ELSE n.nspowner END)
+ WHERE c.oid = pg_catalog.to_regclass(%s)
+ GROUP BY n.nspname, c.relname, c.relkind"""
 
 
-def _require_no_code(transaction: Transaction, table: Name, columns: Sequence[str]) -> None:
-    """An error if reading these columns could run code of another user, who owns the table."""
-    if transaction.rows(READS_CODE, (list(columns), table.quoted)) == [(True,)]:
-        raise ClientError(f"reading {table} could run code of its owner; --sample 'SELECT * FROM {table}' reads it")
+def _own_source(transaction: Transaction, stored: StoredModel) -> Name:
+    """The table that the model names, with its schema; an error unless reading it runs no code of others."""
+    found = transaction.rows(f"SELECT source_table::text FROM {stored.table.suffixed('_summary').quoted}")
+    table = Name.parse(found[0][0] if found else None, "source table")
+    known = transaction.rows(OWN, (table.quoted,))
+    if not known:
+        raise ClientError(f"there is no table {table}")
+    schema, name, is_own = known[0]
+    if not is_own:
+        raise ClientError(f"{table} is no table of yours in a schema of yours; --sample 'TABLE {table}' reads it")
+    return Name(schema, name)
 
 
 def types_of(transaction: Transaction, source: str, columns: Sequence[str]) -> list[str]:

@@ -50,8 +50,11 @@ def of(present: Collection[str]) -> SummaryColumns:
 
 
 ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types
-    **dict.fromkeys(("target", "inputs", "prepare", "validation_table", "split_by", "split_at"), "text"),
-    **dict.fromkeys(("distribution_rules", "sequence", "weights", "class_weight", "group_by"), "text"),
+    **dict.fromkeys(("target", "inputs", "prepare"), "text"),
+    "validation_table": "table",
+    **dict.fromkeys(("split_by", "split_at"), "text"),
+    "distribution_rules": "table",
+    **dict.fromkeys(("sequence", "weights", "class_weight", "group_by"), "text"),
     **dict.fromkeys(("buffer_size", "segments", "seed", "folds"), "whole"),
     "validation": "number",
     "stratify": "flag",
@@ -68,6 +71,11 @@ class Packing:
     profiles: tuple[Profile, ...]
     division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """The arguments that name tables."""
+        return {name: value for name, value in self.arguments.items() if ARGUMENTS[name] == "table"}
+
     def to_json(self) -> dict[str, Any]:
         return {
             "arguments": dict(self.arguments),
@@ -82,7 +90,7 @@ class Packing:
         arguments: dict[str, Any] = {}
         for name in given.document:
             kind = ARGUMENTS.get(name)
-            if kind == "text":
+            if kind in ("text", "table"):
                 arguments[name] = given.text(name, LONGEST_ARGUMENT)
             elif kind == "whole":
                 arguments[name] = given.whole(name, -LARGEST_WHOLE)

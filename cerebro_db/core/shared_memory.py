@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -21,9 +22,25 @@ def folder_of(data: Path, uid: int) -> Path:
     return SHARED_MEMORY / f"{PREFIX}{uid}_{found.st_dev:x}_{found.st_ino:x}"
 
 
-def sign(folder: Path, data: Path) -> None:
-    """Write down whose folder it is."""
-    text, link = f"{_files_seen()} {os.path.realpath(data)}", folder / OWNER
+@contextlib.contextmanager
+def opened(folder: Path, uid: int) -> Iterator[Path | None]:
+    """A path to the folder itself, whatever its name means later.  None: this account has not made it.
+
+    Everybody can make names in shared memory.  What was a folder at one look may be a link at the next one.
+    """
+    with contextlib.ExitStack() as stack:
+        place = None
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, descriptor)
+            if os.fstat(descriptor).st_uid == uid:
+                place = Path(f"/proc/self/fd/{descriptor}")
+        yield place
+
+
+def sign(place: Path, data: Path) -> None:
+    """Write down whose folder it is.  ``place``: the folder as it was opened."""
+    text, link = f"{_files_seen()} {os.path.realpath(data)}", place / OWNER
     with contextlib.suppress(OSError):
         if os.readlink(link) == text:
             return
@@ -34,31 +51,33 @@ def sign(folder: Path, data: Path) -> None:
 
 def ownerless(uid: int) -> list[Path]:
     """The folders of this account whose data folder is gone.  When in doubt, it is not."""
-    return [
-        folder
-        for folder in SHARED_MEMORY.glob(f"{PREFIX}{uid}_*")
-        if is_of(folder, uid) and _has_lost_its_owner(folder, uid)
-    ]
+    found = []
+    for folder in SHARED_MEMORY.glob(f"{PREFIX}{uid}_*"):
+        with opened(folder, uid) as place:
+            if place is not None and _has_lost_its_owner(folder, place, uid):
+                found.append(folder)
+    return found
 
 
 def is_of(folder: Path, uid: int) -> bool:
     """Whether this account has made the folder."""
-    with contextlib.suppress(OSError):
-        return not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == uid
-    return False
+    with opened(folder, uid) as place:
+        return place is not None
 
 
-def remove_empty(folder: Path) -> None:
-    """Remove a folder in which there is nothing but its owner's name."""
-    with contextlib.suppress(OSError):
-        if os.listdir(folder) == [OWNER]:
-            (folder / OWNER).unlink()
+def remove_empty(folder: Path, uid: int) -> None:
+    """Remove a folder of this account in which there is nothing but its owner's name."""
+    with opened(folder, uid) as place, contextlib.suppress(OSError):
+        if place is None:
+            return
+        if os.listdir(place) == [OWNER]:
+            (place / OWNER).unlink()
         folder.rmdir()
 
 
-def _has_lost_its_owner(folder: Path, uid: int) -> bool:
+def _has_lost_its_owner(folder: Path, place: Path, uid: int) -> bool:
     try:
-        files_seen, _, data = os.readlink(folder / OWNER).partition(" ")
+        files_seen, _, data = os.readlink(place / OWNER).partition(" ")
     except OSError:
         return False
     if not data or files_seen != _files_seen():

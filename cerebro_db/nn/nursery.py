@@ -167,7 +167,7 @@ class Nursery:
             shutil.rmtree(self.folder.parent, ignore_errors=True)
             if not os.path.exists("postmaster.pid"):  # else a server has started again, or will
                 for place in self.places - {str(self.folder.parent.parent)}:  # not in the data folder
-                    shared_memory.remove_empty(Path(place))
+                    shared_memory.remove_empty(Path(place), os.geteuid())
 
     # -- sessions ------------------------------------------------------------------------------------
 

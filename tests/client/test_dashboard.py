@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -82,6 +83,21 @@ def test_nothing_is_told_without_the_token(place: Place, path: str) -> None:
         status, _, text = place.ask(asked, cookie=cookie)
         assert status == 403 and "cerebro dashboard" in text and "iris" not in text
     assert place.ask("/?token=wrong", cookie="")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET http://[ HTTP/1.1", b"GET http://[::1/ HTTP/1.1", "GET http://a\u2100b/ HTTP/1.1".encode(),
+             b"GET /?token=%ff\xff HTTP/1.1", b"GET", b"GET / HTTP/1." + b"9" * 5000, b"\xff\x00 / HTTP/1.1",
+             b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 200, b"GET / HTTP/1.1\r\n\xff\r\nCookie: \xff=\xff"], ids=range(9)
+)  # fmt: skip
+def test_nothing_that_is_sent_without_the_token_is_printed(place: Place, capfd: Any, line: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", place.board.port), 30) as sent:
+        sent.sendall(line + f"\r\nHost: 127.0.0.1:{place.board.port}\r\n\r\n".encode())
+        sent.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: sent.recv(65536), b""))
+    assert re.search(rb"HTTP/1.0 [45]\d\d |Error code: 4\d\d", answer), answer
+    assert place.ask("/")[0] == 200  # whatever is printed, is printed before this
+    assert capfd.readouterr() == ("", "")
 
 
 def test_another_name_of_the_host_is_refused(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import psycopg2
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from psycopg2.extensions import make_dsn
 from small_run import schema
 from typer.testing import CliRunner
@@ -109,6 +110,49 @@ def test_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
     with pytest.raises(ClientError, match="decompression bomb"):
         images.pixels(drawn(), (8, 8))
+
+
+def test_a_small_file_with_many_pixels() -> None:
+    """Pillow itself would only warn of some, and read others: this one takes seconds and hundreds of MB."""
+    file = io.BytesIO()
+    Image.new("L", (9000, 9000), 3).save(file, "PNG")
+    for content in (file.getvalue(), file.getvalue()[:100]):  # the beginning tells
+        with pytest.raises(ClientError, match="it has 9000 x 9000 pixels, and at most 50,000,000 are read"):
+            images.pixels(content, (8, 8))
+    with pytest.raises(ClientError, match="it has 9000 x 9000 pixels"):
+        images.pixels(Image.open(file), (8, 8))
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PPM", "TGA", "ICO", "XBM", "PCX", "SGI", "ICNS", "DDS", "MSP"])
+def test_files_of_other_kinds_reach_no_reader(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their names say. Pillow's reader of EPS starts Ghostscript; here, a program that leaves a trace."""
+    trace, program = tmp_path / "trace", tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {trace}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    with Image.open(io.BytesIO(drawn(size=(32, 32)))) as image:
+        image.convert("1" if kind in ("XBM", "MSP") else "RGB").save(tmp_path / "x.png", kind)
+    for given in (tmp_path / "x.png", (tmp_path / "x.png").read_bytes()):
+        with pytest.raises(ClientError, match="it is no file of BMP, GIF, JPEG, PNG, TIFF or WEBP"):
+            images.pixels(given, (8, 8))
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP", "MPO"])
+def test_the_first_of_several_frames(kind: str) -> None:
+    """MPO is what some cameras write into files of JPEG."""
+    frames = [Image.new("RGB", (12, 8), colour) for colour in ("red", "blue", "lime")]
+    file = io.BytesIO()
+    frames[0].save(file, kind, save_all=True, append_images=frames[1:])
+    found = as_array(images.pixels(file.getvalue(), (8, 12, 3)), 8, 12, 3).astype(int)
+    assert abs(found - [255, 0, 0]).max() < 5
+
+
+def test_a_given_image_stays_as_it_is() -> None:
+    image = Image.open(io.BytesIO(drawn()))
+    image.getexif()[0x0112] = 3
+    assert images.pixels(image, (8, 12, 3)) != image.tobytes() and image.getexif()[0x0112] == 3
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from cerebro_db import client
 from cerebro_db.client import archives, cli, model_files
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import model_columns
+from cerebro_db.core.packed_summary import ARGUMENTS
 from tests.core.test_malicious_corpus import ARCHITECTURES, CANARY
 
 SCHEMA = "import_tests"
@@ -78,6 +79,7 @@ def test_another_database_predicts_the_same_bits(
         assert summary["run"] is summary["packed_table"] is None and summary["model_table"] == "public.brought"
         imported = summary["imported"]
         assert imported["run"] == before["run"] and imported["model_table"] == "moods"
+        assert summary["source_table"] is None and imported["source_table"] == before["source_table"] is not None
         assert {row["metric"] for row in imported["metrics"]} >= {"loss", "accuracy"}
         assert {one.model_table for one in there.models()} == {"public.brought"}
         # The same archive again, and on: a model that was brought in is as good as one that was trained here.
@@ -211,6 +213,27 @@ def test_a_hostile_archive_is_refused(cerebro: Cerebro, archive: Path, tmp_path:
     assert "x.cerebro is refused" in str(caught.value)
     assert cerebro.rows("SELECT to_regclass('hostile') IS NULL AND to_regclass('hostile_weights') IS NULL") == [(True,)]
     assert cerebro.rows("SELECT count(*) FROM people") == [(400,)] and os.listdir(tmp_path) == ["x.cerebro"]
+
+
+def test_an_archive_names_no_tables(cerebro: Cerebro, archive: Path, tmp_path: Path) -> None:
+    """Tables of these names may be here, and may be traps. People find the names in the column imported."""
+    with zipfile.ZipFile(archive) as file:
+        packing = json.loads(json.loads(file.read("model.json"))["summary"])["packing"]
+
+    def change(files: dict[str, bytes]) -> None:
+        arguments = {name: "public.bait" for name, kind in ARGUMENTS.items() if kind == "table"}
+        changed_row(
+            "summary", **dict.fromkeys(("source_table", "packed_table", "validation_table"), "public.bait"),
+            packing={**packing, "arguments": {**packing["arguments"], **arguments}},
+        )(files)  # fmt: skip
+
+    cerebro.import_model(rewritten(archive, tmp_path / "x.cerebro", change), "of_bait")
+    ((kept, imported),) = cerebro.rows("SELECT (to_jsonb(s) - 'imported')::text, imported FROM of_bait_summary s")
+    assert "bait" not in kept.replace("of_bait", "") and packing["fingerprint"] in kept
+    assert json.loads(kept)["packing"]["arguments"] == {
+        name: value for name, value in packing["arguments"].items() if ARGUMENTS[name] != "table"
+    }
+    assert imported["validation_table"] == imported["packing"]["validation_table"] == "public.bait"
 
 
 def test_archives_that_are_none(archive: Path, tmp_path: Path) -> None:

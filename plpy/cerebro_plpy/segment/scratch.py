@@ -41,18 +41,23 @@ def scratch_folders() -> tuple[Path, Path]:
     on_disk = data_folder()
     on_disk.mkdir(mode=0o700, exist_ok=True)
     in_memory = memory_folder()
-    bases = [on_disk]
+    folders = [_made(on_disk / owner)]
     with contextlib.suppress(OSError):
         if (machine.room(in_memory.parent) or 0) > ENOUGH_SHARED_MEMORY:
             in_memory.mkdir(mode=0o700, exist_ok=True)
-            if shared_memory.is_of(in_memory, os.getuid()):
-                shared_memory.sign(in_memory, Path())
-                bases.insert(0, in_memory)
-    folders = [base / owner for base in bases]
-    for folder in folders:
-        remove(folder)
-        folder.mkdir(mode=0o700)
+            with shared_memory.opened(in_memory, os.getuid()) as place:
+                if place is not None:
+                    shared_memory.sign(place, Path())
+                    _made(place / owner)
+                    folders.insert(0, in_memory / owner)
     return folders[0], folders[-1]
+
+
+def _made(folder: Path) -> Path:
+    """The folder, which is new."""
+    remove(folder)
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def remove_leftovers() -> None:
@@ -62,8 +67,9 @@ def remove_leftovers() -> None:
     after the server is back.
     """
     for base in (data_folder(), memory_folder()):
-        with contextlib.suppress(OSError):  # there is no such folder yet, or another session removes the same ones
-            for leftover in base.iterdir() if shared_memory.is_of(base, os.getuid()) else ():
+        # There may be no such folder yet, or another session removes the same ones.
+        with shared_memory.opened(base, os.getuid()) as place, contextlib.suppress(OSError):
+            for leftover in place.iterdir() if place is not None else ():
                 owner = scratch_names.owner(leftover.name)
                 if owner is not None and has_ended(*owner):
                     remove(leftover)
