@@ -9,6 +9,7 @@ from cerebro_db.core.sql import Sql, identifier, sql, text_of
 from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening
+from .kept import KeptByRole
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
@@ -112,23 +113,23 @@ class Database:
         return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types), shared), list(values))
 
     def _plan(self, text: str, types: Types, shared: bool = False) -> Any:
-        shared = shared and len(text) <= LONGEST_SHARED and cancellation.shares_plans(self.plpy)
-        plans = _shared if shared else self._plans
-        plan = plans.pop((text, types), None)
+        asked = (text, types)
+        if not (shared and len(text) <= LONGEST_SHARED and cancellation.shares_plans(self.plpy)):
+            if asked not in self._plans:
+                self._plans[asked] = self.plpy.prepare(text, list(types))
+            return self._plans[asked]
+        plan = _shared.get(asked)
         if plan is None:
             plan = self.plpy.prepare(text, list(types))
-        plans[text, types] = plan
-        if len(plans) > MOST_SHARED and shared:
-            del plans[next(iter(plans))]
+            _shared.put(asked, plan)
         return plan
 
 
-# Plans that the next call of the session has, too; the one that was used last stands at the end.  PostgreSQL makes a
-# plan anew when a table of it, the search_path or the role has changed, but not when a new table takes a name that
-# stands without a schema.  So no statement with a user's query or such a name is shared: see ``text`` and ``Cursor``.
-# On Greenplum each call makes its own plans.
-_shared: dict[tuple[str, Types], Any] = {}
+# Plans that the next call of the session has, too.  PostgreSQL makes a plan anew when a table of it or the search_path
+# has changed, but not when a new table takes a name that stands without a schema.  So no statement with a user's query
+# or such a name is shared: see ``text`` and ``Cursor``.  On Greenplum each call makes its own plans.
 MOST_SHARED = 100
+_shared: KeptByRole[tuple[str, Types], Any] = KeptByRole(MOST_SHARED)
 LONGEST_SHARED = 8000  # characters
 
 

@@ -37,6 +37,7 @@ _greenplum: bool | None = None  # not known yet
 _admitted = False
 _on_segment = False  # of Greenplum
 _scanning = False
+_get_user_id: Any = None
 
 
 def on_greenplum(plpy: Any) -> bool:
@@ -91,11 +92,13 @@ def was_admitted() -> bool:
 
 def current_user_id() -> int:
     """The OID of the role that this function runs as, without a statement."""
-    import ctypes
+    global _get_user_id
+    if _get_user_id is None:
+        import ctypes  # takes long to import
 
-    asked = ctypes.CDLL(None).GetUserId
-    asked.restype = ctypes.c_uint32
-    return int(asked())
+        _get_user_id = ctypes.CDLL(None).GetUserId  # the server's own function
+        _get_user_id.restype = ctypes.c_uint32
+    return int(_get_user_id())
 
 
 def expect_coordinator() -> None:

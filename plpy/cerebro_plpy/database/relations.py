@@ -28,6 +28,7 @@ from cerebro_db.core.texts import counted
 
 from . import types
 from .access import Database
+from .kept import KeptByRole
 
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
@@ -340,23 +341,22 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
     names, types = [name for name, _ in described], [type for _, type in described]
     signature = tuple(described)
-    if signature in _known_columns:
-        return relation, dict(_known_columns[signature])
+    known = _known_columns.get(signature)
+    if known is not None:
+        return relation, dict(known)
     found = _columns(
         db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable FROM ROWS FROM"
         " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
     )  # fmt: skip
     if all(type < FIRST_OF_USERS for type in types):
-        _known_columns[signature] = found
-        if len(_known_columns) > MOST_SIGNATURES:
-            del _known_columns[next(iter(_known_columns))]
+        _known_columns.put(signature, found)
     return relation, dict(found)
 
 
 # The columns of queries, by names and types.  The types of the server itself do not change.
-_known_columns: dict[tuple[tuple[str, int], ...], dict[str, Column]] = {}
 MOST_SIGNATURES = 50
+_known_columns: KeptByRole[tuple[tuple[str, int], ...], dict[str, Column]] = KeptByRole(MOST_SIGNATURES)
 FIRST_OF_USERS = 16384  # the lowest OID of an object that the server's own installation has not made
 
 

@@ -64,16 +64,6 @@ def _require_idle(segment: Segment) -> None:
         raise InUse("a registered model predicts in this session, which can do nothing else meanwhile.")
 
 
-def receiving(db: Database) -> Segment:
-    """As ``opened``, for a function that is called for each piece of rows or of a state.
-
-    Asking for the user would take it a sixth of its time.  No statement sends pieces to a worker that is lent.
-    """
-    if _segment is None or _segment.lent or _segment.sealed:
-        return opened(db)
-    return _require_opened(_segment)
-
-
 def opened(db: Database) -> Segment:
     """The worker of this process, which the driver must have opened.
 

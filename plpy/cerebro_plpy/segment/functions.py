@@ -33,7 +33,7 @@ def worker_close(db: Database) -> None:
 def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
     """Takes one variable of one packed buffer into this session's cache."""
     require(handle=(handle, str), variable=(variable, str), payload=(payload, bytes))
-    current.receiving(db).receive_rows(handle, variable, payload)
+    current.opened(db).receive_rows(handle, variable, payload)
     return len(payload)
 
 
@@ -41,7 +41,7 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
     require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    current.receiving(db).receive_state(name, start, payload)
+    current.opened(db).receive_state(name, start, payload)
     return len(payload)
 
 

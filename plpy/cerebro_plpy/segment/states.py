@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from cerebro_db.core.errors import CorruptState, InvalidArgument, StateLost, WrongState
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import STATE_ROW, FrozenPart, Origin, OutgoingState, StateRef, frozen_name
-from cerebro_db.core.sql import sql
 
-from ..database.access import Database
 from ..platform import machine
 from .frozen_parts import FrozenParts, file_name
 from .scratch import require_disk, require_shared_memory
@@ -27,19 +24,6 @@ LOOK_EVERY = 1 << 20  # bytes of received states between two looks at the room t
 SMALL = 1 << 20  # bytes; before a larger file stays, the machine's memory is looked at
 KEPT_SHARE = 16  # of the memory that is available, such a file takes no more than one part
 LEFT = re.compile(r"([0-9]{1,10}-[0-9]{1,20})/([0-9a-f]{32})")
-
-
-class CurrentUser:
-    """Calling it gives the number of the current user."""
-
-    def __init__(self, plpy: Any) -> None:
-        self._db = Database(plpy)
-
-    def __call__(self) -> int:
-        (row,) = self._db.rows(
-            sql("SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::bigint AS me")
-        )
-        return int(row["me"])
 
 
 class ReceivedStates:

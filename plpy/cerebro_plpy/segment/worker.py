@@ -48,7 +48,7 @@ from cerebro_db.core.protocol import (
 )
 from cerebro_db.core.records import dataclass
 
-from ..database import listening
+from ..database import cancellation, listening
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
@@ -57,7 +57,7 @@ from .keeping import LastingPrediction
 from .prediction import SegmentPrediction
 from .row_cache import RowCache
 from .scratch import data_folder, place_of, remove, require_disk, scratch_folders
-from .states import CurrentUser, OutgoingStates, ReceivedStates
+from .states import OutgoingStates, ReceivedStates
 from .trainer import TrainerProcess
 
 A = TypeVar("A")
@@ -77,7 +77,7 @@ class Segment:
 
     def __init__(self, plpy: Any) -> None:
         self.plpy = plpy
-        self.current_user = CurrentUser(plpy)
+        self.current_user = cancellation.current_user_id
         self.user = 0  # the number of the user for whom it works
         self.listen = listener(plpy)
         self.folder, on_disk = scratch_folders()

@@ -1,6 +1,6 @@
 """The models that this session has read last: a call that predicts with one of them again need not read it again.
 
-A model is the same as long as the same tables have the same rows, and the user may read all of them.  One statement
+A model is the same for a user as long as the same tables have the same rows, and the user may read all.  One statement
 finds that out: from the names, the catalog's rows about the tables and their columns (an ALTER or a GRANT writes new
 ones), and the places and transactions of the tables' own rows.  What cannot be told that way is not remembered: views,
 tables with policies or with tables that inherit from them, columns that the user may not read, models with registered
@@ -13,10 +13,12 @@ from typing import Union
 
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
+from cerebro_db.core.sql_types import SqlType
 
 from .. import platform
-from ..database import relations
+from ..database import relations, types
 from ..database.access import Database
+from ..database.kept import KeptByRole
 from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..registry import references
@@ -35,9 +37,13 @@ class Remembered:
     question: Sql  # for the mark
     mark: str
     model: TrainedModel | None  # None: something may have changed while it was read
+    types: list[SqlType]  # of users and extensions, to which statements cast; the mark says nothing of them
+
+    def serves(self, db: Database, mark: str | None) -> bool:
+        return self.model is not None and self.mark == mark and all(types.may_use(db, one) for one in self.types)
 
 
-_models: dict[Key, Remembered] = {}  # the one that was used last at the end
+_models: KeptByRole[Key, Remembered] = KeptByRole(MOST_MODELS)
 
 
 def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
@@ -71,11 +77,11 @@ def _read(db: Database, text: str, key: int | None) -> TrainedModel:
     if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
         return trained.read(db, text, key)[0]
     asked = (text, key)
-    known = _models.pop(asked, None)
-    mark = known and _mark(db, known.question)
-    if known is not None and known.model is not None and known.mark == mark:
-        _models[asked] = known
+    known = _models.get(asked)
+    mark = None if known is None else _mark(db, known.question)
+    if known is not None and known.model is not None and known.serves(db, mark):
         return known.model
+    _models.drop(asked)
     model, companions = trained.read(db, text, key)
     tables = [model.table, *companions]
     if _may_be_remembered(db, model, tables):
@@ -84,10 +90,21 @@ def _read(db: Database, text: str, key: int | None) -> TrainedModel:
         after = _mark(db, question)
         if after is not None:
             # What was read is what the mark says if nothing has changed from before until after.
-            _models[asked] = Remembered(tables, question, after, model if after == mark else None)
-            if len(_models) > MOST_MODELS:
-                del _models[next(iter(_models))]
+            same = model if after == mark else None
+            _models.put(asked, Remembered(tables, question, after, same, _types_of_others(model)))
     return model
+
+
+def _types_of_others(model: TrainedModel) -> list[SqlType]:
+    found: list[SqlType] = []
+
+    def look(named: SqlType) -> SqlType:
+        if not named.is_built_in:
+            found.append(named)
+        return named
+
+    model.layout.settled(look)
+    return found
 
 
 def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]) -> bool:

@@ -34,7 +34,6 @@ LONGEST_QUERY = 100_000  # characters
 LONGEST_RECIPE = 8 << 20  # bytes
 FEW_ROWS, FEW_BYTES = 50, 64 << 10  # as in segment/prediction.py
 WELCOMES_WITHIN = 0.5  # seconds
-MOST_PLANS = 50  # each model has a statement of its own
 LISTEN_EVERY = 100  # milliseconds
 ANSWERS_WITHIN = 60  # seconds; then the call goes on with a trainer that is looked after
 LARGEST_ANSWER = 64 << 20  # bytes, as in cerebro_db/core/frames.py
@@ -55,7 +54,7 @@ FACTS = (
 )
 LIMITS = ("trainer_mb", "seconds", "predictors")
 
-_plans: dict[str, Any] = {}
+_plans: dict[str, Any] = {}  # of the statements here, which are the same for every role and model
 _mine: Predictor | None = None
 busy = False  # its rows are being read: the query may call functions of ours
 
@@ -127,7 +126,7 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
         return None
     try:
         plpy.execute(recipe["hold"])
-        if [*_run(plpy, recipe["question"])[0].values()] != [recipe["mark"]]:
+        if [*_run(plpy, recipe["question"], mine.plans)[0].values()] != [recipe["mark"]]:
             let_go(end=True)  # the model has changed
             return None
         described = plpy.execute(f"SELECT * FROM ({query}\n) AS q LIMIT 0")
@@ -180,16 +179,14 @@ def _key_of(recipe: dict[str, Any], chunk: dict[str, Any]) -> list[str] | None:
     return ids
 
 
-def _run(plpy: Any, statement: str) -> Any:
-    return plpy.execute(_planned(plpy, statement, []), [])
+def _run(plpy: Any, statement: str, plans: dict[str, Any] = _plans) -> Any:
+    return plpy.execute(_planned(plpy, statement, [], plans), [])
 
 
-def _planned(plpy: Any, statement: str, types: list[str]) -> Any:
-    if statement not in _plans:
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
-        _plans[statement] = plpy.prepare(statement, types)
-    return _plans[statement]
+def _planned(plpy: Any, statement: str, types: list[str], plans: dict[str, Any] = _plans) -> Any:
+    if statement not in plans:
+        plans[statement] = plpy.prepare(statement, types)
+    return plans[statement]
 
 
 # -- the predictor ---------------------------------------------------------------------------------------------
@@ -201,6 +198,7 @@ class Predictor:
     def __init__(self, wanted: str, nursery: socket.socket, streams: list[int], recipe: dict[str, Any]) -> None:
         self.key, self.nursery, self.recipe = wanted, nursery, recipe
         self.orders, self.answers, self.mark = streams
+        self.plans: dict[str, Any] = {}  # of its own statement
         os.pwrite(self.mark, RESTS, 0)
         self._wait = select.poll()
         self._wait.register(self.answers, select.POLLIN)

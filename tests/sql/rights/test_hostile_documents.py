@@ -289,6 +289,70 @@ def test_a_type_that_a_stranger_has_added_to_an_extension_counts_as_text(stage: 
         stage.root(f"REVOKE CREATE ON DATABASE {database} FROM {own}")
 
 
+def of_labels(stage: Stage, kind: str) -> None:
+    """The labels of the model have this type of mallory's."""
+    stage.mallory(
+        "CREATE TYPE wish AS ENUM ('yes', 'no'); CREATE FUNCTION to_wish(text) RETURNS wish LANGUAGE sql AS"
+        f" $$ SELECT {MARK}(); SELECT CASE $1 WHEN 'yes' THEN 'yes'::wish ELSE 'no' END $$;"
+        " CREATE CAST (text AS wish) WITH FUNCTION to_wish(text) AS ASSIGNMENT"
+    )
+    layout = stage.layout("guesses")
+    layout["outputs"][0]["preparation"]["type"] = kind
+    stage.write("guesses", layout)
+    stage.mallory(f"ALTER TABLE guesses_summary ALTER y_labels TYPE {kind}[] USING y_labels::varchar[]::{kind}[]")
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_a_session_reads_for_one_role_serves_no_other(stage: Stage, victim: Any) -> None:
+    """As a connection pooler uses a session: mallory's types may serve mallory, and nobody else after her."""
+    own, bob, root = stage.schema, stage.bob.name, stage.root
+    statement = statements(stage)["judge"]
+    of_labels(stage, f"{own}.wish")
+    root(f"GRANT USAGE ON SCHEMA {bob} TO {own}")
+    role = root("SELECT current_user::text")[0] if victim is root else bob
+    try:
+        for _ in range(3):
+            before = stage.calls()
+            root(f"SET SESSION AUTHORIZATION {own}")
+            for _ in range(3):  # the first two calls find out that nothing changes
+                assert root(statement)
+            root("RESET SESSION AUTHORIZATION")
+            assert stage.calls() > before, "the type counts as a text: this would prove nothing"
+            before = stage.calls()
+            root(f"SET SESSION AUTHORIZATION {role}")
+            for _ in range(3):
+                assert root(statement)
+            root("RESET SESSION AUTHORIZATION")
+            assert stage.calls() == before
+    finally:
+        root("RESET SESSION AUTHORIZATION")
+        root(f"REVOKE USAGE ON SCHEMA {bob} FROM {own}")
+        stage.mallory("DROP TYPE wish CASCADE")
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_type_that_changes_hands_is_no_longer_used(stage: Stage) -> None:
+    """Of the tables of the model nothing changes then."""
+    own, bob, root = stage.schema, stage.bob.name, stage.root
+    statement = statements(stage)["judge"]
+    of_labels(stage, f"{own}.wish")
+    # The owner of a schema can put another type in the place of this one, so it goes along.
+    root(f"ALTER TYPE {own}.wish OWNER TO {bob}; ALTER SCHEMA {own} OWNER TO {bob}")
+    try:
+        before = stage.calls()
+        for _ in range(3):
+            assert stage.bob(statement)
+        assert stage.calls() > before
+        root(f"ALTER TYPE {own}.wish OWNER TO {own}")
+        before = stage.calls()
+        for _ in range(3):
+            assert stage.bob(statement)
+        assert stage.calls() == before
+    finally:
+        root(f"ALTER TYPE {own}.wish OWNER TO {own}; ALTER SCHEMA {own} OWNER TO {own}")
+        stage.mallory("DROP TYPE wish CASCADE")
+
+
 # -- every field -----------------------------------------------------------------------------------------------
 
 VALUES = (*SQL[:4], None, 10**400, -1, 1e308, "x", "fold", [], {}, documents.deep(60))

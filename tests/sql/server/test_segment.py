@@ -58,6 +58,7 @@ from cerebro_db.core.protocol import (
     TryEngine,
     WorkerOpened,
 )
+from cerebro_plpy.database import cancellation
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.platform import machine
@@ -83,6 +84,11 @@ from tests.nn import configurations as c
 from tests.nn.test_arrays import array
 
 ROWS = 300
+
+
+@pytest.fixture(autouse=True)
+def one_user(monkeypatch: Any) -> None:
+    monkeypatch.setattr(cancellation, "_get_user_id", lambda: 10)
 
 
 @pytest.fixture
