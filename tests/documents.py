@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 MARK = "cerebro_canary"  # a name that no SQL of ours has
@@ -90,3 +93,27 @@ def as_jsonb(document: Any) -> str | None:
     except (ValueError, RecursionError):
         return None
     return None if "\\u0000" in text or "\\ud800" in text else text
+
+
+# -- archives of models --------------------------------------------------------------------------------------
+
+
+def rewritten(archive: Path, target: Path, change: Callable[[dict[str, bytes]], None], **how: Any) -> Path:
+    """The archive with other files; ``change`` gets them by name."""
+    with zipfile.ZipFile(archive) as source:
+        files = {name: source.read(name) for name in source.namelist()}
+    change(files)
+    with zipfile.ZipFile(target, "w", **how) as made:
+        for name, content in files.items():
+            made.writestr(name, content)
+    return target
+
+
+def with_model(files: dict[str, bytes], **changed: Any) -> None:
+    """Changes the model, and makes the manifest agree."""
+    model = {**json.loads(files["model.json"]), **changed}
+    files["model.json"] = json.dumps(model).encode()
+    manifest = json.loads(files["manifest.json"])
+    manifest["files"] = {name: {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
+                         for name in ("model.json", "weights.bin")}  # fmt: skip
+    files["manifest.json"] = json.dumps(manifest).encode()

@@ -13,7 +13,7 @@ import math
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import psycopg2
 
 from cerebro_db import __version__
 from cerebro_db.core import model_columns
-from cerebro_db.core.documents import Fields, decoded
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.model_columns import (
@@ -33,7 +33,7 @@ from cerebro_db.core.model_columns import (
     WEIGHTS_COLUMNS,
 )
 from cerebro_db.core.names import Name
-from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.packed_summary import ARGUMENTS
 from cerebro_db.core.preparation import OneHot
 
 from . import keras_models, preparations, stored_model
@@ -48,10 +48,8 @@ MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
 # Bytes of weights in one value, as cerebro.materialize makes tables: of all models, and of those for little memory.
 LARGEST_VALUE, LARGE_PIECES = 500 << 20, 16 << 20
 PIECE = 4 << 20
+TABLES = ("source_table", "packed_table", "validation_table")  # columns of _summary
 MOST_METRICS = 100_000  # rows
-# What the summary says of the run and tables of the other database. Whoever wrote the file chose these names, and there
-# may be tables of the same names here: the column imported has them, which people read.
-OF_ANOTHER_DATABASE = ("run", "source_table", "packed_table", "validation_table")
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
 
 
@@ -68,7 +66,6 @@ class Archive:
     summary: str  # the row of _summary, as JSON
     labels: dict[str, str]  # the columns of labels with their types
     layout: Layout
-    packing: Packing | None
     imported: dict[str, Any]  # where the model comes from, with its metrics
 
     @property
@@ -202,15 +199,13 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
     layout = Layout.from_json(summary.get("layout"), "the layout")
     told = ("database", "server", "model_table", *({"group"} & set(model["lineage"])))
     lineage = {name: str(model["lineage"][name])[:1000] for name in told}
-    told_packing = summary.get("packing")
-    packing = None if told_packing is None else Packing.read(Fields(told_packing, "the packing"))
-    of_run = {name: summary.get(name) for name in OF_ANOTHER_DATABASE}
-    of_run["packing"] = None if packing is None else packing.tables
+    of_run = {name: summary.get(name) for name in ("run", *TABLES)}
+    of_run["packing"] = _tables_of(summary.get("packing"))
     return Archive(
         path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],
         {output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
          if isinstance(output.preparation, OneHot)},
-        layout, packing, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
+        layout, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
     )  # fmt: skip
 
 
@@ -307,14 +302,28 @@ def _make(transaction: Transaction, archive: Archive, names: dict[str, Name]) ->
     of_group = SUMMARY_OF_ONE_GROUP if "group" in archive.imported else {}
     columns = {**SUMMARY_COLUMNS, **of_group, **archive.labels, "imported": "jsonb"}
     summary = create("_summary", columns, "source_table")
-    own = {"model_table": str(names[""]), "group_key": archive.imported.get("group"), "imported": archive.imported}
-    fill(summary, archive.summary, {**dict.fromkeys(OF_ANOTHER_DATABASE), **own, "packing": _without_tables(archive)})
+    # The run and the tables are those of the other database, not those of the same name here: they stay texts in
+    # ``imported``, for people.
+    gone = {
+        "run": None,
+        **dict.fromkeys(TABLES),
+        "packing": _without_tables(json.loads(archive.summary).get("packing")),
+    }
+    kept = {"model_table": str(names[""]), "group_key": archive.imported.get("group"), "imported": archive.imported}
+    fill(summary, archive.summary, {**gone, **kept})
 
 
-def _without_tables(archive: Archive) -> dict[str, Any] | None:
-    """How the rows were packed, but for the names of tables."""
-    packing = archive.packing
-    if packing is None:
+def _tables_of(packing: Any) -> dict[str, Any] | None:
+    """The tables that the arguments of packing name."""
+    if not isinstance(packing, dict) or not isinstance(packing.get("arguments"), dict):
         return None
-    kept = {name: value for name, value in packing.arguments.items() if name not in packing.tables}
-    return replace(packing, arguments=kept).to_json()
+    return {name: value for name, value in packing["arguments"].items() if ARGUMENTS.get(name) == "table"}
+
+
+def _without_tables(packing: Any) -> Any:
+    """How the rows were packed, without the tables that the arguments name."""
+    tables = _tables_of(packing)
+    if tables is None:
+        return packing
+    arguments = {name: value for name, value in packing["arguments"].items() if name not in tables}
+    return {**packing, "arguments": arguments}

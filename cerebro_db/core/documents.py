@@ -168,6 +168,13 @@ class Fields:
             raise self.wrong(f"must be a text{limit}, not {shown(value)}", name)
         return value
 
+    def stored_name(self, name: str) -> names.StoredName:
+        """The name of a table."""
+        try:
+            return names.StoredName(self.text(name))
+        except InvalidName as error:
+            raise self.wrong(f"must be the name of a table: {error.message}", name) from None
+
     def choice(self, name: str, choices: Collection[str]) -> str:
         found = self.value(name)
         if not isinstance(found, str) or found not in choices:

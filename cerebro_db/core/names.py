@@ -44,6 +44,8 @@ class Name:
     @classmethod
     def parse(cls, text: str | None, argument: str = "table name") -> Name:
         """The name in a text; ``argument`` names the text in error messages."""
+        if isinstance(text, StoredName):
+            raise TypeError("the name of a table in a document opens no table")
         if text is None or not text.strip():
             raise InvalidName(f"{argument} must not be NULL or empty")
         parts = split_identifier(text, argument)
@@ -72,6 +74,40 @@ class Name:
     def __str__(self) -> str:
         """The name as a person would write it: in quotes only where SQL needs them."""
         return _written(self.table) if self.schema is None else f"{_written(self.schema)}.{_written(self.table)}"
+
+
+class StoredName:
+    """The name of a table as a document has it: in a summary, an archive, or a row of the log.
+
+    Whoever wrote the document has chosen the table, and reading it would run code of its owner.  So this is no ``Name``
+    and no text.  ``for_people`` is the text.  ``cerebro_plpy.runs.record.own_runs`` alone opens tables by stored names:
+    those that the current role has named in a call.  ``tests/core/test_stored_names.py`` checks both.
+    """
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, text: str) -> None:
+        self._stored = str(Name.parse(text, "the name of a table"))
+
+    @property
+    def for_people(self) -> str:
+        """The name in a message, a table for people, or a document."""
+        return self._stored
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredName) and self._stored == other._stored
+
+    def __hash__(self) -> int:
+        return hash(self._stored)
+
+    def __repr__(self) -> str:
+        return f"<stored name {self._stored!r}>"
+
+    def __str__(self) -> str:
+        raise TypeError("a stored name is no text; for_people is one")
+
+    def __format__(self, specification: str) -> str:
+        return str(self)
 
 
 def with_ending(text: str | None, ending: str) -> str | None:

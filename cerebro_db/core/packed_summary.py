@@ -9,7 +9,7 @@ from .division import Division
 from .documents import LARGEST_WHOLE, Fields
 from .drift import Profile
 from .errors import InvalidName
-from .names import Name, split_list, written_list
+from .names import StoredName, split_list, written_list
 from .packing import MOST_CLASSES
 from .preparation import MOST_COLUMNS
 from .records import dataclass
@@ -50,11 +50,9 @@ def of(present: Collection[str]) -> SummaryColumns:
 
 
 ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types
-    **dict.fromkeys(("target", "inputs", "prepare"), "text"),
-    "validation_table": "table",
-    **dict.fromkeys(("split_by", "split_at"), "text"),
-    "distribution_rules": "table",
+    **dict.fromkeys(("target", "inputs", "prepare", "split_by", "split_at"), "text"),
     **dict.fromkeys(("sequence", "weights", "class_weight", "group_by"), "text"),
+    **dict.fromkeys(("validation_table", "distribution_rules"), "table"),
     **dict.fromkeys(("buffer_size", "segments", "seed", "folds"), "whole"),
     "validation": "number",
     "stratify": "flag",
@@ -66,19 +64,16 @@ LONGEST_ARGUMENT = 1_000_000  # characters
 class Packing:
     """How rows were packed, and how the values of their columns were distributed."""
 
-    arguments: Mapping[str, Any]  # of ARGUMENTS, those that are not NULL
+    arguments: Mapping[str, Any]  # of ARGUMENTS, those that are not NULL; a document's tables are stored names
     fingerprint: str | None  # of rows and arguments
     profiles: tuple[Profile, ...]
     division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
 
-    @property
-    def tables(self) -> dict[str, str]:
-        """The arguments that name tables."""
-        return {name: value for name, value in self.arguments.items() if ARGUMENTS[name] == "table"}
-
     def to_json(self) -> dict[str, Any]:
         return {
-            "arguments": dict(self.arguments),
+            "arguments": {
+                name: one.for_people if isinstance(one, StoredName) else one for name, one in self.arguments.items()
+            },
             **({} if self.fingerprint is None else {"fingerprint": self.fingerprint}),
             "profiles": [one.to_json() for one in self.profiles],
             **({} if self.division is None else {"division": self.division.to_json()}),
@@ -90,8 +85,10 @@ class Packing:
         arguments: dict[str, Any] = {}
         for name in given.document:
             kind = ARGUMENTS.get(name)
-            if kind in ("text", "table"):
+            if kind == "text":
                 arguments[name] = given.text(name, LONGEST_ARGUMENT)
+            elif kind == "table":
+                arguments[name] = given.stored_name(name)
             elif kind == "whole":
                 arguments[name] = given.whole(name, -LARGEST_WHOLE)
             elif kind == "number":
@@ -112,7 +109,7 @@ class Packing:
 class PackedSummary:
     """``None``: the summary does not say it."""
 
-    source_table: str | None  # whose rows were packed
+    source_table: StoredName | None  # whose rows were packed
     target: tuple[str, ...] | None
     inputs: tuple[str, ...] | None
     target_types: tuple[str, ...] | None
@@ -125,7 +122,7 @@ class PackedSummary:
         """The document that ``read`` reads, in the plain form."""
         lists = {"target_types": self.target_types, "classes": self.classes}
         return {
-            "source_table": self.source_table,
+            "source_table": None if self.source_table is None else self.source_table.for_people,
             "target": None if self.target is None else written_list(self.target),
             "inputs": None if self.inputs is None else written_list(self.inputs),
             **{name: None if value is None else list(value) for name, value in lists.items()},
@@ -153,12 +150,6 @@ class PackedSummary:
             except InvalidName as error:
                 raise fields.wrong(f"must be a list of columns: {error.message}", name) from None
 
-        def table() -> str:
-            try:
-                return str(Name.parse(fields.text("source_table"), "source_table"))
-            except InvalidName as error:
-                raise fields.wrong(f"must be the name of a table: {error.message}", "source_table") from None
-
         labels = {}
         for output in outputs:
             name = output + columns.labels
@@ -168,7 +159,7 @@ class PackedSummary:
                 Fields(known, where).texts(name, MOST_CLASSES)
             labels[output] = None if found is None else tuple(found)
         return cls(
-            source_table=table() if says("source_table") else None,
+            source_table=fields.stored_name("source_table") if says("source_table") else None,
             target=names(columns.target),
             inputs=names(columns.inputs),
             target_types=texts(columns.target_types),

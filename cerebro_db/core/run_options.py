@@ -12,6 +12,7 @@ from .documents import Fields
 from .engines import AUTO, AUTO_ENGINES, AUTO_SHARD, DEFAULT, ENGINES, FEATURES_MB, FLOAT32
 from .errors import CerebroError
 from .metrics import MAX, MIN
+from .names import StoredName
 from .options import GRADIENTS, HOPPING, LAST, NEW_GROUPS, OPTIONS, RANDOM_START, START_OF_ALL_ROWS, STOP
 from .protocol import HANG_AFTER
 from .records import dataclass, field
@@ -23,6 +24,7 @@ from .search.objective import Objective, default
 from .search.space import ARCHITECTURE, MOST_POINTS
 from .search.tpe import COMPLETE, PRUNED, RUNNING, Trial
 
+NAMED, TABLES = "named", ("source_table", "validation_table")
 MADLIB = "madlib"  # the option that MADlib's functions write into the runs that they begin
 SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "madlib_keras_automl"
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
@@ -97,6 +99,7 @@ class RunOptions:
     parallel: str = HOPPING  # how a model trains on the rows of several segments
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
     madlib: Mapping[str, Any] | None = None  # of a run of MADlib's functions: what its model tables must have
+    named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named
 
     def optimised(self, validated: bool) -> Objective:
         """The objective of the run.  ``validated``: it has a validation table."""
@@ -116,12 +119,14 @@ class RunOptions:
 
     def to_json(self) -> dict[str, Any]:
         """As they go on record.  What has no value is left out."""
-        found = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        found = {name: value for name, value in vars(self).items() if value not in (None, (), {})}
         if self.objective is None:
             del found["keep"]  # which of its states a model keeps is a question only if there is an objective
         for name in ("space", "budget"):
             if name in found:
                 found[name] = found[name].to_json()
+        if self.named:
+            found[NAMED] = {argument: one.for_people for argument, one in self.named.items()}
         return found
 
 
@@ -170,6 +175,9 @@ def read(document: Any, where: str) -> RunOptions:
         raise fields.wrong("is missing", "method")
     if fields.value(MADLIB, None) is not None:
         found[MADLIB] = _madlib(fields.object(MADLIB))
+    if fields.value(NAMED, None) is not None:
+        given = fields.object(NAMED)
+        found[NAMED] = {argument: given.stored_name(argument) for argument in TABLES if given.has(argument)}
     return RunOptions(**found)
 
 

@@ -10,7 +10,8 @@ CREATE OR REPLACE FUNCTION cerebro.retrain(
     epochs           integer DEFAULT NULL,
     use_gpus         boolean DEFAULT false,
     if_unchanged     boolean DEFAULT false,
-    wait             boolean DEFAULT true
+    wait             boolean DEFAULT true,
+    validation_table text    DEFAULT NULL
 ) RETURNS TABLE (run bigint, version integer, metric text, before double precision, after double precision,
                  promoted boolean)
 LANGUAGE plpython3u
@@ -20,15 +21,16 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.retrain(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.retrain(
-    text, text, text, text, text, double precision, integer, boolean, boolean, boolean) IS
+    text, text, text, text, text, double precision, integer, boolean, boolean, boolean, text) IS
 'Trains the configuration of a registered model on the rows that its table has now, and compares the new model with the
 version that the alias names, on the same rows. It registers the new model as a version, and moves the alias to it if it is
 better. It returns one row, or none if there was nothing to do: the rows are those of the version or of the last call, or
 another session retrains the same model. So a scheduler can call it as often as it likes.
 
 - registered_model, alias: the version to retrain, for instance ''churn'' and ''production''.
-- source_table: the rows to train on. NULL: the table that the version was trained on. They are packed with the arguments
-  of that time, but with the means, categories and quantiles of today.
+- source_table: the rows to train on. NULL: the table that you named when you trained the version. If another role trained
+  it, if it was imported, or if the call named packed rows, say which table. The rows are packed with the arguments of that
+  time, but with the means, categories and quantiles of today.
 - query: the rows for the comparison, with the inputs and the target. NULL: the rows of source_table that are for validation.
   A hash of the key chooses them, so those of the old rows did not train the old model, either; docs/retrain.md names the
   exceptions.
@@ -38,6 +40,8 @@ another session retrains the same model. So a scheduler can call it as often as 
 - use_gpus: as in cerebro.fit.
 - if_unchanged: true trains although the rows have not changed.
 - wait: false returns as soon as the run is on record, and only its number; another session does the rest.
+- validation_table: a table with the rows for validation. NULL: the one that you named when you trained the version, or, if
+  it had none, a part of source_table. As for source_table, you name it if another role trained the version.
 
 before and after are the metric of the old and the new model. cerebro.registry_history has the same, in the reason of each
 event. The model table and the packed tables of the call are dropped at its end.';

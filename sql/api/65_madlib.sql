@@ -437,10 +437,10 @@ columns; the weights stay as they are. Tables of architectures and model selecti
 
 - table_name: the table; its summary has the ending _summary.
 - packed_table: for a model table, the packed table that the models were trained on. It must have been converted or packed
-  here. NULL: the table that the summary names.
+  here. For a packed table, NULL.
 
 SELECT cerebro.convert_madlib_table('iris_train_packed');
-SELECT cerebro.convert_madlib_table('iris_model');$doc$;
+SELECT cerebro.convert_madlib_table('iris_model', 'iris_train_packed');$doc$;
 
 -- MADlib's functions for the bytes of packed tables. They copy bytes, because PL/Python would make an object of each number
 -- and hear no cancel meanwhile.

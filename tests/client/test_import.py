@@ -5,7 +5,6 @@ Every hostile file is refused with an error that names it, before a byte of it r
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
@@ -26,6 +25,7 @@ from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import model_columns
 from cerebro_db.core.packed_summary import ARGUMENTS
 from tests.core.test_malicious_corpus import ARCHITECTURES, CANARY
+from tests.documents import rewritten, with_model
 
 SCHEMA = "import_tests"
 ROWS = """
@@ -144,27 +144,6 @@ def test_names_that_need_quotes(cerebro: Cerebro, archive: Path, tmp_path: Path)
     assert len(cerebro.predict('"My %s Models"', "SELECT * FROM people WHERE id < 4", "id", 1)) == 3
     for ending in ("", "_info", "_summary"):
         cerebro.rows(f'DROP TABLE "My %s Models{ending}"')
-
-
-def rewritten(archive: Path, target: Path, change: Callable[[dict[str, bytes]], None], **how: Any) -> Path:
-    """The archive with other files; ``change`` gets them by name."""
-    with zipfile.ZipFile(archive) as source:
-        files = {name: source.read(name) for name in source.namelist()}
-    change(files)
-    with zipfile.ZipFile(target, "w", **how) as made:
-        for name, content in files.items():
-            made.writestr(name, content)
-    return target
-
-
-def with_model(files: dict[str, bytes], **changed: Any) -> None:
-    """Changes the model, and makes the manifest agree."""
-    model = {**json.loads(files["model.json"]), **changed}
-    files["model.json"] = json.dumps(model).encode()
-    manifest = json.loads(files["manifest.json"])
-    manifest["files"] = {name: {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
-                         for name in ("model.json", "weights.bin")}  # fmt: skip
-    files["manifest.json"] = json.dumps(manifest).encode()
 
 
 def changed_row(row: str, **values: Any) -> Callable[[dict[str, bytes]], None]:

@@ -260,7 +260,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
             f"runs.{door}"
             for door in ("background", "calibrating", "elsewhere", "ensembling", "lifecycle", "search", "steering")
         ),
-        *("runs.request.needs", "runs.request.past", "runs.units.averaging"),
+        *("runs.record.own_runs", "runs.request.needs", "runs.request.past", "runs.units.averaging"),
         *("segment.inspection", "segment.keeping", "segment.nursery_place", "segment.prediction"),
     }
     named = {module for step in steps("The walk of one fit") for module in step} | used_throughout()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.documents import Fields
-from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
+from cerebro_db.core.errors import BadData, InvalidArgument, InvalidName, WrongState
 from cerebro_db.core.events import RunStatus
 from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name
@@ -189,15 +189,20 @@ def _convert_models(
     db: Database, table: Relation, summary: Relation, row: dict[str, Any], packed_table: str | None
 ) -> str:
     """The summary gets the layout of the rows that the models were trained on; everything else stays."""
-    given = packed_table or row.get("source_table")
-    relations.existing(db, given, "Name the packed table that the models were trained on.", argument="packed_table")
-    layout = read_layout(db, given)
+    if not (packed_table or "").strip():  # whoever wrote the summary has chosen the table that it names
+        raise InvalidName(
+            f"packed_table must not be NULL or empty: '{table.text}' has models.",
+            hint="Name the packed table that the models were trained on."
+            + (f" The summary says {row['source_table']}." if row.get("source_table") else ""),
+        )
+    relations.existing(db, packed_table, argument="packed_table")
+    layout = read_layout(db, packed_table)
     for side, known in (("dependent_varname", layout.outputs), ("independent_varname", layout.inputs)):
         names = row.get(side) or []
         if len(names) != len(known):
             raise BadData(
                 f"the models of '{table.text}' have {counted(len(names), 'variable')} as {side}, and"
-                f" '{given}' has {len(known)}.",
+                f" '{packed_table}' has {len(known)}.",
                 hint="packed_table names the table that they were trained on.",
             )
     without_rows = replace(layout, partitions=())

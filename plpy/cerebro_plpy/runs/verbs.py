@@ -378,6 +378,7 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
         options=json.dumps(options),
         name=given.run_name,
         description=given.description,
+        named=rows.named,
     )
 
 

@@ -29,6 +29,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
+from ..runs.record import own_runs
 from ..segment.prediction import SegmentPrediction
 from . import by_group, calibrations, judging, packed_rows, streaming, trainers
 from .actual import actual_of
@@ -213,19 +214,22 @@ def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> It
 
 def _validation_table(db: Database, model: TrainedModel) -> str:
     """The packed table that the run evaluated its models on."""
-    summary = relations.find(db, model.table.name.suffixed("_summary"))
     please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
-    found = None
-    if summary is not None and "validation_table" in (present := relations.columns(db, summary)):
-        relations.require_readable(db, summary, [present["validation_table"]])
-        found = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=summary.sql))
-    if found is None:
-        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    run = own_runs.of_trained(db, model.table, model.layout)
+    if run is None:
+        raise WrongState(
+            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
+            hint=please,
+        )
     try:
-        packed.read(db, found, argument="validation_table", please=please)
+        found = run.packed_validation(db)
+        if found is not None:
+            packed.read(db, found.name.quoted, argument="validation_table", please=please)
     except CerebroError as error:
         raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
-    return str(found)
+    if found is None:
+        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    return found.name.quoted
 
 
 def _read_packed_table(

@@ -30,13 +30,14 @@ from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
+from ..runs.record import own_runs
 from . import packed_rows, teams, trainers
 from .evaluate import evaluating
 from .packed_rows import Batch
 from .trained import TrainedModel, read
 from .trainers import PredictionOrder
 
-COLUMNS = ("validation_table", "objective", "direction")  # of the summary
+COLUMNS = ("run", "objective", "direction")  # of the summary
 MOST_ROWS = 4000  # for validation, by which members are chosen
 MOST_BYTES = 128 << 20  # of their inputs, which stay in memory; with one packed row more
 CROSS_ENTROPY, SQUARED_ERROR = "categorical_crossentropy", "mse"
@@ -85,14 +86,22 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
     found = None
     if set(COLUMNS) <= set(present):
         relations.require_readable(db, summary, [present[name] for name in COLUMNS])
-        found = db.one(sql("SELECT validation_table, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
-    if found is None or found["validation_table"] is None:
-        db.notice("the run has no validation rows, so all members join")
+        found = db.one(sql("SELECT run, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
+    layout = read(db, table.name.quoted, best)[0].layout
+    run = None if found is None else own_runs.of_model(db, found["run"], layout)
+    if found is None or run is None:
+        db.notice(
+            f"the run of {table.text} is not one of yours, so all members join: its rows for validation are not read"
+        )
         return None
     try:
         visibility.refuse_transaction(db)
-        rows = packed.read(db, found["validation_table"], argument="validation_table")
-        packed.require_same_shapes(read(db, table.name.quoted, best)[0].layout.to_json(), table.text, rows)
+        validation = run.packed_validation(db)
+        if validation is None:
+            db.notice("the run has no validation rows, so all members join")
+            return None
+        rows = packed.read(db, validation.name.quoted, argument="validation_table")
+        packed.require_same_shapes(layout.to_json(), table.text, rows)
     except CerebroError as error:
         db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None

@@ -20,7 +20,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, 
 from cerebro_db.core.events import Event
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
-from cerebro_db.core.names import LONGEST, Name, written_list
+from cerebro_db.core.names import LONGEST, Name, StoredName, written_list
 from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.parameters import flat
@@ -35,9 +35,10 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..registry import history, references
-from ..registry.history import RegisteredModel
 from ..runs import background, verbs
+from ..runs.record import own_runs
 from ..runs.record.log import RunLog, past
+from ..runs.record.own_runs import OwnRun
 from ..runs.request.given import FIT, Given
 from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDINGS
 from ..segment import memory
@@ -57,6 +58,9 @@ OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "
 # What a run was asked to do that its successor does, too.
 SAME_OPTIONS = ("engine", "precision", "deterministic", "shard")
 SAME_OF_GROUPS = ("least_group_rows", "groups_start")
+NAMES_OF_TABLES = ("source_table", "packed_table", "validation_table", "model_table")  # columns of _summary
+# The arguments of packing that divide the rows; those of a validation table are not divided.
+DIVIDING = ("validation", "split_by", "split_at", "stratify", "folds")
 ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
 # Bytes of a model's name in the names of these tables, so that packing need not cut them.
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
@@ -76,6 +80,23 @@ class RetrainArguments:
     use_gpus: bool | None
     if_unchanged: bool | None
     wait: bool | None
+    validation_table: str | None = None  # until the extension is updated, its function has no more than those before
+
+
+@dataclass(frozen=True)
+class RowsOfToday:
+    """The tables that a new model is trained on: the call has named them, or a run of the caller's."""
+
+    table: Relation
+    validation: Relation | None  # the table with all rows for validation; None: they are a part of the others
+
+    def packed_like(self, packing: Packing) -> dict[str, Any]:
+        """The arguments of packing, as the version has them, but for its tables."""
+        found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
+        if self.validation is None:
+            return found
+        kept = {name: value for name, value in found.items() if name not in DIVIDING}
+        return {**kept, "validation": 0.0, "validation_table": self.validation.name.quoted}
 
 
 @dataclass(frozen=True)
@@ -86,19 +107,14 @@ class Champion:
     alias: str
     version: int
     infos: list[dict[str, Any]]  # its rows of _info
-    summary: dict[str, Any]
+    summary: dict[str, Any]  # without the names of tables, which the call and the log of the caller say
+    run: OwnRun | None  # that trained it, if that is one of the caller's
     packing: Packing
     architectures: list[Any]  # as configurations name them, in the order of ``infos``
     inputs: tuple[str, ...]
     target: str
     is_class: bool  # whether the target is one of classes
     grouped: Grouped | None  # its models of groups
-
-    @property
-    def packed_like(self) -> dict[str, Any]:
-        """The arguments of packing for the new models.  Those without groups are trained on rows without groups."""
-        arguments = self.packing.arguments
-        return {name: arguments[name] for name in arguments if self.grouped is not None or name != "group_by"}
 
     @property
     def reference(self) -> str:
@@ -128,11 +144,12 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
             f"'{champion.model}@{champion.alias}' is being retrained by another session, so this call does nothing"
         )
         return []
-    source = relations.filled(db, given.source_table or champion.summary["source_table"], argument="source_table")
+    source = _rows_to_train_on(db, given, champion)
     trained_before = None if given.if_unchanged else _of_these_rows(db, champion, source)
     if trained_before is not None:
         db.notice(
-            f"the rows of {source.text} are those that {trained_before} was trained on, so this call does nothing",
+            f"the rows of {source.table.text} are those that {trained_before} was trained on,"
+            " so this call does nothing",
             "if_unchanged => true trains nevertheless.",
         )
         return []
@@ -176,10 +193,9 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
     history.require(model, model.owns, admin=False)
     if not model.may_move:
         raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
-    _require_trusted(db, model)
     table = references.table_of(db, f"{model.name}@{alias}")
     found, (info_table, summary_table) = trained.read(db, table.quoted, None)
-    summary = row_of(db, summary_table, None)
+    summary = {name: one for name, one in row_of(db, summary_table, None).items() if name not in NAMES_OF_TABLES}
     version = int(table.table.rpartition("@")[2])
     if summary.get("group_key") is not None:
         raise Unsupported(
@@ -209,6 +225,7 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
         version,
         infos,
         summary,
+        own_runs.of_model(db, summary["run"], found.layout),
         Packing.read(documents.Fields(summary["packing"], where)),
         [_architecture(db, info["architecture"], one.definition["architecture"]) for info, one in zip(infos, models)],
         tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
@@ -216,20 +233,6 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
         found.layout.outputs[0].target != "real",
         found.grouped,
     )
-
-
-def _require_trusted(db: Database, model: RegisteredModel) -> None:
-    """An error for a superuser and a model of an ordinary user, who has chosen the tables: code in them would run."""
-    trusts = sql(
-        "SELECT NOT u.rolsuper OR o.rolsuper FROM pg_catalog.pg_roles u, pg_catalog.pg_roles o"
-        " WHERE u.rolname = current_user AND o.rolname = $1"
-    )
-    if not db.value(trusts, ("text",), model.owner):
-        raise NotPermitted(
-            f"'{model.name}' belongs to {model.whose}, who chose the tables that it is trained on. Code in them would"
-            " run with the rights of a superuser.",
-            hint="SET ROLE to the owner before.",
-        )
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
@@ -252,11 +255,46 @@ def _metric(given: RetrainArguments, champion: Champion) -> str:
     return OF_OBJECTIVES.get(objective, "log_loss" if champion.is_class else "rmse")
 
 
-def _packed_like(source: Relation, arguments: Mapping[str, Any]) -> PackArguments:
-    return PackArguments(source_table=source.name.quoted, output_table="unused", **{"target": None, **arguments})
+def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion) -> RowsOfToday:
+    """Tables that the call names, or that the caller named for the run of the version.
+
+    The summary of the version names some, too, which whoever wrote it has chosen.
+    """
+    version = f"version {champion.version} of '{champion.model}'"
+
+    def missing(argument: str) -> WrongState:
+        why = (
+            f"{version} was trained by another role (or imported, or its run was forgotten)"
+            if champion.run is None
+            else f"the run of {version} does not say it: the call named packed rows, or an earlier version recorded it"
+        )
+        return WrongState(
+            f"{argument}: {why}, so say which table.", hint=f"{argument} => 'schema.table'; docs/retrain.md says why."
+        )
+
+    run = champion.run
+    if given.source_table is not None:
+        source = relations.filled(db, given.source_table, argument="source_table")
+    else:
+        own = None if run is None else run.source(db)
+        if own is None:
+            raise missing("source_table")
+        source = relations.filled(db, own.name.quoted, argument="source_table")
+    if given.validation_table is not None:
+        return RowsOfToday(source, relations.filled(db, given.validation_table, argument="validation_table"))
+    if "validation_table" not in champion.packing.arguments:
+        return RowsOfToday(source, None)
+    own = None if run is None else run.validation(db)
+    if own is None:
+        raise missing("validation_table")
+    return RowsOfToday(source, own)
 
 
-def _of_these_rows(db: Database, champion: Champion, source: Relation) -> str | None:
+def _packed_like(source: RowsOfToday, arguments: Mapping[str, Any]) -> PackArguments:
+    return PackArguments(source_table=source.table.name.quoted, output_table="unused", **{"target": None, **arguments})
+
+
+def _of_these_rows(db: Database, champion: Champion, source: RowsOfToday) -> str | None:
     """The version that was trained on what packing would make of the source now; None: there is none.
 
     It is the one of the alias, or the last one that a call like this has made: it has lost, or was rolled back.
@@ -279,25 +317,25 @@ def _of_these_rows(db: Database, champion: Champion, source: Relation) -> str | 
     return reference if packing is not None and _is_unchanged(db, packing, source) else None
 
 
-def _is_unchanged(db: Database, packing: Packing, source: Relation) -> bool:
+def _is_unchanged(db: Database, packing: Packing, source: RowsOfToday) -> bool:
     """Whether packing would make of the source what it made before."""
-    if packing.fingerprint is None:
+    if packing.fingerprint is None or ("validation_table" in packing.arguments) != (source.validation is not None):
         return False
-    return (
-        kept_rows.fingerprint_of(db, pack.checked(db, _packed_like(source, packing.arguments))) == packing.fingerprint
-    )
+    like = pack.checked(db, _packed_like(source, source.packed_like(packing)))
+    return kept_rows.fingerprint_of(db, like) == packing.fingerprint
 
 
-def _validation_query(db: Database, champion: Champion, source: Relation, *groups: Name) -> str:
+def _validation_query(db: Database, champion: Champion, source: RowsOfToday, *groups: Name) -> str:
     """The query of the rows that packing keeps for validation, from which neither model has learned.
 
     Groups have rows for validation of their own (splits.py).  If the new model is trained without groups, the rows are
     those that are for validation with groups and without.  Otherwise they are those of groups that both models know;
     ``groups``: the tables that have them.
     """
-    others = _rows_for_validation(db, source, champion.packing.arguments)
-    if champion.grouped is None and "group_by" in champion.packing.arguments:
-        without = _rows_for_validation(db, source, champion.packed_like)
+    arguments = source.packed_like(champion.packing)
+    others = _rows_for_validation(db, source, arguments)
+    if champion.grouped is None and "group_by" in arguments:
+        without = _rows_for_validation(db, source, _without_groups(arguments))
         if others.condition is not None and without.condition is not None:
             others = _also(others, without.condition)
     if champion.grouped is not None and champion.grouped.new_groups == NEW_GROUPS[0]:
@@ -308,6 +346,10 @@ def _validation_query(db: Database, champion: Champion, source: Relation, *group
     return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
 
 
+def _without_groups(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "group_by"}
+
+
 def _also(rows: Relation, condition: Sql) -> Relation:
     """The rows that fulfil this condition, too."""
     if rows.condition is None:
@@ -315,7 +357,7 @@ def _also(rows: Relation, condition: Sql) -> Relation:
     return replace(rows, condition=sql("({one}) AND ({other})", one=rows.condition, other=condition))
 
 
-def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str, Any]) -> Relation:
+def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[str, Any]) -> Relation:
     given = _packed_like(source, arguments)
     wanted = pack.checked(db, given)
     if not wanted.is_validated:
@@ -331,10 +373,12 @@ def _rows_for_validation(db: Database, source: Relation, arguments: Mapping[str,
 # -- training, comparing, registering ----------------------------------------------------------------------
 
 
-def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Relation, output: Name) -> Given:
-    arguments = champion.packed_like
+def _fit(db: Database, champion: Champion, given: RetrainArguments, source: RowsOfToday, output: Name) -> Given:
+    arguments = source.packed_like(champion.packing)
+    if champion.grouped is None:  # it is trained on rows without groups
+        arguments = _without_groups(arguments)
     options: dict[str, Any] = {}
-    before = RunLog.of_caller(db, champion.summary["run"]).known.options()
+    before = None if champion.run is None else RunLog.of_caller(db, champion.run.number).known.options()
     if before is not None:
         same = (*SAME_OPTIONS, *(SAME_OF_GROUPS if champion.grouped is not None else ()))
         options.update({name: getattr(before, name) for name in same if getattr(before, name) is not None})
@@ -349,7 +393,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rela
         options["seed"] = arguments["seed"]
     return Given(
         FIT,
-        source_table=source.name.quoted,
+        source_table=source.table.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
         configurations=json.dumps([*map(_configuration, champion.architectures, champion.infos)]),

@@ -59,7 +59,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         {
             "name": request.asked.name,
             "description": request.asked.description,
-            "source_table": request.asked.source.summary.source_table or str(request.asked.source.relation.name),
+            "source_table": _trained_on(request),
             "packed_table": str(request.asked.source.relation.name),
             "validation_table": str(request.asked.validation.relation.name) if request.asked.validation else None,
             "model_table": str(request.asked.output),
@@ -124,6 +124,13 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
+
+
+def _trained_on(request: RunRequest) -> str:
+    """The source of the packed rows, for people: whoever packed them has written this name."""
+    source = request.asked.source
+    stored = source.summary.source_table
+    return str(source.relation.name) if stored is None else stored.for_people
 
 
 def require_short(argument: str, text: str | None) -> None:

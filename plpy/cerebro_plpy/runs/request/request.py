@@ -12,11 +12,11 @@ from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.model_columns import COMPANIONS
-from cerebro_db.core.names import Name, with_ending
+from cerebro_db.core.names import Name, StoredName, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import objective
 from cerebro_db.core.sql import sql
@@ -78,6 +78,7 @@ class AskedRun:
     options: str | None = None
     name: str | None = None
     description: str | None = None
+    named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables that the rows were packed from
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
     require_room(db, asked.source, planned.options)
-    return RunRequest(asked, planned.configurations, planned.options, planned.evaluate_every)
+    options = replace(planned.options, named=asked.named)
+    return RunRequest(asked, planned.configurations, options, planned.evaluate_every)
 
 
 @dataclass(frozen=True)

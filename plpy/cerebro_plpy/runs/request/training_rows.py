@@ -6,7 +6,7 @@ A run needs packed rows that are committed, which the caller's own session canno
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 import psycopg2
@@ -14,7 +14,7 @@ import psycopg2
 from cerebro_db.core import documents
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.names import LONGEST, Name
+from cerebro_db.core.names import LONGEST, Name, StoredName
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import counted
@@ -53,6 +53,7 @@ class Rows:
     validated: bool = False
     text: str | None = None  # the packed table as the user named it
     validation_text: str | None = None
+    named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables of this call that they are packed from
 
 
 @dataclass
@@ -211,7 +212,10 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
         db.notice(f"the packed rows are {where}")
     else:
         db.notice(f"these rows were packed before, for the same arguments, and are used again: they are {where}")
-    return Rows(layout, len(layout.partitions), table, others, others is not None or bool(layout.folds))
+    validated = others is not None or bool(layout.folds)
+    named = {"source_table": arguments.source_table, "validation_table": arguments.validation_table}
+    stored = {argument: StoredName(name) for argument, name in named.items() if name is not None}
+    return Rows(layout, len(layout.partitions), table, others, validated, named=stored)
 
 
 def _packed_or_kept(session: Session, given: PackArguments, *, same_name: bool) -> Name:

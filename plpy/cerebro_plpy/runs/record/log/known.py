@@ -7,12 +7,15 @@ from typing import Any
 from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.layout import Groups, Layout
+from cerebro_db.core.names import StoredName
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search.steering import Standing
 from cerebro_db.core.sql import sql
 
 from ..run import no_such_run
 from .base import OWN, Part
+
+PACKED_VALIDATION = "packed_validation"
 
 
 class Known(Part):
@@ -68,6 +71,14 @@ class Known(Part):
         text = self._value(sql("SELECT layout::text FROM cerebro.run WHERE {own}", own=OWN))
         found = Layout.parse(text, f"the layout of run {self.run}")
         return [partition.sha256 for partition in found.partitions], found.groups
+
+    def tables_of_rows(self) -> dict[str, StoredName]:
+        """The tables that the call of a run of the caller's named, by argument, and the packed rows for validation."""
+        options = self.options()
+        if options is None:
+            return {}
+        packed = self._value(sql("SELECT validation_table FROM cerebro.run WHERE {own}", own=OWN))
+        return {**options.named, **({} if packed is None else {PACKED_VALIDATION: StoredName(packed)})}
 
     def configurations(self, *, added: bool = True) -> dict[int, list[Any]]:
         """Number -> architecture, compile and fit of a run of the caller's.  ``added``: also what decisions added."""

@@ -1,0 +1,77 @@
+"""Opens the tables that the current role has chosen for a run of its own.
+
+A summary, a layout, an archive and a row of another role's log name tables, too.  Whoever wrote them has chosen these,
+and reading a table runs code of its owner: a view, a policy, the expression of an index.  So no other module opens a
+table by a stored name (tests/core/test_stored_names.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cerebro_db.core.layout import Layout
+from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import TABLES
+from cerebro_db.core.sql import sql
+
+from ...database import relations
+from ...database.access import Database
+from ...database.relations import Relation
+from .log import RunLog
+from .log.known import PACKED_VALIDATION
+
+SOURCE, VALIDATION = TABLES
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """A run of the current role; ``of_model`` alone makes it."""
+
+    number: int
+    _tables: Mapping[str, StoredName]
+
+    def source(self, db: Database) -> Relation | None:
+        """The table whose rows the call of the run packed; None: it named rows that were packed before."""
+        return self._opened(db, SOURCE)
+
+    def validation(self, db: Database) -> Relation | None:
+        """The table that the call of the run named as validation_table, and packed."""
+        return self._opened(db, VALIDATION)
+
+    def packed_validation(self, db: Database) -> Relation | None:
+        """The packed rows on which the run evaluated its models; None: it had none."""
+        return self._opened(db, PACKED_VALIDATION)
+
+    def _opened(self, db: Database, which: str) -> Relation | None:
+        stored = self._tables.get(which)
+        if stored is None:
+            return None
+        name = Name.parse(stored.for_people)
+        argument = SOURCE if which == SOURCE else VALIDATION
+        return relations.existing(db, name.quoted, argument=argument)
+
+
+def of_trained(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
+    """The run that trained the models of a table, if the current role began it.  ``layout``: that of its summary."""
+    summary = relations.find(db, table.name.suffixed("_summary"))
+    if summary is None or "run" not in relations.columns(db, summary):
+        return None
+    relations.require_columns(db, summary, ["run"])
+    return of_model(db, db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)), layout)
+
+
+def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
+    """The run that trained a model, if the current role began it.
+
+    ``run`` and ``layout`` are what the summary of the model says.  None: another role began the run, the model was
+    imported, or the run was forgotten.  The rows of the run must be those of the model, because a summary can have the
+    number of any run.
+    """
+    if type(run) is not int:
+        return None
+    known = RunLog.of_caller(db, run).known
+    if known.options() is None or known.rows()[0] != [partition.sha256 for partition in layout.partitions]:
+        return None
+    return OwnRun(run, known.tables_of_rows())
