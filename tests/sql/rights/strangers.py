@@ -351,6 +351,7 @@ class Victim:
                  " SET statement_timeout = '60s'")  # fmt: skip
         self.sql("CREATE TABLE folk AS SELECT i AS id, (i % 7)::double precision AS a, 'c' || i % 3 AS b,"
                  " CASE WHEN i % 2 = 0 THEN 'yes' ELSE 'no' END AS y FROM generate_series(1, 40) i")  # fmt: skip
+        self.sql("CREATE TABLE folk_2 AS TABLE folk")
         self.sql(f"CREATE TABLE vectors AS TABLE {stranger.own}.points")
 
     def copies(self, stranger: Stranger, tables: Sequence[str]) -> None:
@@ -359,4 +360,4 @@ class Victim:
             for ending in ENDINGS:
                 name = f"{stranger.own}.{table}{ending}"
                 if self.sql("SELECT pg_catalog.to_regclass(%s) IS NOT NULL", name) == [True]:
-                    self.sql(f"CREATE TABLE {self.schema}.own_{table}{ending} AS TABLE {name}")
+                    self.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.own_{table}{ending} AS TABLE {name}")

@@ -126,6 +126,8 @@ CALLS: dict[str, list[Call]] = {
              slow=True, alone=True),
         Call(f"SELECT * FROM cerebro.retrain('{{name}}', 'production', query => {ROWS}, epochs => 1)", slow=True,
              alone=True),
+        Call("SELECT * FROM cerebro.retrain('{name}', 'production', source_table => '{schema}.folk', validation_table"
+             " => '{schema}.folk_2', epochs => 1, if_unchanged => true)", slow=True, alone=True),
         # The log of the victim's run has what the stranger's packed table says about itself.
         Call(f"SELECT cerebro.fit('{{packed}}', '{{schema}}.out', {TWO}, epochs => 1, {IN_SESSION});;"
              "SELECT cerebro.register('{name}_on', '{schema}.out', 1, 'production');;"
