@@ -11,7 +11,7 @@ from psycopg2 import sql
 
 from . import architectures, archives, images, interrupts, keras_models, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
-from .errors import CannotConnect
+from .errors import CannotConnect, ClientError
 from .looking import Looking
 from .orm import RunProgress
 from .registering import Registering
@@ -210,8 +210,19 @@ class Cerebro(Looking, Steering, Serving, Registering):
         Of a table with models of groups, it is the model on all rows, or that of ``group``, which is a ``group_value``
         or a ``group_key`` of the table ``…_groups``.
         """
-        table = run_or_table if isinstance(run_or_table, str) else self.run(run_or_table).model_table
+        table = run_or_table if isinstance(run_or_table, str) else self._model_table_of(run_or_table)
         return keras_models.load(self, table, configuration, group)
+
+    def _model_table_of(self, run: AnyRun) -> str:
+        """The model table of a run of this user's.  Another user's log may name a table that runs code of that user."""
+        found = self.run(run)
+        ((me,),) = self.rows("SELECT current_user::text")
+        if found.owner != me:
+            raise ClientError(
+                f"Run {found.run} belongs to {found.owner}, so the table that it names is not read.",
+                f"Name the table yourself: cerebro.model('{found.model_table}')",
+            )
+        return found.model_table
 
     def export(
         self,

@@ -237,6 +237,29 @@ def require_own(db: Database, relation: Relation, only: str) -> None:
         raise NotPermitted(f"'{relation.text}' belongs to {name}.", hint=f"Only its owner can {only}.")
 
 
+def belongs_to(db: Database, relation: Relation, named: Relation) -> bool:
+    """Whether a table that a document names is read with no other code than that of what the call named.
+
+    It lies beside the table ``named`` and has the same owner, or it is the caller's own or a superuser's.  The owner of
+    its schema counts as its own owner does, because a schema's owner can put another table in the place of one.
+    """
+    return bool(
+        db.value(
+            sql(
+                "SELECT c.relnamespace = b.relnamespace AND c.relowner = b.relowner OR NOT EXISTS ("
+                "  SELECT FROM pg_catalog.pg_roles r WHERE r.oid IN (c.relowner, {owner}) AND NOT r.rolsuper"
+                "  AND r.rolname <> current_user)"
+                " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,"
+                " pg_catalog.pg_class b WHERE c.oid = $1::oid AND b.oid = $2::oid",
+                owner=types.owner_of_schema(sql("n")),
+            ),
+            ("bigint", "bigint"),
+            relation.oid,
+            named.oid,
+        )
+    )
+
+
 def counted_names(what: str, names: Sequence[str]) -> str:
     return f"the {what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 

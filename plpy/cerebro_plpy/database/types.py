@@ -1,7 +1,9 @@
 """The SQL types that documents name: which of them statements of the caller may use.
 
 A cast to a type, or from it, can call functions of the type's owner with the rights of whoever casts.  So a document
-can only choose a type of the server, of a superuser, of an extension or of the caller.  Any other type counts as text.
+can only choose a type of a superuser or of the caller, and those of extensions belong to a superuser: the owner of a
+trusted extension can add types of its own to it.  The schema must be a superuser's or the caller's, too, because its
+owner can put another type in the place of this one at any moment.  Any other type counts as text.
 """
 
 from __future__ import annotations
@@ -26,20 +28,31 @@ def written(row: Sql) -> Sql:
     )
 
 
+def owner_of_schema(row: Sql) -> Sql:
+    """The role that can rename a schema.  ``row`` is a row of pg_namespace.
+
+    Of the schema public that is the database's owner, from PostgreSQL 15 on.
+    """
+    return sql(
+        "CASE WHEN pg_catalog.pg_get_userbyid({n}.nspowner) = 'pg_database_owner' THEN (SELECT d.datdba"
+        " FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()) ELSE {n}.nspowner END",
+        n=row,
+    )
+
+
 _FOUND = sql(
     """
     SELECT {written} AS written
       FROM pg_catalog.pg_type t
       JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
       JOIN pg_catalog.pg_roles r ON r.oid = t.typowner
+      JOIN pg_catalog.pg_roles s ON s.oid = {owner}
      WHERE n.nspname = COALESCE($1, 'pg_catalog') AND t.typtype IN ('b', 'c', 'e', 'r', 'm')
        AND CASE WHEN $1 IS NULL THEN {written} ELSE t.typname::pg_catalog.text END = $2
-       AND (r.rolsuper OR r.rolname = current_user
-            OR EXISTS (SELECT FROM pg_catalog.pg_depend d
-                        WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = t.oid
-                          AND d.deptype = 'e'))
+       AND (r.rolsuper OR r.rolname = current_user) AND (s.rolsuper OR s.rolname = current_user)
 """,
     written=written(identifier("t")),
+    owner=owner_of_schema(sql("n")),
 )
 
 

@@ -181,6 +181,31 @@ def test_the_type_and_the_name_of_a_column_run_nothing(stage: Stage, victim: Any
     stage.tried(victim, statements(stage)["predict"])
 
 
+# -- names of tables -------------------------------------------------------------------------------------------
+
+
+def test_a_selection_table_opens_no_table_of_another_user(stage: Stage, victim: Any) -> None:
+    """Its summary names the table of the architectures.  Beside it, that table is part of what the call names."""
+    own, bobs = stage.schema, stage.bob.name
+    stage.mallory(f"CREATE VIEW viewed AS SELECT * FROM arch WHERE {MARK}() > 0; GRANT SELECT ON viewed TO PUBLIC")
+    stage.bob(f"CREATE TABLE theirs AS TABLE mst; CREATE TABLE theirs_summary AS SELECT '{own}.viewed'::text AS"
+              " model_arch_table, NULL::text AS object_table; CREATE TABLE beside AS TABLE mst;"
+              " CREATE TABLE beside_summary AS SELECT 'arch'::text AS model_arch_table")  # fmt: skip
+    stage.root(f"GRANT SELECT ON ALL TABLES IN SCHEMA {bobs} TO PUBLIC")
+    fit = f"""SELECT cerebro.madlib_fit_multiple_model('{own}.packed', '{bobs}.out', '{{}}', 1,
+              options => '{{{{"execution": "session"}}}}')"""
+    try:
+        error = stage.tried(victim, fit.format(f"{bobs}.theirs"))
+        assert (
+            error is not None and error.pgcode == "42501" and f"'{own}.viewed', which is another user's" in str(error)
+        )
+        for named in (f"{bobs}.beside", f"{own}.mst"):
+            assert stage.tried(victim, fit.format(named)) is None
+    finally:
+        stage.mallory("DROP VIEW viewed")
+        stage.bob("DROP TABLE theirs, theirs_summary, beside, beside_summary")
+
+
 # -- types with code of their owner ----------------------------------------------------------------------------
 
 TYPES = {
@@ -242,6 +267,28 @@ def test_a_type_of_a_stranger_counts_as_text(stage: Stage, victim: Any, sort: st
             stage.mallory(f"GRANT SELECT ON {name}_summary TO PUBLIC")
 
 
+@pytest.mark.usefixtures("kept")
+@pytest.mark.throw_away  # an extension is made
+def test_a_type_that_a_stranger_has_added_to_an_extension_counts_as_text(stage: Stage, victim: Any) -> None:
+    """Whoever may create something in a database makes a trusted extension, and adds types to it."""
+    own = stage.schema
+    (database,) = stage.root("SELECT current_database()")
+    stage.root(f"GRANT CREATE ON DATABASE {database} TO {own}")
+    stage.mallory("CREATE EXTENSION dict_int")
+    try:
+        stage.mallory(f"{TYPES['enum']}; ALTER EXTENSION dict_int ADD TYPE wish")
+        layout = stage.layout("guesses")
+        for holder in (layout["outputs"][0]["preparation"], layout["inputs"][-1]["preparation"]["features"][0]):
+            holder["type"] = f"{own}.wish"
+        stage.write("guesses", layout)
+        called = f"SELECT {stage.bob.name}.guess(a, 'yes') FROM {stage.bob.name}.folk"
+        for statement in (f"{statements(stage)['predictor']}; {called}", statements(stage)["predict"]):
+            assert stage.tried(victim, statement) is None
+    finally:
+        stage.mallory("DROP EXTENSION dict_int CASCADE")
+        stage.root(f"REVOKE CREATE ON DATABASE {database} FROM {own}")
+
+
 def of_labels(stage: Stage, kind: str) -> None:
     """The labels of the model have this type of mallory's."""
     stage.mallory(
@@ -289,7 +336,8 @@ def test_a_type_that_changes_hands_is_no_longer_used(stage: Stage) -> None:
     own, bob, root = stage.schema, stage.bob.name, stage.root
     statement = statements(stage)["judge"]
     of_labels(stage, f"{own}.wish")
-    root(f"ALTER TYPE {own}.wish OWNER TO {bob}")
+    # The owner of a schema can put another type in the place of this one, so it goes along.
+    root(f"ALTER TYPE {own}.wish OWNER TO {bob}; ALTER SCHEMA {own} OWNER TO {bob}")
     try:
         before = stage.calls()
         for _ in range(3):
@@ -301,7 +349,7 @@ def test_a_type_that_changes_hands_is_no_longer_used(stage: Stage) -> None:
             assert stage.bob(statement)
         assert stage.calls() == before
     finally:
-        root(f"ALTER TYPE {own}.wish OWNER TO {own}")
+        root(f"ALTER TYPE {own}.wish OWNER TO {own}; ALTER SCHEMA {own} OWNER TO {own}")
         stage.mallory("DROP TYPE wish CASCADE")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, StoredName, with_ending
 from cerebro_db.core.parameters import params
@@ -391,6 +391,13 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             hint="madlib.generate_model_configs() and madlib.load_model_selection_table() make it.",
         )
     table = relations.existing(db, named_beside(db, selection.name, named), "It should hold the architectures.")
+    if not relations.belongs_to(db, table, selection):
+        raise NotPermitted(
+            f"the summary of '{selection.text}' says that the architectures are in '{table.text}', which is another"
+            " user's: reading it would run code of that user.",
+            hint=f"CREATE TABLE architectures AS TABLE {table.name.quoted}; makes a table of yours, for which"
+            " madlib.load_model_selection_table() makes a selection table.",
+        )
     architectures = {
         model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
     }
