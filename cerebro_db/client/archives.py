@@ -13,7 +13,7 @@ import math
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import psycopg2
 
 from cerebro_db import __version__
 from cerebro_db.core import model_columns
-from cerebro_db.core.documents import decoded
+from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.model_columns import (
@@ -49,6 +49,9 @@ MOST = {MANIFEST: 1 << 20, MODEL: 64 << 20, WEIGHTS: 1 << 50}  # bytes
 LARGEST_VALUE, LARGE_PIECES = 500 << 20, 16 << 20
 PIECE = 4 << 20
 MOST_METRICS = 100_000  # rows
+# What the summary says of the run and tables of the other database. Whoever wrote the file chose these names, and there
+# may be tables of the same names here: the column imported has them, which people read.
+OF_ANOTHER_DATABASE = ("run", "source_table", "packed_table", "validation_table")
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # of the files within: one model makes one archive
 
 
@@ -65,6 +68,7 @@ class Archive:
     summary: str  # the row of _summary, as JSON
     labels: dict[str, str]  # the columns of labels with their types
     layout: Layout
+    packing: Packing | None
     imported: dict[str, Any]  # where the model comes from, with its metrics
 
     @property
@@ -206,7 +210,7 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
         path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],
         {output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
          if isinstance(output.preparation, OneHot)},
-        layout, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
+        layout, packing, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
     )  # fmt: skip
 
 
