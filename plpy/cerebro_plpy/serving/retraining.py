@@ -197,10 +197,10 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
         before = _value(db, metric, champion.reference, query)
         after = _value(db, metric, output.quoted, query)
-        error = (
-            _standard_error(db, metric, (champion.reference, output.quoted), query) if given.standard_errors else 0.0
-        )
-        needed = max(given.margin, given.standard_errors * (error or 0.0))
+        spread = None
+        if given.standard_errors:
+            spread = _standard_error(db, metric, (champion.reference, output.quoted), query, after[1])
+        needed = max(given.margin, given.standard_errors * (spread or 0.0))
         wins = metrics.is_better(BEST_IS[metric], after[0], before[0], needed)
         says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
         if spread is not None:
