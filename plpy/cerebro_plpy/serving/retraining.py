@@ -20,7 +20,7 @@ from cerebro_db.core import documents, member_choice, metrics
 from cerebro_db.core.architecture import building, ensembles
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import Event
-from cerebro_db.core.member_choice import Member, read_members
+from cerebro_db.core.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import LONGEST, Name, StoredName, written_list
@@ -289,7 +289,7 @@ def _configurations(
     for info, model in zip(infos, models):
         built = model.definition["architecture"]
         members = read_members(info.get("members"), where)
-        one_by_one = members or [Member(info["architecture"], info["parameters"] or {}, info["epoch"])]
+        one_by_one = members or [MemberConfiguration(info["architecture"], info["parameters"] or {}, info["epoch"])]
         layers = ensembles.members_of(built) if members else [built]
         if len(layers) != len(one_by_one):
             raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
