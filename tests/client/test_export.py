@@ -844,7 +844,7 @@ TRAPS = {
 def stranger(cerebro: Cerebro) -> Iterator[str]:
     """A role that can do what it wants in the schema, and a function that counts its calls."""
     role = f"stranger_{os.getpid()}"
-    cerebro.rows(f"{SPY} CREATE ROLE {role}; GRANT ALL ON SCHEMA {SCHEMA} TO {role}")
+    cerebro.rows(f"{SPY} CREATE ROLE {role}; GRANT ALL ON SCHEMA {SCHEMA} TO {role}; GRANT SELECT ON people TO {role}")
     try:
         yield role
     finally:
