@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import psycopg2
@@ -17,7 +18,8 @@ import psycopg2
 from cerebro_db.core import documents, metrics
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import Event, Following
+from cerebro_db.core.following import Step
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import LONGEST, Name, StoredName, written_list
@@ -32,7 +34,7 @@ from ..data import asked, group_key, kept_rows, pack, run_memory, visibility
 from ..data.pack_arguments import PackArguments
 from ..database import locks, relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from ..registry import history, references
 from ..runs import background, verbs
@@ -126,12 +128,65 @@ class Champion:
         return f"retrain {self.model}@{self.alias}"
 
 
+@dataclass(frozen=True)
+class Judging:
+    """What is to be done with the new model, as the record of its run says it."""
+
+    registered_model: str
+    alias: str
+    metric: str
+    margin: float
+    query: str | None  # of the rows for the comparison; None: those for validation
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        judge, *others = (Following.JUDGE, Following.REGISTER, Following.PROMOTE, Following.REMOVE)
+        return (Step(judge, arguments=vars(self)), *map(Step, others))
+
+    @classmethod
+    def read(cls, fields: documents.Fields) -> Judging:
+        return cls(
+            fields.text("registered_model"),
+            fields.text("alias"),
+            fields.choice("metric", BEST_IS),
+            fields.number("margin", 0, sys.float_info.max),
+            fields.text("query", default=None),
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How the new model and the version of the alias, ``version``, predicted the same rows."""
+
+    version: int
+    metric: str
+    before: float
+    after: float
+    rows: int
+    wins: bool
+
+    @property
+    def says(self) -> str:
+        return f"{self.metric} {self.after:.6g} instead of {self.before:.6g} on {counted(self.rows, 'row')}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "before": repr(self.before), "after": repr(self.after)}  # JSON has no infinite numbers
+
+    @classmethod
+    def read(cls, found: Mapping[str, dict[str, Any]]) -> Judged:
+        """``found``: what the steps have found, by their names."""
+        judged = found[Following.JUDGE.value]
+        names = (one.name for one in fields(cls))
+        return cls(**{**{name: judged[name] for name in names},
+                      "before": float(judged["before"]), "after": float(judged["after"])})  # fmt: skip
+
+
 @entry
 def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     """One row about the new version; none if there was nothing to do."""
     given = RetrainArguments(*arguments)
     visibility.refuse_transaction(db)
-    champion = _champion(db, given)
+    champion = _champion(db, given.registered_model, given.alias)
     metric = _metric(given, champion)
     if given.margin is None or not 0 <= given.margin < float("inf"):
         raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
@@ -156,40 +211,66 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     query = given.query or _validation_query(db, champion, source)
     _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
-    run = verbs.run_verb(db, _fit(db, champion, given, source, output))
+    asked = Judging(champion.model, champion.alias, metric, given.margin, given.query)
+    run = verbs.run_verb(db, replace(_fit(db, champion, given, source, output), follows=asked.steps))
     assert run is not None
-    try:
-        _calibrate(db, champion, output, given.query)
-        # Rows may have come while the new model was trained, and both shall predict the same ones.
-        query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
-        before = _value(db, metric, champion.reference, query)
-        after = _value(db, metric, output.quoted, query)
-        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], given.margin)
-        says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
-        version = _registered(db, champion, output, run, says, promoted=wins)
-    except BaseException as error:
-        _note(db, run, error)
-        raise
+    found = RunLog.of_caller(db, run).events.followed()
+    judged, version = Judged.read(found), found[Following.REGISTER.value]["version"]
     db.notice(
-        f"{champion.model}@{version} has {says}, so "
+        f"{champion.model}@{version} has {judged.says}, so "
         + (
             f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
-            if wins
-            else f"'{champion.alias}' stays version {champion.version}"
+            if judged.wins
+            else f"'{champion.alias}' stays version {judged.version}"
         )
     )
     return [
-        {"run": run, "version": version, "metric": metric, "before": before[0], "after": after[0], "promoted": wins}
-    ]
+        {"run": run, "version": version, "metric": metric, "before": judged.before, "after": judged.after,
+         "promoted": judged.wins}
+    ]  # fmt: skip
+
+
+@entry(called=INTERNAL)
+def after_retraining(db: Database, run: int, task: str) -> str:
+    """Carry out a step that follows the training of a run of the caller's; returns what it found, as JSON."""
+    log = RunLog.of_caller(db, run)
+    output, options = log.known.model_table(), log.known.options()
+    arguments = [step.arguments for step in (options.follows if options is not None else ()) if step.arguments]
+    asked = Judging.read(documents.Fields(arguments[0] if arguments else {}, f"the steps of run {run}"))
+    try:
+        return json.dumps(_after_training(db, log, Following(task), asked, output))
+    except BaseException as error:
+        _note(db, run, error)
+        raise
+
+
+def _after_training(db: Database, log: RunLog, step: Following, asked: Judging, output: Name) -> dict[str, Any]:
+    if step is Following.REMOVE:
+        _drop(db, output)
+        return {}
+    champion = _champion(db, asked.registered_model, asked.alias)
+    if step is Following.JUDGE:
+        return _judged(db, log.run, champion, asked, output).to_json()
+    found = log.events.followed()
+    judged = Judged.read(found)
+    reason = f"retrained from version {judged.version} by run {log.run}: {judged.says}"
+    if step is Following.REGISTER:
+        register = sql("SELECT cerebro.register($1, $2, reason => $3)")
+        return {"version": db.value(register, ("text", "text", "text"), champion.model, output.quoted, reason)}
+    if judged.wins:
+        version = found[Following.REGISTER.value]["version"]
+        types = ("text", "text", "integer", "text")
+        db.rows(sql("SELECT cerebro.set_alias($1, $2, $3, $4)"), types, champion.model, champion.alias, version, reason)
+    return {}
 
 
 # -- what there is -----------------------------------------------------------------------------------------
 
 
-def _champion(db: Database, given: RetrainArguments) -> Champion:
+def _champion(db: Database, registered_model: str | None, alias_name: str | None) -> Champion:
     """An error, before anything is trained, if its successor could not be registered or promoted."""
-    model = history.known(db, given.registered_model)
-    alias = references.require_name(given.alias, "alias", "production")
+    model = history.known(db, registered_model)
+    alias = references.require_name(alias_name, "alias", "production")
     history.require(model, model.owns, admin=False)
     if not model.may_move:
         raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
@@ -448,27 +529,22 @@ def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, in
     return found[metric], int(found["rows"])
 
 
-def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:
-    """The number of the new version."""
-    reason = f"retrained from version {champion.version} by run {run}: {says}"
-    version: int = db.value(
-        sql("SELECT cerebro.register($1, $2, reason => $3)"),
-        ("text", "text", "text"),
-        champion.model,
-        output.quoted,
-        reason,
-    )
-    if promoted:
-        db.rows(
-            sql("SELECT cerebro.set_alias($1, $2, $3, $4)"),
-            ("text", "text", "integer", "text"),
-            champion.model,
-            champion.alias,
-            version,
-            reason,
-        )
-    _drop(db, output)
-    return version
+def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: Name) -> Judged:
+    """How the new model and that which the alias names predict the same rows."""
+    _calibrate(db, champion, output, asked.query)
+    query = asked.query
+    if query is None:
+        # Rows may have come while the new model was trained.
+        own = own_runs.of_number(db, run)
+        source = None if own is None else own.source(db)
+        if own is None or source is None:
+            raise WrongState(f"run {run} does not say which rows it was trained on, so its model cannot be judged.")
+        rows = RowsOfToday(relations.filled(db, source.name.quoted, argument="source_table"), own.validation(db))
+        query = _validation_query(db, champion, rows, output.suffixed("_groups"))
+    before = _value(db, asked.metric, champion.reference, query)
+    after = _value(db, asked.metric, output.quoted, query)
+    wins = metrics.is_better(BEST_IS[asked.metric], after[0], before[0], asked.margin)
+    return Judged(champion.version, asked.metric, before[0], after[0], after[1], wins)
 
 
 def _note(db: Database, run: int, error: BaseException) -> None:
