@@ -235,8 +235,10 @@ def after_retraining(db: Database, run: int, task: str) -> str:
     """Carry out a step that follows the training of a run of the caller's; returns what it found, as JSON."""
     log = RunLog.of_caller(db, run)
     output, options = log.known.model_table(), log.known.options()
-    arguments = [step.arguments for step in (options.follows if options is not None else ()) if step.arguments]
-    asked = Judging.read(documents.Fields(arguments[0] if arguments else {}, f"the steps of run {run}"))
+    steps = {step.following.value: step for step in options.follows} if options is not None else {}
+    if task not in steps or Following.JUDGE.value not in steps:
+        raise WrongState(f"run {run} is not followed by the step '{task}' of cerebro.retrain().")
+    asked = Judging.read(documents.Fields(steps[Following.JUDGE.value].arguments, f"what follows run {run}"))
     try:
         return json.dumps(_after_training(db, log, Following(task), asked, output))
     except BaseException as error:
