@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
 
-from cerebro_db.core import documents, metrics
-from cerebro_db.core.architecture import building
-from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core import documents, member_choice, metrics
+from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
+from cerebro_db.core.member_choice import Member, read_members
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import LONGEST, Name, StoredName, written_list
@@ -27,6 +30,7 @@ from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
@@ -37,10 +41,11 @@ from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from ..registry import history, references
-from ..runs import background, verbs
+from ..runs import background, ensembling, verbs
 from ..runs.record import own_runs
 from ..runs.record.log import RunLog, past
 from ..runs.record.own_runs import OwnRun
+from ..runs.request import budgets
 from ..runs.request.given import FIT, Given
 from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDINGS
 from ..segment import memory
@@ -49,7 +54,7 @@ from ..sessions.session import Statement
 from . import calibrations, trained
 from .drift import read_packing
 from .registering import row_of
-from .trained import Grouped
+from .trained import Grouped, TrainedModel
 
 BEST_IS: dict[str, str] = {
     **dict.fromkeys(("accuracy", "f1", "auc", "balanced_accuracy", "r2"), MAX),
@@ -68,6 +73,23 @@ ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # 
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
 
 
+# The rows of a query in the order of their numbers, which are the keys, as arrays: of each the actual value, and the
+# prediction, or the probability of its class and whether that was predicted.
+OF_NUMBERS = sql(
+    "SELECT array_agg(value ORDER BY k) AS numbers, array_agg(actual ORDER BY k) AS actual"
+    " FROM (SELECT (p.key_value::json ->> 0)::bigint AS k, (p.key_value::json ->> 1)::double precision AS actual,"
+    " p.value FROM cerebro.predict($1, $2, $3) p) a WHERE actual IS NOT NULL AND $4 IS NOT NULL"
+)
+OF_CLASSES = sql(
+    "SELECT array_agg(probability ORDER BY k) AS numbers, array_agg(hit ORDER BY k) AS hits,"
+    " array_agg(actual ORDER BY k) AS actual FROM (SELECT k, actual,"
+    " max(probability) FILTER (WHERE class IS NOT DISTINCT FROM actual) AS probability,"
+    " bool_or(rank = 1 AND class IS NOT DISTINCT FROM actual) AS hit"
+    " FROM (SELECT (p.key_value::json ->> 0)::bigint AS k, p.key_value::json ->> 1 AS actual, p.class, p.probability,"
+    " p.rank FROM cerebro.predict($1, $2, $3, NULL, 1000000) p) a WHERE actual IS NOT NULL OR $4 GROUP BY k, actual) b"
+)
+
+
 @dataclass(frozen=True)
 class RetrainArguments:
     """The arguments of ``cerebro.retrain``, in the order of the SQL function."""
@@ -82,7 +104,9 @@ class RetrainArguments:
     use_gpus: bool | None
     if_unchanged: bool | None
     wait: bool | None
-    validation_table: str | None = None  # until the extension is updated, its function has no more than those before
+    validation_table: str | None
+    budget: str | None
+    standard_errors: float | None
 
 
 @dataclass(frozen=True)
@@ -97,8 +121,9 @@ class RowsOfToday:
         found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
         if self.validation is None:
             return found
-        kept = {name: value for name, value in found.items() if name not in DIVIDING}
-        return {**kept, "validation": 0.0, "validation_table": self.validation.name.quoted}
+        if "validation_table" not in packing.arguments:
+            found = {**{name: value for name, value in found.items() if name not in DIVIDING}, "validation": 0.0}
+        return {**found, "validation_table": self.validation.name.quoted}
 
 
 @dataclass(frozen=True)
@@ -112,7 +137,8 @@ class Champion:
     summary: dict[str, Any]  # without the names of tables, which the call and the log of the caller say
     run: OwnRun | None  # that trained it, if that is one of the caller's
     packing: Packing
-    architectures: list[Any]  # as configurations name them, in the order of ``infos``
+    configurations: list[dict[str, Any]]  # to be trained: those of ``infos``, or of the members of an ensemble
+    epochs: int  # after which the best state of one of them was kept
     inputs: tuple[str, ...]
     target: str
     is_class: bool  # whether the target is one of classes
@@ -136,6 +162,7 @@ class Judging:
     alias: str
     metric: str
     margin: float
+    standard_errors: float  # of the difference, by which the new model must be better
     query: str | None  # of the rows for the comparison; None: those for validation
 
     @property
@@ -150,6 +177,7 @@ class Judging:
             fields.text("alias"),
             fields.choice("metric", BEST_IS),
             fields.number("margin", 0, sys.float_info.max),
+            fields.number("standard_errors", 0, sys.float_info.max),
             fields.text("query", default=None),
         )
 
@@ -159,26 +187,25 @@ class Judged:
     """How the new model and the version of the alias, ``version``, predicted the same rows."""
 
     version: int
-    metric: str
     before: float
     after: float
-    rows: int
+    needed: float  # by how much the new model had to be better
     wins: bool
-
-    @property
-    def says(self) -> str:
-        return f"{self.metric} {self.after:.6g} instead of {self.before:.6g} on {counted(self.rows, 'row')}"
+    says: str
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "before": repr(self.before), "after": repr(self.after)}  # JSON has no infinite numbers
+        figures = {name: repr(getattr(self, name)) for name in FIGURES}  # JSON has no infinite numbers
+        return {**vars(self), **figures}
 
     @classmethod
     def read(cls, found: Mapping[str, dict[str, Any]]) -> Judged:
         """``found``: what the steps have found, by their names."""
         judged = found[Following.JUDGE.value]
-        names = (one.name for one in fields(cls))
-        return cls(**{**{name: judged[name] for name in names},
-                      "before": float(judged["before"]), "after": float(judged["after"])})  # fmt: skip
+        before, after, needed = (float(judged[name]) for name in FIGURES)
+        return cls(judged["version"], before, after, needed, judged["wins"], judged["says"])
+
+
+FIGURES = ("before", "after", "needed")
 
 
 @entry
@@ -190,8 +217,14 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     metric = _metric(given, champion)
     if given.margin is None or not 0 <= given.margin < float("inf"):
         raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
+    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
+        raise InvalidArgument(
+            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
+        )
     if given.epochs is not None and given.epochs < 1:
         raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
+    if given.budget is not None:
+        budgets.read(db, given.budget, "budget")
     if given.wait is False:
         return _submitted(db, given, champion)
     if not db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db {champion.what}"):
@@ -211,7 +244,7 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     query = given.query or _validation_query(db, champion, source)
     _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
-    asked = Judging(champion.model, champion.alias, metric, given.margin, given.query)
+    asked = Judging(champion.model, champion.alias, metric, given.margin, given.standard_errors, given.query)
     run = verbs.run_verb(db, replace(_fit(db, champion, given, source, output), follows=asked.steps))
     assert run is not None
     found = RunLog.of_caller(db, run).events.followed()
@@ -221,7 +254,8 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         + (
             f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
             if judged.wins
-            else f"'{champion.alias}' stays version {judged.version}"
+            else f"'{champion.alias}' stays version {judged.version}, because it has to be better by more than"
+            f" {judged.needed:.2g}"
         )
     )
     return [
@@ -302,6 +336,7 @@ def _champion(db: Database, registered_model: str | None, alias_name: str | None
     keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
     models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
     infos = [row_of(db, info_table, one.key) for one in models]
+    configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
     return Champion(
         model.name,
         alias,
@@ -310,12 +345,35 @@ def _champion(db: Database, registered_model: str | None, alias_name: str | None
         summary,
         own_runs.of_model(db, summary["run"], found.layout),
         Packing.read(documents.Fields(summary["packing"], where)),
-        [_architecture(db, info["architecture"], one.definition["architecture"]) for info, one in zip(infos, models)],
+        configurations,
+        epochs or summary["epochs"],
         tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
         found.layout.outputs[0].columns[0],
         found.layout.outputs[0].target != "real",
         found.grouped,
     )
+
+
+def _configurations(
+    db: Database, where: str, infos: list[dict[str, Any]], models: list[TrainedModel]
+) -> tuple[list[dict[str, Any]], int]:
+    """The configurations to train, and the most epochs after which the best state of one of them was kept.
+
+    Each member of an ensemble is trained by itself: a network of all of them would have the sizes of the rows of
+    before.
+    """
+    found, epochs = [], 0
+    for info, model in zip(infos, models):
+        built = model.definition["architecture"]
+        members = read_members(info.get("members"), where)
+        one_by_one = members or [Member(info["architecture"], info["parameters"] or {}, info["epoch"])]
+        layers = ensembles.members_of(built) if members else [built]
+        if len(layers) != len(one_by_one):
+            raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
+        for member, its in zip(one_by_one, layers):
+            found.append(_configuration(_architecture(db, member.architecture, its), member.parameters))
+            epochs = max(epochs, member.epoch or 0)
+    return found, epochs
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
@@ -324,6 +382,12 @@ def _architecture(db: Database, name: str | None, built: Any) -> Any:
     if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
         return name
     return built
+
+
+def _configuration(architecture: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(architecture, str):  # its parameters are in its layers
+        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
+    return {flat.ARCHITECTURE: architecture, **parameters}
 
 
 def _metric(given: RetrainArguments, champion: Champion) -> str:
@@ -479,13 +543,14 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         source_table=source.table.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
-        configurations=json.dumps([*map(_configuration, champion.architectures, champion.infos)]),
+        configurations=json.dumps(champion.configurations),
         inputs=written_list(champion.inputs),
         **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
                                                   "validation_table", "split_by", "split_at", "stratify", "folds",
                                                   "group_by")},
         segments=arguments.get("segments"),
-        epochs=given.epochs or champion.summary["epochs"],
+        epochs=given.epochs or champion.epochs,
+        budget=_budget(given, before),
         objective=champion.summary.get("objective"),
         direction=champion.summary.get("direction"),
         evaluate_every=champion.summary.get("evaluate_every") or None,
@@ -496,11 +561,18 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
     )  # fmt: skip
 
 
-def _configuration(architecture: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = dict(info["parameters"] or {})
-    if not isinstance(architecture, str):  # its parameters are in its layers
-        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
-    return {flat.ARCHITECTURE: architecture, **parameters}
+def _budget(given: RetrainArguments, before: RunOptions | None) -> str | None:
+    """The argument; or, if the caller says nothing of the length, the seconds that the run of the version had."""
+    if given.budget is not None or given.epochs is not None or before is None or before.budget is None:
+        return given.budget
+    seconds = before.budget.seconds
+    return None if seconds is None else json.dumps({"seconds": seconds, "least_epochs": 1})
+
+
+def _join(db: Database, champion: Champion, output: Name) -> None:
+    """The successor of an ensemble is an ensemble, of the models that are good on the rows of today."""
+    if champion.infos[0].get("members") is not None:
+        ensembling.add(db, output, None)
 
 
 def _calibrate(db: Database, champion: Champion, output: Name, query: str | None) -> None:
@@ -533,6 +605,7 @@ def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, in
 
 def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: Name) -> Judged:
     """How the new model and that which the alias names predict the same rows."""
+    _join(db, champion, output)
     _calibrate(db, champion, output, asked.query)
     query = asked.query
     if query is None:
@@ -545,8 +618,70 @@ def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: 
         query = _validation_query(db, champion, rows, output.suffixed("_groups"))
     before = _value(db, asked.metric, champion.reference, query)
     after = _value(db, asked.metric, output.quoted, query)
-    wins = metrics.is_better(BEST_IS[asked.metric], after[0], before[0], asked.margin)
-    return Judged(champion.version, asked.metric, before[0], after[0], after[1], wins)
+    spread = None
+    if asked.standard_errors:
+        spread = _standard_error(db, asked.metric, (champion.reference, output.quoted), query, after[1])
+    needed = max(asked.margin, asked.standard_errors * (spread or 0.0))
+    wins = metrics.is_better(BEST_IS[asked.metric], after[0], before[0], needed)
+    says = f"{asked.metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
+    if spread is not None:
+        says += f" (standard error of the difference: {spread:.2g})"
+    return Judged(champion.version, before[0], after[0], needed, wins, says)
+
+
+def _standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:
+    """The standard error of the difference of the models in the metric; None: it cannot be computed.
+
+    Both predict the same rows, so the differences of the rows count.  A metric that is no mean over the rows is taken
+    as one: rmse and r2 by their derivatives; balanced_accuracy, f1 and auc as the share of right classes, in which each
+    class counts alike; ece as the share of right classes.  ``rows``: how many the models were compared on.  Of windows
+    whose target is that of the majority, rows cannot be told apart.
+    """
+    losses = [_losses(db, metric, model, query) for model in models]
+    if not rows or any(len(one) != rows for one in losses):
+        return None
+    return member_choice.difference(*losses)[1]
+
+
+def _losses(db: Database, metric: str, model: str, query: str) -> list[float]:
+    """What each row adds to the metric, but for its sign; nothing if there are no rows."""
+    judged = db.one(
+        sql("SELECT * FROM cerebro._judging('cerebro.retrain', $1, $2, NULL, NULL, 'any', NULL)"),
+        ("text", "text"), model, query,
+    )  # fmt: skip
+    assert judged is not None
+    statement = OF_NUMBERS if judged["classes"] is None else OF_CLASSES
+    (row,) = db.rows(
+        statement, ("text", "text", "text", "boolean"), model, judged["rows_query"], judged["row_key"],
+        bool(judged["null_is_class"]),
+    )  # fmt: skip
+    if row["numbers"] is None:
+        return []
+    if judged["classes"] is None:
+        return _of_errors(metric, row["numbers"], row["actual"])
+    if metric == "log_loss":
+        return [-math.log(max(one or 0.0, metrics.LEAST_PROBABILITY)) for one in row["numbers"]]
+    wrong = [0.0 if one else 1.0 for one in row["hits"]]
+    if metric in ("accuracy", "ece"):
+        return wrong
+    frequency: Counter[str | None] = Counter(row["actual"])
+    return [one * len(wrong) / (len(frequency) * frequency[its]) for one, its in zip(wrong, row["actual"])]
+
+
+def _of_errors(metric: str, predicted: list[float], actual: list[float]) -> list[float]:
+    errors = [one - truth for one, truth in zip(predicted, actual)]
+    if metric == "mae":
+        return [abs(one) for one in errors]
+    if metric == "mape":
+        return [abs(one / truth) if truth else 0.0 for one, truth in zip(errors, actual)]
+    squares = [one * one for one in errors]
+    mse = math.fsum(squares) / len(squares)
+    middle = math.fsum(actual) / len(actual)
+    unit = {
+        "rmse": 2 * math.sqrt(mse),
+        "r2": math.fsum((one - middle) ** 2 for one in actual) / len(actual),
+    }.get(metric, 1.0)
+    return [one / (unit or 1.0) for one in squares]
 
 
 def _note(db: Database, run: int, error: BaseException) -> None:
