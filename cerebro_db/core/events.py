@@ -47,6 +47,10 @@ class Following(Word):
 
     ENSEMBLE = "ensemble"
     CALIBRATE = "calibrate"
+    JUDGE = "judge"
+    REGISTER = "register"
+    PROMOTE = "promote"
+    REMOVE = "remove"
 
 
 class RunStatus(Word):

@@ -62,7 +62,7 @@ FUNCTIONS = {
     "serving.models": ("drop_model",),
     "serving.predictor": ("create_predictor",),
     "serving.registering": ("register",),
-    "serving.retraining": ("retrain",),
+    "serving.retraining": ("after_retraining", "retrain"),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }

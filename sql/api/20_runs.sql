@@ -167,6 +167,7 @@ SELECT k.run,
        CASE WHEN k.made[2] = 'not materialized' AND k.was_made_last
             THEN 'its model tables were not made' || COALESCE(CASE WHEN k.own THEN ': ' || k.made[5] END, '')
                  || '; SELECT cerebro.materialize(' || k.run || ', ''another_name'') makes them'
+                 || CASE WHEN k.follows THEN ', and SELECT cerebro.resume(' || k.run || ') does all that follows' ELSE '' END
             -- The event 'materialized' is committed together with the tables, so it is missing if they are: the session
             -- ended before it had made them, or its caller has rolled back.
             WHEN k.word = 'finished' AND NOT k.was_made_last AND NOT holder.is_making

@@ -33,6 +33,10 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a cancel that comes after the last look is forgotten", RUNS + "record.log.events",
+        "also = (Event.CANCEL_REQUESTED,) if event is Event.FINISHED else ()", "also = ()",
+    ),
+    Mutant(
         "a visit whose session was lost is never looked for on record", RUNS + "drive.driver",
         "self.on_record(worker, unit, seconds) or lost or Outcome(unit, cut=True)",
         "lost or Outcome(unit, cut=True)",

@@ -180,11 +180,8 @@ class Server:
         """A DO block records the end of a run that is under way."""
         event = re.search(r"SELECT \d+, \W+([a-z]+)", found.string)
         assert event is not None, found.string
-        last = [
-            row["event"] for row in self.log["event"] if row["event"] in ("started", "finished", "failed", "cancelled")
-        ]
-        unwanted = event[1] == "finished" and self.latest("started", "cancel requested") != "started"
-        if last and last[-1] == "started" and not unwanted:
+        asks = ("cancel requested",) if "cancel requested" in found.string else ()
+        if self.latest(*STANDING, *asks) == "started":
             self.note(event[1])
 
     def note(self, event: str, model: int | None = None, detail: dict[str, Any] | None = None) -> None:

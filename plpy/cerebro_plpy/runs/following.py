@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from cerebro_db.core import following
+from cerebro_db.core import documents, following
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
 from cerebro_db.core.names import Name
 from cerebro_db.core.search.budget import FollowUp
+from cerebro_db.core.sql import sql
 
 from ..database.access import Database
 from . import calibrating, ensembling
@@ -30,13 +32,22 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
     log = RunLog.of_caller(db, run.id)
     done, steps = log.events.followed(), run.options.follows
     for place, step in enumerate(steps):
-        if step.following in done:
+        if step.following.value in done:
             continue
         until = deadline if deadline is None else deadline - following.kept_back(steps[place + 1 :])
         if deadline is None and step.needs is not None and step.needs.most > 0:
             until = time.monotonic() + (step.seconds or step.needs.most)
+        found: dict[str, Any] = {}
         if step.following is Following.ENSEMBLE:
             ensembling.add(db, output, until)
         elif step.following is Following.CALIBRATE:
             calibrating.calibrate(db, output, until)
-        log.events.note(Event.FOLLOWED, task=step.following.value)
+        else:
+            found = _after_retraining(db, run.id, step)
+        log.events.note(Event.FOLLOWED, **{**found, "task": step.following.value})
+
+
+def _after_retraining(db: Database, run: int, step: Step) -> dict[str, Any]:
+    after = sql("SELECT cerebro._after_retraining($1, $2)::pg_catalog.text")
+    text = db.value(after, ("bigint", "text"), run, step.following.value)
+    return dict(documents.decoded(text, f"what followed run {run}"))

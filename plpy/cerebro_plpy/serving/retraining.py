@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,8 @@ import psycopg2
 from cerebro_db.core import documents, member_choice, metrics
 from cerebro_db.core.architecture import building, ensembles
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import Event, Following
+from cerebro_db.core.following import Step
 from cerebro_db.core.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
@@ -36,7 +38,7 @@ from ..data import asked, group_key, kept_rows, pack, run_memory, visibility
 from ..data.pack_arguments import PackArguments
 from ..database import locks, relations
 from ..database.access import Database
-from ..database.entry import entry
+from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from ..registry import history, references
 from ..runs import background, ensembling, verbs
@@ -152,12 +154,66 @@ class Champion:
         return f"retrain {self.model}@{self.alias}"
 
 
+@dataclass(frozen=True)
+class Judging:
+    """What is to be done with the new model, as the record of its run says it."""
+
+    registered_model: str
+    alias: str
+    metric: str
+    margin: float
+    standard_errors: float  # of the difference, by which the new model must be better
+    query: str | None  # of the rows for the comparison; None: those for validation
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        judge, *others = (Following.JUDGE, Following.REGISTER, Following.PROMOTE, Following.REMOVE)
+        return (Step(judge, arguments=vars(self)), *map(Step, others))
+
+    @classmethod
+    def read(cls, fields: documents.Fields) -> Judging:
+        return cls(
+            fields.text("registered_model"),
+            fields.text("alias"),
+            fields.choice("metric", BEST_IS),
+            fields.number("margin", 0, sys.float_info.max),
+            fields.number("standard_errors", 0, sys.float_info.max),
+            fields.text("query", default=None),
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How the new model and the version of the alias, ``version``, predicted the same rows."""
+
+    version: int
+    before: float
+    after: float
+    needed: float  # by how much the new model had to be better
+    wins: bool
+    says: str
+
+    def to_json(self) -> dict[str, Any]:
+        figures = {name: repr(getattr(self, name)) for name in FIGURES}  # JSON has no infinite numbers
+        return {**vars(self), **figures}
+
+    @classmethod
+    def read(cls, found: Mapping[str, dict[str, Any]]) -> Judged:
+        """``found``: what the steps have found, by their names."""
+        judged = found[Following.JUDGE.value]
+        before, after, needed = (float(judged[name]) for name in FIGURES)
+        return cls(judged["version"], before, after, needed, judged["wins"], judged["says"])
+
+
+FIGURES = ("before", "after", "needed")
+
+
 @entry
 def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     """One row about the new version; none if there was nothing to do."""
     given = RetrainArguments(*arguments)
     visibility.refuse_transaction(db)
-    champion = _champion(db, given)
+    champion = _champion(db, given.registered_model, given.alias)
     metric = _metric(given, champion)
     if given.margin is None or not 0 <= given.margin < float("inf"):
         raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
@@ -188,48 +244,69 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     query = given.query or _validation_query(db, champion, source)
     _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
-    run = verbs.run_verb(db, _fit(db, champion, given, source, output))
+    asked = Judging(champion.model, champion.alias, metric, given.margin, given.standard_errors, given.query)
+    run = verbs.run_verb(db, replace(_fit(db, champion, given, source, output), follows=asked.steps))
     assert run is not None
-    try:
-        _join(db, champion, output)
-        _calibrate(db, champion, output, given.query)
-        # Rows may have come while the new model was trained, and both shall predict the same ones.
-        query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
-        before = _value(db, metric, champion.reference, query)
-        after = _value(db, metric, output.quoted, query)
-        spread = None
-        if given.standard_errors:
-            spread = _standard_error(db, metric, (champion.reference, output.quoted), query, after[1])
-        needed = max(given.margin, given.standard_errors * (spread or 0.0))
-        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], needed)
-        says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
-        if spread is not None:
-            says += f" (standard error of the difference: {spread:.2g})"
-        version = _registered(db, champion, output, run, says, promoted=wins)
-    except BaseException as error:
-        _note(db, run, error)
-        raise
+    found = RunLog.of_caller(db, run).events.followed()
+    judged, version = Judged.read(found), found[Following.REGISTER.value]["version"]
     db.notice(
-        f"{champion.model}@{version} has {says}, so "
+        f"{champion.model}@{version} has {judged.says}, so "
         + (
             f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
-            if wins
-            else f"'{champion.alias}' stays version {champion.version}, because it has to be better by more than"
-            f" {needed:.2g}"
+            if judged.wins
+            else f"'{champion.alias}' stays version {judged.version}, because it has to be better by more than"
+            f" {judged.needed:.2g}"
         )
     )
     return [
-        {"run": run, "version": version, "metric": metric, "before": before[0], "after": after[0], "promoted": wins}
-    ]
+        {"run": run, "version": version, "metric": metric, "before": judged.before, "after": judged.after,
+         "promoted": judged.wins}
+    ]  # fmt: skip
+
+
+@entry(called=INTERNAL)
+def after_retraining(db: Database, run: int, task: str) -> str:
+    """Carry out a step that follows the training of a run of the caller's; returns what it found, as JSON."""
+    log = RunLog.of_caller(db, run)
+    output, options = log.known.model_table(), log.known.options()
+    steps = {step.following.value: step for step in options.follows} if options is not None else {}
+    if task not in steps or Following.JUDGE.value not in steps:
+        raise WrongState(f"run {run} is not followed by the step '{task}' of cerebro.retrain().")
+    asked = Judging.read(documents.Fields(steps[Following.JUDGE.value].arguments, f"what follows run {run}"))
+    try:
+        return json.dumps(_after_training(db, log, Following(task), asked, output))
+    except BaseException as error:
+        _note(db, run, error)
+        raise
+
+
+def _after_training(db: Database, log: RunLog, step: Following, asked: Judging, output: Name) -> dict[str, Any]:
+    if step is Following.REMOVE:
+        _drop(db, output)
+        return {}
+    champion = _champion(db, asked.registered_model, asked.alias)
+    if step is Following.JUDGE:
+        return _judged(db, log.run, champion, asked, output).to_json()
+    found = log.events.followed()
+    judged = Judged.read(found)
+    reason = f"retrained from version {judged.version} by run {log.run}: {judged.says}"
+    if step is Following.REGISTER:
+        register = sql("SELECT cerebro.register($1, $2, reason => $3)")
+        return {"version": db.value(register, ("text", "text", "text"), champion.model, output.quoted, reason)}
+    if judged.wins:
+        version = found[Following.REGISTER.value]["version"]
+        types = ("text", "text", "integer", "text")
+        db.rows(sql("SELECT cerebro.set_alias($1, $2, $3, $4)"), types, champion.model, champion.alias, version, reason)
+    return {}
 
 
 # -- what there is -----------------------------------------------------------------------------------------
 
 
-def _champion(db: Database, given: RetrainArguments) -> Champion:
+def _champion(db: Database, registered_model: str | None, alias_name: str | None) -> Champion:
     """An error, before anything is trained, if its successor could not be registered or promoted."""
-    model = history.known(db, given.registered_model)
-    alias = references.require_name(given.alias, "alias", "production")
+    model = history.known(db, registered_model)
+    alias = references.require_name(alias_name, "alias", "production")
     history.require(model, model.owns, admin=False)
     if not model.may_move:
         raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
@@ -526,6 +603,32 @@ def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, in
     return found[metric], int(found["rows"])
 
 
+def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: Name) -> Judged:
+    """How the new model and that which the alias names predict the same rows."""
+    _join(db, champion, output)
+    _calibrate(db, champion, output, asked.query)
+    query = asked.query
+    if query is None:
+        # Rows may have come while the new model was trained.
+        own = own_runs.of_number(db, run)
+        source = None if own is None else own.source(db)
+        if own is None or source is None:
+            raise WrongState(f"run {run} does not say which rows it was trained on, so its model cannot be judged.")
+        rows = RowsOfToday(relations.filled(db, source.name.quoted, argument="source_table"), own.validation(db))
+        query = _validation_query(db, champion, rows, output.suffixed("_groups"))
+    before = _value(db, asked.metric, champion.reference, query)
+    after = _value(db, asked.metric, output.quoted, query)
+    spread = None
+    if asked.standard_errors:
+        spread = _standard_error(db, asked.metric, (champion.reference, output.quoted), query, after[1])
+    needed = max(asked.margin, asked.standard_errors * (spread or 0.0))
+    wins = metrics.is_better(BEST_IS[asked.metric], after[0], before[0], needed)
+    says = f"{asked.metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
+    if spread is not None:
+        says += f" (standard error of the difference: {spread:.2g})"
+    return Judged(champion.version, before[0], after[0], needed, wins, says)
+
+
 def _standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:
     """The standard error of the difference of the models in the metric; None: it cannot be computed.
 
@@ -579,29 +682,6 @@ def _of_errors(metric: str, predicted: list[float], actual: list[float]) -> list
         "r2": math.fsum((one - middle) ** 2 for one in actual) / len(actual),
     }.get(metric, 1.0)
     return [one / (unit or 1.0) for one in squares]
-
-
-def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:
-    """The number of the new version."""
-    reason = f"retrained from version {champion.version} by run {run}: {says}"
-    version: int = db.value(
-        sql("SELECT cerebro.register($1, $2, reason => $3)"),
-        ("text", "text", "text"),
-        champion.model,
-        output.quoted,
-        reason,
-    )
-    if promoted:
-        db.rows(
-            sql("SELECT cerebro.set_alias($1, $2, $3, $4)"),
-            ("text", "text", "integer", "text"),
-            champion.model,
-            champion.alias,
-            version,
-            reason,
-        )
-    _drop(db, output)
-    return version
 
 
 def _note(db: Database, run: int, error: BaseException) -> None:

@@ -68,7 +68,11 @@ def test_between_the_claim_of_a_run_and_its_commit(place: Lab, wait: bool) -> No
         run(second, "LOCK TABLE cerebro.role_limit IN ACCESS EXCLUSIVE MODE")  # which is read between the two
         first.rollback()
         blocked = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'cerebro.role_limit'::regclass"
-        eventually(lambda: place(blocked), 60, "the run is being claimed")
+        try:
+            eventually(lambda: place(blocked), 10, "the run is being claimed")
+        except AssertionError:
+            print(call.answer, place("SELECT pid, application_name, state, wait_event, query FROM pg_stat_activity"))
+            raise
         cancel = Call(place, CANCEL, number)
         cancel.over(1)
         second.rollback()

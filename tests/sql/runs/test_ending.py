@@ -97,7 +97,7 @@ VALUES = {
     "value": "'a text of words'", "length": "5", "ids": "100", "settings": text(SETTINGS),
     "work": document(["DropStates", {"names": []}]), "timeout": "0.1", "var": "'{1, 2}'", "x": "'{1, 2}'",
     "bytes": "'\\x00000000'", "size": "4", "elements": "ARRAY[1, 2]",
-    "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",
+    "task": "'judge'", "metric": "'accuracy'", "margin": "0", "if_unchanged": "true",
     "edges_table": "'friends'", "columns": "NULL", "hops": "2", "normalization": "'row'", "edge_source": "'source'",
     "edge_target": "'target'", "edge_weight": "NULL", "undirected": "true", "self_loops": "true", "append": "false",
     "called": "'cerebro.fit'", "registered_model": "current_user::text", "reference": "current_user || '@1'",

@@ -534,3 +534,57 @@ def test_a_model_without_a_run_is_trained_on_the_table_that_the_call_names(place
         assert place.value(call) == 2
     finally:
         place.remove_registered(name)
+
+
+# -- calls that were interrupted ------------------------------------------------------------------------------
+
+
+def require_whole(place: Lab, run: int, before: list[int], *, wins: bool) -> None:
+    """The call is done: one more version, the alias by the judgement, and no tables."""
+    assert place.status(run) == "finished"
+    *earlier, newest = versions(place)
+    assert earlier == before and version(place) == (newest if wins else before[-1])
+    assert not {name for name in place.tables() if "retrained" in name}
+    done = "SELECT detail ->> 'task' FROM cerebro.event WHERE run = %s AND event = 'followed' ORDER BY event_id"
+    assert [task for (task,) in place(done, run)] == ["judge", "register", "promote", "remove"]
+    with pytest.raises(psycopg2.Error, match=f"run {run} is finished"):
+        place("SELECT cerebro.resume(%s)", run)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_a_call_that_was_interrupted_is_resumed_as_a_whole(place: Lab, wins: bool) -> None:
+    place("UPDATE homes SET price = price + 25")
+    place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
+    before = versions(place)
+    margin = "0" if wins else "1e6"
+    ((run, *_),) = retrained(place, f", epochs => 60, margin => {margin}, wait => false")
+    place.end_driver(run)
+    eventually(lambda: place.status(run) == "interrupted", 60, "the session is gone")
+    assert versions(place) == before
+    place("SELECT cerebro.resume(%s, wait => %s)", run, not wins)
+    assert place.value("SELECT cerebro.wait(%s, 120)", run) == "finished"
+    require_whole(place, run, before, wins=wins)
+
+
+@pytest.mark.parametrize("step", ["judge", "register", "remove"])
+def test_a_call_that_failed_after_the_training_is_resumed_as_a_whole(place: Lab, step: str) -> None:
+    place("UPDATE homes SET price = price + 25")
+    place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
+    before = versions(place)
+    place(
+        "CREATE FUNCTION fail_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF new.event = 'followed' AND new.detail ->> 'task' = TG_ARGV[0] THEN"
+        " RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full'; END IF; RETURN new; END $$"
+    )
+    place(f"CREATE TRIGGER fail_here BEFORE INSERT ON cerebro.event FOR EACH ROW EXECUTE FUNCTION fail_here('{step}')")
+    try:
+        with pytest.raises(psycopg2.Error, match="the disk is full"):
+            retrained(place, ", epochs => 30")
+    finally:
+        place("DROP TRIGGER fail_here ON cerebro.event; DROP FUNCTION fail_here()")
+    assert versions(place) == before
+    run = place.value("SELECT max(run) FROM cerebro.run")
+    message = place.value("SELECT message FROM cerebro.runs WHERE run = %s", run)
+    assert f"cerebro.resume({run})" in message
+    place("SELECT cerebro.resume(%s)", run)
+    require_whole(place, run, before, wins=True)

@@ -27,7 +27,7 @@ SOURCE, VALIDATION = TABLES
 
 @dataclass(frozen=True)
 class OwnRun:
-    """A run of the current role; ``of_model`` alone makes it."""
+    """A run of the current role; only ``of_model`` and ``of_number`` make it."""
 
     number: int
     _tables: Mapping[str, StoredName]
@@ -60,6 +60,12 @@ def of_trained(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
         return None
     relations.require_columns(db, summary, ["run"])
     return of_model(db, db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)), layout)
+
+
+def of_number(db: Database, run: int) -> OwnRun | None:
+    """A run that the current role began; None: there is none of this number."""
+    known = RunLog.of_caller(db, run).known
+    return None if known.options() is None else OwnRun(run, known.tables_of_rows())
 
 
 def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:

@@ -112,19 +112,20 @@ class Events(Part):
         block = sql("BEGIN {statements}; END", statements=joined("; ", (*before, insert)))
         recorder.run(sql("DO {block}", block=quoting(block)))
 
-    def followed(self) -> set[str]:
-        """The tasks after the training that are done since a session began to drive the run last."""
+    def followed(self) -> dict[str, dict[str, Any]]:
+        """The steps after the training that are done since a session began to drive the run last: what they found."""
         found = self._all(
             sql(
-                "SELECT detail ->> 'task' AS task FROM cerebro.event WHERE {own} AND event = {followed} AND event_id >"
-                " (SELECT max(event_id) FROM cerebro.event WHERE {own} AND event = {started})",
+                "SELECT detail::text AS detail FROM cerebro.event WHERE {own} AND event = {followed} AND event_id >"
+                " (SELECT max(event_id) FROM cerebro.event WHERE {own} AND event = {started}) ORDER BY event_id",
                 own=OWN,
                 followed=literal(Event.FOLLOWED),
                 started=literal(Event.STARTED),
             ),
             self.run,
         )
-        return {task for (task,) in found}
+        details = [decoded(text, f"what followed run {self.run}") for (text,) in found]
+        return {str(detail.get("task")): detail for detail in details if isinstance(detail, dict)}
 
     def failed(self, *, for_good: bool = True) -> dict[int, str]:
         """Model -> why it failed; models that were revived afterwards are left out.
