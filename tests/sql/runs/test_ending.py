@@ -70,7 +70,7 @@ VALUES = {
     "space": document(SPACE), "options": document({"seed": 1, "threads": 1}), "method": "'asha'",
     "budget": document({"hops": 1}), "objective": "NULL", "direction": "NULL", "at_once": "2",
     "configurations": document([{"units": 8}]), "configuration": "1", "max_configurations": "2",
-    "run_name": "NULL", "dry_run": "false", "architecture": document(flower_model()), "gone": "'mine'",
+    "run_name": "NULL", "dry_run": "false", "replace": "false", "architecture": document(flower_model()), "gone": "'mine'",
     "start_from": "NULL", "evaluate_every": "1", "metrics_compute_frequency": "1",
     "stop_when": "NULL", "use_gpus": "false", "warm_start": "false", "use_caching": "false", "wait": "true",
     "automl_method": "'hyperband'", "automl_params": "'R=3, eta=3'", "dependent_varname": "'species'",
