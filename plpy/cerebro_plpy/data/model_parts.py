@@ -86,24 +86,19 @@ def require_makeable(db: Database, name: Name, *, replace: bool, offer: bool = F
     """
     parts = of(db, name)
     if replace and (parts.tables or parts.others):
-        _require_replaceable(db, name, parts)
-    elif parts.is_model and not parts.others:
+        _require_replaceable(db, name, parts, new=offer)
+        return
+    hint = "Choose another name."
+    if parts.is_model and not parts.others:
         instead = "replace => true puts the new model in its place when that is complete. " if offer else ""
-        raise DuplicateTable(
-            f"'{shown or name}' already exists.",
-            hint=f"It is a model. {instead}SELECT cerebro.drop_model('{name}'); drops it now. Or choose another name.",
-        )
-    else:
-        for ending, blocking in (*parts.others.items(), *parts.tables.items()):
-            raise DuplicateTable(
-                f"'{blocking.name if ending else shown or name}' already exists.",
-                hint="It is not part of a model. Choose another name." if parts.others else "Choose another name.",
-            )
+        hint = f"A model has it. {instead}SELECT cerebro.drop_model('{name}'); drops that model. Or {hint.lower()}"
+    for ending, blocking in (*parts.others.items(), *parts.tables.items()):
+        raise DuplicateTable(f"'{blocking.name if ending else shown or name}' already exists.", hint=hint)
 
 
-def _require_replaceable(db: Database, name: Name, parts: TablesOfModel) -> None:
-    # A table of the user's that has the name of one that this model does not need stays.
-    needed = {"", "_info", "_summary", *(("_groups",) if parts.grouped else ())}
+def _require_replaceable(db: Database, name: Name, parts: TablesOfModel, *, new: bool) -> None:
+    """``new``: a new model may need tables that the old one does not have."""
+    needed = set(ENDINGS) if new else {"", "_info", "_summary", *(("_groups",) if parts.grouped else ())}
     other = next((one for ending, one in parts.others.items() if ending in needed), None)
     if other is not None:
         raise DuplicateTable(

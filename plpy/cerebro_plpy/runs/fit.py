@@ -19,7 +19,7 @@ from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..sessions import recorder
-from ..sessions.session import Session
+from ..sessions.session import Session, Statement
 from . import background, following
 from .begin.new_run import put_on_record
 from .drive import lost_rows, rules
@@ -30,6 +30,8 @@ from .record.run import Run
 from .request import output
 from .request.request import RunRequest
 from .tables import model_tables
+
+REPLACE_WITHIN = 10.0  # seconds that a call waits for another session that replaces tables
 
 
 def run_request(
@@ -138,19 +140,26 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             hint=f"The run need not be repeated: SELECT cerebro.materialize({run.id}, 'another_name');",
         )
     elsewhere = run.segments_lost or (not waits and platform.of(db).waits_in_own_session)
+    pending = False
     try:
         if elsewhere:
             replacing = sql(", replace => true") if replace else sql("")
-            session.run(
-                sql("SELECT cerebro.materialize({}, {}{replacing})", replacing=replacing), (run.id, name.quoted)
-            )
+            call = sql("SELECT cerebro.materialize({}, {}{replacing})", replacing=replacing)
+            makes = Statement(call, (run.id, name.quoted))
+            if waits and replace:
+                # The caller's transaction has locks on the tables if the run went on from them.
+                session.outlive()
+                session.send(makes)
+                pending = not session.ends_within(REPLACE_WITHIN)
+            else:
+                session.run_statement(makes)
         else:
             # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
             locks.take(db, f"cerebro_db table {name}", f"the name {name}")
             model_parts.require_makeable(db, name, replace=replace)
             model_tables.materialize(db, run.id, name, replace=replace)
             RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
-        if not session.own:
+        if not session.own and not pending:
             session.run(state_tables.released_sql(run.storage))
     except BaseException as error:
         if session.own:  # the error undoes the whole run
@@ -167,6 +176,12 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             refused.sqlstate = error.sqlstate
             raise refused from error
         raise
+    if pending:
+        raise SegmentLost(
+            f"run {run.id} finished, but this transaction has lost a segment. When it has ended, the models replace"
+            f" those in {name}",
+            hint="The run need not be repeated. cerebro.runs says in message if its models are in no table.",
+        )
     if run.segments_lost and waits:
         # Greenplum would fail this transaction with an error that says nothing of the run.
         raise SegmentLost(

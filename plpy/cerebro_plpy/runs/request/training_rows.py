@@ -6,7 +6,6 @@ A run needs packed rows that are committed, which the caller's own session canno
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
@@ -32,7 +31,6 @@ from ...data.summary import PackJob, parsed, read_layout
 from ...database import listening, relations
 from ...database.access import Database
 from ...database.cancellation import listener
-from ...database.polling import LISTEN_EVERY
 from ...database.relations import Relation
 from ...sessions import limits, logins, recorder
 from ...sessions.session import COMMIT, Session, Statement
@@ -267,16 +265,14 @@ def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: 
 def remove(db: Database, made: MadeRows) -> bool:
     """Drop the tables that the call has made, unless a run uses them; False if some are left.
 
-    The caller's own transaction may still hold locks on them.  Then the session of this function does it when that
-    transaction has ended: a session goes on without a client as long as it sends no message.
+    The caller's own transaction may still hold locks on them.  Then another session does it when that has ended.
     """
     if made.packed is None:
         return True
     with contextlib.suppress(psycopg2.Error, CerebroError):
         session = logins.connect_as(db, relations.current_role(db), "cerebro_db cleaning", lambda: None)
         try:
-            session.configure(client_connection_check_interval="0", statement_timeout="0", lock_timeout="0")
-            session.run(sql("SET client_min_messages = error"))
+            session.outlive()
             names = [name for name, oid in _existing(session, made.packed).items() if made.tables.get(name) == oid]
             used = sql("SELECT EXISTS (SELECT FROM cerebro.run_plan WHERE packed_table = {} AND owner = current_user)")
             if not names:
@@ -285,9 +281,7 @@ def remove(db: Database, made: MadeRows) -> bool:
                 return False
             tables = joined(", ", (name.sql for name in names))
             session.send(Statement(sql("DROP TABLE {tables}", tables=tables)))
-            deadline = time.monotonic() + (REMOVE_WITHIN if platform.of(db).subtransactions_are_safe else 0)
-            while not session.ready() and time.monotonic() < deadline:
-                time.sleep(LISTEN_EVERY)
+            session.ends_within(REMOVE_WITHIN if platform.of(db).subtransactions_are_safe else 0)
             return True
         finally:
             session.close()
