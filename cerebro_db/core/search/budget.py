@@ -25,8 +25,8 @@ class Used:
 class FollowUp:
     """What a call computes after its run: how much, and how long that is expected to take.
 
-    The run measures on this machine what evaluations take, the first one of a trainer and all others.  So a slow or busy
-    machine keeps more of a budget back than a fast one.
+    The run measures on this machine what evaluations take, the first one of a trainer and all others.  So a slow or
+    busy machine keeps more of a budget back than a fast one.
     """
 
     firsts: int  # what takes as long as the first evaluation of a trainer, which builds a program
