@@ -117,14 +117,20 @@ BEGIN
                pg_catalog.format_type(p.prorettype, NULL) AS result, l.lanname AS language,
                pg_catalog.pg_get_functiondef(p.oid) AS definition, p.proname = ANY (steering) AS steers,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
-               -- What a user calls.
-               CASE WHEN p.proname = '_judging' THEN '$1'  -- the function that judges says its name
-                    ELSE pg_catalog.quote_literal(
-                        CASE WHEN p.proname ~ '^_madlib_' THEN 'madlib.' || pg_catalog.substr(p.proname, 9)
-                             WHEN p.proname = ANY (of_madlib) THEN 'madlib.' || pg_catalog.substr(p.proname, 2)
-                             WHEN p.proname = '_to_forget' THEN 'cerebro.forget'
-                             ELSE 'cerebro.' || pg_catalog.regexp_replace(pg_catalog.ltrim(p.proname, '_'), '_rows$', '')
-                        END) || CASE WHEN p.proname = '_predict_rows' THEN ', ' || pg_catalog.quote_literal(predict) ELSE '' END
+               -- The name of the function that a user calls, as an expression.
+               CASE p.proname
+                   WHEN '_judging' THEN '$1'
+                   WHEN '_madlib_usage' THEN $t$'madlib.' || $1$t$
+                   WHEN '_madlib_object_table' THEN $t$'a function of the schema madlib', 'Call it with values.'$t$
+                   WHEN '_predict_rows' THEN pg_catalog.format('%L, %L', 'cerebro.predict', predict)
+                   ELSE pg_catalog.quote_literal(
+                       CASE WHEN p.proname = '_madlib_fit_multiple_model' THEN 'madlib.madlib_keras_fit_multiple_model'
+                            WHEN p.proname ~ '^_madlib_keras_' OR p.proname = ANY (of_madlib)
+                                THEN 'madlib.' || pg_catalog.substr(p.proname, 2)
+                            WHEN p.proname ~ '^_madlib_' THEN 'madlib.' || pg_catalog.substr(p.proname, 9)
+                            WHEN p.proname = '_to_forget' THEN 'cerebro.forget'
+                            ELSE 'cerebro.' || pg_catalog.regexp_replace(pg_catalog.ltrim(p.proname, '_'), '_rows$', '')
+                       END)
                END AS called,
                (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS arguments,
