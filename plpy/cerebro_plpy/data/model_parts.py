@@ -40,10 +40,11 @@ def of(db: Database, name: Name) -> TablesOfModel:
     found = {ending: relations.find(db, name.suffixed(ending)) for ending in ENDINGS}
     there = {ending: relation for ending, relation in found.items() if relation is not None}
     present = {ending: relations.columns(db, relation) for ending, relation in there.items()}
+    owner = next((relation.owner for relation in there.values()), None)  # a table of another one only lies there
     tables = {
         ending: relation
         for ending, relation in there.items()
-        if ending and relation.kind in TABLES and _is_companion(ending, present[ending])
+        if ending and relation.kind in TABLES and relation.owner == owner and _is_companion(ending, present[ending])
     }
     named = model_columns.of(present.get("", ()))
     # The columns of a model alone could be those of a table of architectures, or of a copy.

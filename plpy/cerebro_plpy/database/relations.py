@@ -51,6 +51,7 @@ class Relation:
     readable: tuple[str, ...] | None = None  # the columns that the user may read; None: all, or this was not asked
     copy: Name | None = None  # a table that has its rows, and is read in its place
     row_hash: Sql | None = None  # the column of the copy that has the hash of each row
+    owner: int = 0
 
     @property
     def sql(self) -> Sql:
@@ -104,7 +105,8 @@ class Column:
 def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     row = db.one(
         sql("""
-        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
+        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary,
+               c.relowner::bigint AS owner
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = pg_catalog.to_regclass($1)
         """),
@@ -113,7 +115,26 @@ def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     )
     if row is None:
         return None
-    return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
+    return Relation(
+        row["oid"],
+        row["nspname"],
+        row["relname"],
+        row["relkind"],
+        row["temporary"],
+        text or str(name),
+        owner=row["owner"],
+    )
+
+
+def beside(db: Database, table: Relation | Name, ending: str) -> Relation | None:
+    """The table of this name with an ending, if it has the same owner.
+
+    A caller names one table.  Whoever may create tables in its schema could put one beside it, and reading that would
+    run code of another owner than the caller has chosen.
+    """
+    named = find(db, table) if isinstance(table, Name) else table
+    found = None if named is None else find(db, named.name.suffixed(ending))
+    return found if named is not None and found is not None and found.owner == named.owner else None
 
 
 def hold(db: Database, text: str | None) -> None:
@@ -162,7 +183,7 @@ def existing(
         )
     if relation.kind not in READABLE:
         raise Unsupported(f"{argument}: '{relation.text}' is not a table or view.")
-    found = [find(db, relation.name.suffixed(ending)) for ending in companions]
+    found = [beside(db, relation, ending) for ending in companions]
     require_select(db, [relation, *(companion for companion in found if companion is not None)])
     whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
     if whole:

@@ -503,3 +503,30 @@ def test_no_second_statement_of_a_query_runs(stage: Stage, verb: str) -> None:
     if verb not in ("configurations", "stop_when"):
         with pytest.raises(psycopg2.Error, match="query has several statements"):
             user(VERBS[verb], SEVERAL[1])
+
+
+# -- tables beside those of others -----------------------------------------------------------------------------
+
+
+def test_what_a_stranger_puts_beside_a_table_is_not_read(stage: Stage, victim: Any) -> None:
+    """In a schema where both may create tables: the victim names its own packed rows, which lack rows for validation."""
+    own, shared = stage.schema, f"{stage.schema}_shared"
+    stage.root(f"CREATE SCHEMA {shared}; GRANT ALL ON SCHEMA {shared} TO PUBLIC")
+    try:
+        victim(f"SELECT cerebro.pack_plain('{stage.bob.name}.points', '{shared}.rows', 'y', 'x', segments => 1)")
+        victim(f"SELECT cerebro.fit('{shared}.rows', '{shared}.made', '[{{\"learning_rate\": 0.1}}]', epochs => 1)")
+        for table, of in (("rows_validation", "packed"), ("rows_validation_summary", "packed_summary"),
+                          ("made_weights", "models"), ("made_groups", "models")):  # fmt: skip
+            stage.mallory(f"CREATE VIEW {shared}.{table} AS SELECT t.* FROM {own}.{of} t WHERE {own}.{MARK}() > 0;"
+                          f" GRANT SELECT ON {shared}.{table} TO PUBLIC")  # fmt: skip
+        for statement in (
+            f"SELECT cerebro.fit('{shared}.rows', '{shared}.again', '[{{\"learning_rate\": 0.1}}]', epochs => 1)",
+            f"SELECT * FROM cerebro.predict('{shared}.made', 'SELECT * FROM {stage.bob.name}.points')",
+            f"SELECT cerebro.append('{shared}.rows', '{stage.bob.name}.points')",
+            f"SELECT cerebro.drop_model('{shared}.made')",
+        ):
+            stage.tried(victim, statement)
+        victim(f"SELECT count(*) FROM {shared}.rows_validation_summary")
+        assert stage.calls() > 2, "the traps would not have rung"
+    finally:
+        stage.root(f"DROP SCHEMA {shared} CASCADE")

@@ -101,7 +101,7 @@ def _made_again(db: Database, name: Name) -> str:
 
 def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
     """The megabytes that trainers may use in a warm start from this table, unless an option says otherwise."""
-    summary = relations.find(db, name.suffixed("_summary"))
+    summary = relations.beside(db, name, "_summary")
     return None if summary is None else memory.within_limit(db, run_memory.of_summary(db, summary), on_gpu)
 
 
@@ -116,8 +116,10 @@ def in_the_way(session: Session, run: Run, name: Name) -> bool:
     own = session.run(
         sql(
             "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
+            " JOIN pg_catalog.pg_roles u ON u.rolname = current_user"
             " WHERE c.oid = pg_catalog.to_regclass({}) AND c.relkind = 'r' AND a.attname = 'run' AND a.atttypid = 20"
-            " AND NOT a.attisdropped AND pg_catalog.pg_has_role(c.relowner, 'USAGE')"
+            " AND NOT a.attisdropped"
+            " AND (c.relowner = u.oid OR NOT u.rolsuper AND pg_catalog.pg_has_role(c.relowner, 'USAGE'))"
         ),
         (summary.quoted,),
     )

@@ -377,7 +377,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             error.message = f"mst_key {row['key']} of '{selection.text}': {error.message}"
             raise
     say_tensorboard(db, [row["fit_params"] for row in rows])
-    summary = relations.find(db, selection.name.suffixed("_summary"))
+    summary = relations.beside(db, selection, "_summary")
     named = (
         db.value(sql("SELECT model_arch_table FROM {summary} LIMIT 1", summary=summary.sql))
         if summary is not None
