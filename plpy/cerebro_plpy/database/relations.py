@@ -20,7 +20,7 @@ from cerebro_db.core.errors import (
     UndefinedTable,
     Unsupported,
 )
-from cerebro_db.core.names import Name, is_name, token
+from cerebro_db.core.names import Name, is_companion, is_name, token
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql, sql_of_user
 from cerebro_db.core.sql_types import SqlType
@@ -99,15 +99,21 @@ class Column:
         return SqlType(self.type).sql
 
 
-def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
+def find(db: Database, name: Name, text: str | None = None, *, anybodys: bool = False) -> Relation | None:
+    """The table of this name.  ``anybodys``: also a companion (``Name.suffixed``) that a stranger has made."""
+    beside = None if name.beside is None or anybodys else name.beside.quoted
     row = db.one(
-        sql("""
+        sql(
+            """
         SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = pg_catalog.to_regclass($1)
-        """),
-        ("text",),
+        WHERE c.oid = pg_catalog.to_regclass($1) AND ($2 IS NULL OR {companion})
+        """,
+            companion=is_companion(sql("c.oid"), sql("pg_catalog.to_regclass($2)")),
+        ),
+        ("text", "text"),
         name.quoted,
+        beside,
     )
     if row is None:
         return None
@@ -279,7 +285,7 @@ def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argume
 
 
 def require_free(db: Database, name: Name, shown: str | None = None) -> None:
-    if find(db, name) is not None:
+    if find(db, name, anybodys=True) is not None:
         as_madlib = (
             f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function."
         )

@@ -114,7 +114,7 @@ def make_selection(
         if not replace:
             return
         db.patiently(sql("DROP TABLE IF EXISTS {name}, {summary}", name=name.sql, summary=summary.sql))
-    taken = [one for one in (name, summary) if relations.find(db, one) is not None]
+    taken = [one for one in (name, summary) if relations.find(db, one, anybodys=True) is not None]
     if taken:
         db.warning(
             f"the best configuration is mst_key {best['mst_key']};"

@@ -85,9 +85,9 @@ def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[in
     """From the weights of the same groups, with new optimizers."""
     output, dataset = request.asked.output, request.asked.source.dataset
     table = relations.find(db, output.suffixed(group_tables.ENDING))
-    summary = relations.existing(db, output.suffixed("_summary").quoted)
+    summary = relations.find(db, output.suffixed("_summary"))
     by = None
-    if table is not None and "group_by" in relations.columns(db, summary):
+    if table is not None and summary is not None and "group_by" in relations.columns(db, summary):
         by = db.value(sql("SELECT group_by FROM {summary}", summary=summary.sql))
     wanted = written_list(dataset.group_by)
     if table is None or by != wanted:

@@ -242,7 +242,7 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
 
 def _free_name(db: Database, output: Name) -> Name:
     for name in _candidates(output):
-        if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
+        if all(relations.find(db, name.suffixed(ending), anybodys=True) is None for ending in PACKED_ENDINGS):
             return name
     raise InvalidName(f"found no free name for the packed table of {output}.", hint="Choose another name.")
 
