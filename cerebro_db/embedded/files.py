@@ -174,8 +174,7 @@ class ClusterFiles:
         folder = self.path / "socket"
         if len(os.fsencode(str(folder / f".s.PGSQL.{record.port}"))) > LONGEST_SOCKET:
             folder = Path(record.socket)
-            reusable = folder.parent == Path("/tmp") and not folder.is_symlink() and folder.is_dir()
-            if not (reusable and folder.stat().st_uid == account.uid):
+            if folder.parent != Path("/tmp") or not shared_memory.is_of(folder, account.uid):
                 folder = Path(tempfile.mkdtemp(prefix="cerebro-", dir="/tmp"))
         account.own(folder)
         self.keep(replace(record, socket=str(folder)))
