@@ -12,8 +12,8 @@ from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.model_columns import ModelColumns, Types
-from cerebro_db.core.names import Name, is_companion, split_list
-from cerebro_db.core.sql import literal, quoted, shown, sql
+from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.sql import literal, quoted, shown
 
 from .database import RunsStatements
 from .errors import ClientError, NoSuchModel
@@ -24,6 +24,11 @@ COLUMNS = (
     " THEN pg_catalog.format_type(t.oid, -1) END"
     " FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
     " WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped"
+)
+# Whoever may make tables in the schema of a model could put one beside it.
+OTHERS = (
+    "SELECT FROM pg_catalog.pg_class b, pg_catalog.pg_class t WHERE b.oid = pg_catalog.to_regclass(%s)"
+    " AND t.oid = pg_catalog.to_regclass(%s) AND b.relowner <> t.relowner"
 )
 OF_A_GROUP: Types = {name: (type,) for name, type in model_columns.GROUPS_COLUMNS.items()}
 TOLD = [name for name in OF_A_GROUP if name != "weights"]
@@ -150,7 +155,7 @@ def read(
             f"There is no table {table}.",
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
-    require_companions(database, (summary_table, table.suffixed("_info")))
+    require_same_owner(database, table, "_summary", "_info")
     present = columns_of(database, table)
     named = model_columns.of(set(present)) or model_columns.PLAIN
     require_types(table, present, named.types)
@@ -184,7 +189,7 @@ def read(
                 (configuration, of_group.number),
             )[0][0]
     elif size is None:  # too large for one value
-        require_companions(database, (weights_table,))
+        require_same_owner(database, table, "_weights")
         require_types(weights_table, columns_of(database, weights_table), named.types)
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
@@ -209,7 +214,7 @@ def read(
 def _of_group(database: RunsStatements, table: Name, configuration: int | None, group: str) -> OfGroup:
     """The best model of a group, or that of the configuration."""
     summary, groups = table.suffixed("_summary"), table.suffixed("_groups")
-    require_companions(database, (groups,))
+    require_same_owner(database, table, "_groups")
     present = columns_of(database, groups)
     if (
         not model_columns.OF_GROUPS.keys() <= columns_of(database, summary).keys()
@@ -261,18 +266,13 @@ def columns_of(database: RunsStatements, table: Name) -> dict[str, str | None]:
     return dict(database.rows(COLUMNS, (table.quoted,)))
 
 
-def require_companions(database: RunsStatements, tables: Iterable[Name]) -> None:
-    """An error if a stranger has made a table beside a model table: reading it would run code of the stranger."""
-    oid = sql("pg_catalog.to_regclass(%s)")
-    ours = f"SELECT {shown(oid)} IS NULL OR {shown(is_companion(oid, oid))}"
-    for table in tables:
-        if (
-            table.beside is not None
-            and not database.rows(ours, (table.quoted, table.quoted, table.beside.quoted))[0][0]
-        ):
+def require_same_owner(database: RunsStatements, table: Name, *endings: str) -> None:
+    """An error if a table beside this one has another owner, whose code would run when it is read."""
+    for beside in map(table.suffixed, endings):
+        if database.rows(OTHERS, (beside.quoted, table.quoted)):
             raise NoSuchModel(
-                f"The table {table} belongs to another user than {table.beside}, so it is not read.",
-                "cerebro_db makes both with one owner. Copy the model, or have the owner of one table take the other.",
+                f"The table {beside} belongs to another user than {table}, so it is not read.",
+                "All tables of a model have one owner. The owner of a table can say: ALTER TABLE … OWNER TO …;",
             )
 
 

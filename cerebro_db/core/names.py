@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .errors import InvalidName
-from .records import dataclass, field
+from .records import dataclass
 from .sql import LONGEST as LONGEST
 from .sql import Sql, check, identifier, quoted, sql
 from .sql import storable as storable
@@ -40,7 +40,6 @@ class Name:
 
     schema: str | None
     table: str
-    beside: Name | None = field(default=None, compare=False, repr=False)  # of a companion: the table that was named
 
     @classmethod
     def parse(cls, text: str | None, argument: str = "table name") -> Name:
@@ -60,7 +59,7 @@ class Name:
 
     def suffixed(self, ending: str) -> Name:
         """The name of a companion table, such as ``iris_packed`` + ``_summary``."""
-        return Name(self.schema, check(self.table + ending), self.beside or self if ending else self.beside)
+        return Name(self.schema, check(self.table + ending))
 
     @property
     def sql(self) -> Sql:
@@ -75,21 +74,6 @@ class Name:
     def __str__(self) -> str:
         """The name as a person would write it: in quotes only where SQL needs them."""
         return _written(self.table) if self.schema is None else f"{_written(self.schema)}.{_written(self.table)}"
-
-
-def is_companion(companion: Sql, table: Sql) -> Sql:
-    """Whether a table belongs to the owner of the table that it lies beside, to the current user or to a superuser.
-
-    Who names a table names those with its name and an ending, too.  Whoever may make tables in the schema can make one
-    of such a name, which runs code of its owner.  Both arguments are OIDs.
-    """
-    return sql(
-        "EXISTS (SELECT FROM pg_catalog.pg_class its JOIN pg_catalog.pg_roles own ON own.oid = its.relowner"
-        " WHERE its.oid = {companion} AND (own.rolsuper OR own.rolname = current_user OR own.oid ="
-        " (SELECT named.relowner FROM pg_catalog.pg_class named WHERE named.oid = {table})))",
-        companion=companion,
-        table=table,
-    )
 
 
 class StoredName:

@@ -84,6 +84,38 @@ $$;
 COMMENT ON FUNCTION cerebro._close_login(name) IS
 'Ends the validity of the password of a worker role for good. The session of the role goes on.';
 
+-- Whatever is in the log, users can write. So a limit counts the sessions that drive runs, and the comment of a session's
+-- role, which the role itself and its user cannot change, says that it is one.
+CREATE OR REPLACE FUNCTION cerebro._note_run(worker name, run bigint, segments integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF COALESCE(worker !~ '^cerebro_w_[0-9]+_[0-9a-f]+$', true) THEN
+        RAISE EXCEPTION '"%" is no worker role', worker USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    EXECUTE format('COMMENT ON ROLE %I IS %L', worker, format('drives run %s on %s segments since %s', run, segments,
+                   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')));
+END
+$$;
+COMMENT ON FUNCTION cerebro._note_run(name, bigint, integer) IS
+'Says in the comment of a worker role that its session drives a run. The server calls this through the login cerebro_enrol.';
+
+CREATE OR REPLACE FUNCTION cerebro._driven_runs()
+RETURNS TABLE (owner oid, run bigint, segments integer, since timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- Without this a transaction would go on seeing the sessions that there were when it looked first.
+    SELECT pg_catalog.pg_stat_clear_snapshot();
+    SELECT substring(w.rolname FROM '^cerebro_w_([0-9]+)_[0-9a-f]+$')::oid, said.word[1]::bigint, said.word[2]::integer,
+           said.word[3]::timestamptz
+      FROM pg_stat_get_activity(NULL) a
+      JOIN pg_roles w ON w.oid = a.usesysid
+     CROSS JOIN LATERAL regexp_match(shobj_description(w.oid, 'pg_authid'),
+                                     '^drives run ([0-9]+) on ([0-9]+) segments since (.+)$') AS said (word)
+     WHERE w.rolname ~ '^cerebro_w_[0-9]+_[0-9a-f]+$' AND said.word IS NOT NULL
+           AND a.datid = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+$$;
+COMMENT ON FUNCTION cerebro._driven_runs() IS
+'The runs that sessions drive now, as the server itself has noted it, with the numbers of their owners.';
+
 CREATE OR REPLACE FUNCTION cerebro._setup_logins() RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@

@@ -2,17 +2,41 @@
 --
 -- The list is computed from the catalog and from what the tables themselves say, so it also has ensembles, tables of other
 -- users, and tables that were renamed or restored. Whoever reads it has not chosen these tables, so none of them may run
--- code, wait or fail:
--- * Only plain tables are read: no views, policies, constraints, expressions or types of users.
--- * A table's owner could change it between this check and the reading. So a superuser reads only tables of superusers.
+-- another user's code, wait or fail:
+-- * Only tables of the current user and of superusers are read. An owner can give a table an index or a statistic, and
+--   change it between any check and the reading. Of other tables the list says what the log says.
 -- * No lock is waited for, and each is released at once by an exception: thousands of tables would not fit into the table
 --   of locks.
 -- * What is read has a bound.
+
+-- Members of the role that owns a table do not count: each of them can make it run code with the rights of the others.
+-- The owner of a schema can rename it, and then a name in it is that of another table.
+CREATE OR REPLACE FUNCTION cerebro._run_no_strangers_code(tables oid[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH trusted AS (
+        SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user
+    ), trusted_with_schemas AS (
+        SELECT oid FROM trusted
+         UNION ALL
+        SELECT o.oid FROM pg_roles o, pg_database d
+         WHERE o.rolname = 'pg_database_owner' AND d.datname = current_database() AND d.datdba IN (SELECT oid FROM trusted)
+    )
+    SELECT count(*) = cardinality($1)
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.oid = ANY ($1) AND c.relkind = 'r' AND c.relowner IN (SELECT oid FROM trusted)
+       AND n.nspowner IN (SELECT oid FROM trusted_with_schemas)
+       -- Else this transaction may see owners of the past.
+       AND (current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable')
+            OR c.xmax::text = '0' AND n.xmax::text = '0')
+$$;
+COMMENT ON FUNCTION cerebro._run_no_strangers_code(oid[]) IS
+'Whether these tables and their schemas belong to the current user or to superusers, as far as the transaction can know.';
 
 CREATE OR REPLACE FUNCTION cerebro._models() RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found     record;
+    own       boolean;
     said      jsonb;
     best      jsonb;
     bytes     bigint;
@@ -53,14 +77,6 @@ BEGIN
         )
         SELECT s.oid::bigint AS oid, s.named, s.owner::bigint AS owner, s.tables,
                s.oid::regclass AS model, s.summary::regclass AS summary, s.info::regclass AS info,
-               (SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND NOT c.relrowsecurity AND c.relchecks = 0
-                                AND NOT c.relhasrules AND NOT c.relispartition
-                                AND (NOT me.rolsuper
-                                     OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = c.relowner AND o.rolsuper))
-                                AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
-                                                                         AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL))
-                                AND NOT EXISTS (SELECT FROM pg_statistic_ext e WHERE e.stxrelid = c.oid))
-                  FROM pg_class c WHERE c.oid = ANY (s.tables)) AS is_plain,
                (SELECT string_agg(v.value || ' AS ' || v.name, ', ')
                   FROM (VALUES ('run', 'run', 'bigint', 's.run'),
                                ('name', s.run_name, 'text', format('left(s.%I, 1000)', s.run_name)),
@@ -88,16 +104,21 @@ BEGIN
                  WHERE a.attrelid IN (s.oid, s.info) AND a.attname = s.number AND a.atttypid = 'integer'::regtype
                    AND NOT a.attisdropped) AS is_keyed,
                s.number
-          FROM several s JOIN pg_roles me ON me.rolname = current_user
+          FROM several s
          WHERE s.summary IS NOT NULL
     LOOP
         said := NULL;
         best := NULL;
         bytes := NULL;
+        own := cerebro._run_no_strangers_code(found.tables);
         BEGIN
-            IF found.is_plain AND found.says IS NOT NULL THEN
+            IF own AND found.says IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT',
                                (SELECT string_agg('ONLY ' || t::regclass, ', ') FROM unnest(found.tables) AS t));
+                -- From here on the tables keep their owners and their names.
+                IF NOT cerebro._run_no_strangers_code(found.tables) THEN
+                    RAISE EXCEPTION SQLSTATE 'CE000';
+                END IF;
                 EXECUTE format('SELECT to_jsonb(t) FROM (SELECT %s FROM ONLY %s s LIMIT 1) t', found.says, found.summary)
                    INTO said;
                 IF found.is_keyed THEN
@@ -122,7 +143,7 @@ BEGIN
             'model_table', found.named, 'owner', found.owner, 'run', said -> 'run', 'run_name', said -> 'name',
             'target', said -> 'target', 'objective', said -> 'objective', 'best_value', best -> 'value',
             'rows', said -> 'rows', 'configurations', best -> 'configurations', 'began', said -> 'began',
-            'bytes', bytes)::text;
+            'bytes', bytes, 'own', own)::text;
     END LOOP;
 END
 $$;
@@ -131,18 +152,30 @@ COMMENT ON FUNCTION cerebro._models() IS
 'the query that calls it.';
 
 CREATE OR REPLACE VIEW cerebro.models WITH (security_barrier) AS
-SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target, (t.j ->> 'run')::bigint AS run,
-       t.j ->> 'run_name' AS run_name, t.j ->> 'objective' AS objective,
-       (t.j ->> 'best_value')::double precision AS best_value, (t.j ->> 'rows')::bigint AS rows,
-       (t.j ->> 'configurations')::integer AS configurations,
-       COALESCE(r.created_at, (t.j ->> 'began')::timestamptz) AS created_at, (t.j ->> 'bytes')::bigint AS bytes,
+SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
+       COALESCE((t.j ->> 'run')::bigint, logged.run) AS run,
+       COALESCE(t.j ->> 'run_name', logged.name) AS run_name,
+       COALESCE(t.j ->> 'objective', logged.objective) AS objective,
+       (t.j ->> 'best_value')::double precision AS best_value,
+       COALESCE((t.j ->> 'rows')::bigint, logged.rows_per_epoch) AS rows,
+       COALESCE((t.j ->> 'configurations')::integer, logged.configurations) AS configurations,
+       COALESCE(r.created_at, (t.j ->> 'began')::timestamptz, logged.created_at) AS created_at,
+       (t.j ->> 'bytes')::bigint AS bytes,
        pg_get_userbyid((t.j ->> 'owner')::oid) AS owner
   FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t
-  LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid;
+  LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
+  LEFT JOIN (SELECT DISTINCT ON (owner, model_table) owner::oid AS owner, model_table, run, left(name, 1000) AS name,
+                    left(options ->> 'objective', 1000) AS objective, rows_per_epoch,
+                    NULLIF(configurations, 0) AS configurations, created_at
+               FROM cerebro._visible_run
+              ORDER BY owner, model_table, run DESC) logged
+         ON t.j ->> 'own' = 'false' AND logged.owner = (t.j ->> 'owner')::oid
+            AND logged.model_table = t.j ->> 'model_table';
 COMMENT ON VIEW cerebro.models IS
-'The tables of trained models that the current user may read. Where columns but model_table and owner are NULL, a table is '
-'in exclusive use, or it is not as cerebro_db makes it, or it belongs to an ordinary user and the current user is a '
-'superuser.';
+'The tables of trained models that the current user may read. Only tables of the current user and of superusers are read. Of '
+'the tables of others the view has what the log says of the latest run with this model table, for members of '
+'cerebro_monitor; for others all columns but model_table and owner are NULL. They are also NULL where a table is in '
+'exclusive use, is not as cerebro_db makes it, or has changed since a REPEATABLE READ transaction began.';
 COMMENT ON COLUMN cerebro.models.model_table IS 'The model table, with its schema: what cerebro.predict takes.';
 COMMENT ON COLUMN cerebro.models.target IS 'The columns that the models predict, with commas.';
 COMMENT ON COLUMN cerebro.models.run IS 'Number of the run that trained the models, of the owner of the table.';

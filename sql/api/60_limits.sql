@@ -53,14 +53,11 @@ CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
 WITH mine AS (
     SELECT o.*, cerebro._trainer_limit(current_user, session_user) AS trainer_mb FROM cerebro._own_limits o
 ), running AS (
+    -- Not what the log says: its rows are the user's.
     SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
-           max(extract(epoch FROM clock_timestamp() - last.at)) AS seconds
-      FROM cerebro.runs
-     CROSS JOIN LATERAL (SELECT max(e.at) AS at
-                           FROM cerebro.event e
-                          WHERE e.run = runs.run AND pg_catalog.pg_get_userbyid(e.owner) = runs.owner
-                                AND e.event = 'started') last
-     WHERE runs.owner = current_user AND runs.status = 'running'
+           max(extract(epoch FROM clock_timestamp() - since)) AS seconds
+      FROM cerebro._driven_runs()
+     WHERE owner = (SELECT quote_ident(current_user)::regrole::oid)
 )
 SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
   FROM mine, running,

@@ -13,6 +13,7 @@ BEGIN
 
     -- The sessions to list are the coordinator's. On a segment the same query would list the sessions of that segment.
     EXECUTE 'ALTER FUNCTION cerebro._sessions() EXECUTE ON COORDINATOR';
+    EXECUTE 'ALTER FUNCTION cerebro._driven_runs() EXECUTE ON COORDINATOR';
 
     -- It runs queries of its own. In a query that joins its rows with a table, Greenplum would run it in a process that
     -- cannot; as an initial plan it runs before the query, in the caller's session. Greenplum 7.0.0 takes the columns of

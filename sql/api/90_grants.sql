@@ -42,12 +42,14 @@ GRANT INSERT (role, max_running_runs, max_segments, max_state_bytes, max_run_sec
    ON cerebro.role_limit TO cerebro_admin;
 
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO cerebro_user;
-REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), cerebro._drop_worker_roles(),
-                       cerebro._setup_logins(), cerebro._bytes_array(bytea), cerebro._bytes_smallints(bytea),
+REVOKE ALL ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name),
+                       cerebro._note_run(name, bigint, integer), cerebro._drop_worker_roles(), cerebro._setup_logins(), cerebro._bytes_array(bytea), cerebro._bytes_smallints(bytea),
                        cerebro._dependants(oid)
   FROM cerebro_user;
-GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name) TO cerebro_enrol;
-GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models(), cerebro._code_folder() TO cerebro_monitor;
+GRANT EXECUTE ON FUNCTION cerebro._enrol(oid, text), cerebro._close_login(name), cerebro._note_run(name, bigint, integer)
+   TO cerebro_enrol;
+GRANT EXECUTE ON FUNCTION cerebro._sessions(), cerebro._models(), cerebro._run_no_strangers_code(oid[]),
+                          cerebro._code_folder() TO cerebro_monitor;
 GRANT EXECUTE ON FUNCTION cerebro._code_folder() TO cerebro_registry;
 REVOKE ALL ON FUNCTION cerebro.add_custom_function(text, text, text, text), cerebro.drop_custom_function(text),
                        cerebro._forget(bigint, name),

@@ -102,13 +102,13 @@ def append(db: Database, *arguments: Any) -> None:
     division = _division(db, target, source, given.divide)
     others, folded, whole = None, target.layout.folds > 0, source
     if division is not None and not folded:
-        beside = target.name.suffixed(VALIDATION)
-        if relations.find(db, beside) is None:
+        beside = relations.beside(db, target.packed.relation, VALIDATION)
+        if beside is None:
             raise WrongState(
-                f"the packed table '{beside}' with the rows for validation is not there.",
+                f"the packed table '{target.name.suffixed(VALIDATION)}' with the rows for validation is not there.",
                 hint="divide => false adds all rows to those for training.",
             )
-        others = _target(db, beside.quoted, "packed_table")
+        others = _target(db, beside.name.quoted, "packed_table")
         present = relations.columns(db, source)
         source, kept = splits.divided(source, splits.condition_of(division, present, _hashed(division, present)))
         _add(db, others, kept, None, reaches_back=division.at is not None)
@@ -166,7 +166,7 @@ def _division(db: Database, target: Target, source: Relation, divide: bool | Non
     if division is not None and division.is_of_folds != (target.layout.folds > 0):
         raise BadData(f"the summary of '{target.text}' contradicts itself about folds.", hint=PACK_ALL)
     if division is None:
-        has_side = relations.find(db, target.name.suffixed(VALIDATION)) is not None
+        has_side = relations.beside(db, target.packed.relation, VALIDATION) is not None
         arguments = {} if recorded is None else recorded.arguments
         divided = recorded is not None and "validation_table" not in arguments and arguments.get("validation") != 0
         if divided and has_side:

@@ -38,7 +38,7 @@ CONVERT = "cerebro.convert_madlib_table() converts a table that Apache MADlib ha
 def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE) -> Packed:
     """The packed table of this name.  ``please``: what to do if it is none."""
     relation = relations.filled(db, table, please, argument=argument, companions=("_summary",))
-    summary = relations.find(db, relation.name.suffixed("_summary"))
+    summary = relations.beside(db, relation, "_summary")
     if summary is None or "layout" not in relations.columns(db, summary):
         more = _missing(relation, argument) if summary is None else ""
         hint = please if summary is None else f"{please} {CONVERT}"

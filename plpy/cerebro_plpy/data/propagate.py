@@ -358,15 +358,15 @@ def _append(db: Database, given: PropagateArguments) -> int:
 def _require_own(db: Database, output: Relation) -> None:
     """The triggers of a table run with the rights of whoever writes into it."""
     for ending in ("", SUMMARY, NEIGHBOURS):
-        table = relations.find(db, output.name.suffixed(ending))
+        table = relations.beside(db, output, ending)
         if table is not None:
             relations.require_own(db, table, "bring it up to date")
 
 
 def _require_same(db: Database, wanted: WantedPropagation, output: Relation) -> None:
     """An error unless the table was made with the same arguments and the same columns."""
-    summary = relations.find(db, output.name.suffixed(SUMMARY))
-    if summary is None or relations.find(db, output.name.suffixed(NEIGHBOURS)) is None:
+    summary = relations.beside(db, output, SUMMARY)
+    if summary is None or relations.beside(db, output, NEIGHBOURS) is None:
         raise UndefinedTable(
             f"append: '{output.text}' has no tables {SUMMARY} and {NEIGHBOURS} beside it.",
             hint="Only a table that cerebro.propagate has made can be brought up to date.",

@@ -187,13 +187,13 @@ class Training:
 def read_training(db: Database, text: str | None, argument: str) -> Training:
     please = PLEASE_AS_MADLIB if db.madlib else PLEASE
     table = relations.existing(db, text, please.format((text or "").strip()), argument=argument)
-    name = table.name.suffixed("_summary")
-    if relations.find(db, name) is None:
+    found = relations.beside(db, table, "_summary")
+    if found is None:
         raise UndefinedTable(
             f"Input table '{with_ending(table.text, '_summary')}' does not exist. {please.format(table.text)}",
             hint="cerebro.pack_plain() makes it. Keep the two together.",
         )
-    summary = relations.existing(db, str(name))
+    summary = relations.existing(db, found.name.quoted)
     present = relations.columns(db, summary)
     form = columns_of(present)
     taken = (form.divide_by, form.classes, "segments", "layout")
@@ -223,7 +223,7 @@ def read_training(db: Database, text: str | None, argument: str) -> Training:
 def read_layout(db: Database, text: str | None, argument: str = "packed_table") -> Layout:
     """The layout that the summary of a packed table, or of a model table, has."""
     table = relations.existing(db, text, argument=argument, companions=("_summary",))
-    summary = relations.find(db, table.name.suffixed("_summary"))
+    summary = relations.beside(db, table, "_summary")
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(f"'{table.text}' is not a packed table.", hint=PLEASE.format(table.text))
     relations.require_columns(db, summary, ["layout"])

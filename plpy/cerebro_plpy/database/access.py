@@ -71,6 +71,11 @@ class Database:
         return cancellation.execute(self.plpy, text_of(statement))
 
     @listening.paused()
+    def refuse_several(self, query: Sql) -> None:
+        """A database error if this is more than one statement.  No row is read."""
+        cancellation.refuse_several(self.plpy, self._plan, text_of(query))
+
+    @listening.paused()
     def perform(self, statement: Sql, *, answers: bool) -> list[Row]:
         """Run statements that may take long, where no others can be cancelled (``Platform.cancels_statements``).
 

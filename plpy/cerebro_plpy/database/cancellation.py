@@ -211,6 +211,14 @@ def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> 
     return _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])
 
 
+def refuse_several(plpy: Any, prepare: Prepare, sql: str) -> None:
+    """An error of class 42 if a text is more than one statement; ``plpy.prepare`` and ``plpy.execute`` take several."""
+    if on_greenplum(plpy):
+        scan(plpy, prepare, sql, [])  # a loop of PL/pgSQL takes one
+    else:
+        plpy.cursor(sql).close()
+
+
 def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> None:
     """Run a statement that may take long and can be cancelled.  Its parameters are arrays of text."""
     if not on_greenplum(plpy):

@@ -20,16 +20,18 @@ from cerebro_db.core.errors import (
     UndefinedTable,
     Unsupported,
 )
-from cerebro_db.core.names import Name, is_companion, is_name, token
+from cerebro_db.core.names import Name, is_name, token
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql, sql_of_user
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
-from . import types
+from . import cancellation, types
 from .access import Database
 from .kept import KeptByRole
 
+SEVERAL = ";"  # only where this is can a text have several statements
+OPENS_NO_CURSOR = "42P11"
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -49,6 +51,12 @@ class Relation:
     readable: tuple[str, ...] | None = None  # the columns that the user may read; None: all, or this was not asked
     copy: Name | None = None  # a table that has its rows, and is read in its place
     row_hash: Sql | None = None  # the column of the copy that has the hash of each row
+    owner: int = 0
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it belongs to the current user, and not to a role that others are in."""
+        return self.owner == cancellation.current_user_id()
 
     @property
     def sql(self) -> Sql:
@@ -99,25 +107,39 @@ class Column:
         return SqlType(self.type).sql
 
 
-def find(db: Database, name: Name, text: str | None = None, *, anybodys: bool = False) -> Relation | None:
-    """The table of this name.  ``anybodys``: also a companion (``Name.suffixed``) that a stranger has made."""
-    beside = None if name.beside is None or anybodys else name.beside.quoted
+def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
     row = db.one(
-        sql(
-            """
-        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary
+        sql("""
+        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary,
+               c.relowner::bigint AS owner
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = pg_catalog.to_regclass($1) AND ($2 IS NULL OR {companion})
-        """,
-            companion=is_companion(sql("c.oid"), sql("pg_catalog.to_regclass($2)")),
-        ),
-        ("text", "text"),
+        WHERE c.oid = pg_catalog.to_regclass($1)
+        """),
+        ("text",),
         name.quoted,
-        beside,
     )
     if row is None:
         return None
-    return Relation(row["oid"], row["nspname"], row["relname"], row["relkind"], row["temporary"], text or str(name))
+    return Relation(
+        row["oid"],
+        row["nspname"],
+        row["relname"],
+        row["relkind"],
+        row["temporary"],
+        text or str(name),
+        owner=row["owner"],
+    )
+
+
+def beside(db: Database, table: Relation | Name, ending: str) -> Relation | None:
+    """The table of this name with an ending, if it has the same owner.
+
+    A caller names one table.  Whoever may create tables in its schema could put one beside it, and reading that would
+    run code of another owner than the caller has chosen.
+    """
+    named = find(db, table) if isinstance(table, Name) else table
+    found = None if named is None else find(db, named.name.suffixed(ending))
+    return found if named is not None and found is not None and found.owner == named.owner else None
 
 
 def hold(db: Database, text: str | None) -> None:
@@ -166,7 +188,7 @@ def existing(
         )
     if relation.kind not in READABLE:
         raise Unsupported(f"{argument}: '{relation.text}' is not a table or view.")
-    found = [find(db, relation.name.suffixed(ending)) for ending in companions]
+    found = [beside(db, relation, ending) for ending in companions]
     require_select(db, [relation, *(companion for companion in found if companion is not None)])
     whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
     if whole:
@@ -285,7 +307,7 @@ def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argume
 
 
 def require_free(db: Database, name: Name, shown: str | None = None) -> None:
-    if find(db, name, anybodys=True) is not None:
+    if find(db, name) is not None:
         as_madlib = (
             f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function."
         )
@@ -342,9 +364,12 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
             f"query is '{query.strip()}', which is the name of a table and not a query.",
             hint=f"Write 'SELECT * FROM {query.strip()}'.",
         )
-    # It runs with the caller's rights only, as a subquery: a second statement in it is a syntax error.
+    # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
-    described = db.columns_of(sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows))
+    without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
+    if SEVERAL in query.rstrip(" \t\r\n;"):
+        _require_one(db, without_rows)
+    described = db.columns_of(without_rows)
     names, types = [name for name, _ in described], [type for _, type in described]
     signature = tuple(described)
     known = _known_columns.get(signature)
@@ -358,6 +383,19 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     if all(type < FIRST_OF_USERS for type in types):
         _known_columns.put(signature, found)
     return relation, dict(found)
+
+
+def _require_one(db: Database, without_rows: Sql) -> None:
+    """Refuse a text that closes the parenthesis around it and goes on with another statement."""
+    try:
+        with db.savepoint():
+            db.refuse_several(without_rows)
+    except db.plpy.SPIError as error:
+        if not db.is_error(error, OPENS_NO_CURSOR):
+            raise
+        raise InvalidSyntax(
+            "query has several statements.", hint="Write one SELECT; WITH takes other queries before it."
+        ) from None
 
 
 # The columns of queries, by names and types.  The types of the server itself do not change.

@@ -41,7 +41,7 @@ PACKED = ("dependent_varname", "independent_varname", "normalizing_const", "buff
 @entry
 def convert_madlib_table(db: Database, table_name: str | None, packed_table: str | None) -> str:
     table = relations.existing(db, table_name, argument="table_name", companions=("_summary", "_info"))
-    summary = relations.find(db, table.name.suffixed("_summary"))
+    summary = relations.beside(db, table, "_summary")
     described = relations.columns(db, summary) if summary is not None else {}
     if summary is None or not described or "layout" in described:
         why = "it is a table of cerebro_db already" if "layout" in described else "it has no summary"
@@ -213,7 +213,7 @@ def _convert_models(
         )
     )
     db.execute(sql("UPDATE {summary} SET layout = $1::jsonb", summary=summary.sql), ("text",), written(without_rows))
-    info = relations.find(db, table.name.suffixed("_info"))
+    info = relations.beside(db, table, "_info")
     if info is not None:
         db.execute(
             sql(

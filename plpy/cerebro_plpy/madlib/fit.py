@@ -132,7 +132,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
 
 def _require_single(db: Database, name: Name) -> None:
     """Only what this function leaves is replaced."""
-    table, summary = relations.find(db, name), relations.find(db, name.suffixed("_summary"))
+    table, summary = relations.find(db, name), relations.beside(db, name, "_summary")
     present = relations.columns(db, table) if table is not None else {}
     described = relations.columns(db, summary) if summary is not None else {}
     if model_columns.of(present) is not MADLIB_SINGLE or "model_type" not in described:
@@ -143,5 +143,5 @@ def _require_single(db: Database, name: Name) -> None:
 
 
 def _weights(db: Database, name: Name) -> Iterator[bytes]:
-    chunked = relations.find(db, name.suffixed("_weights"))
+    chunked = relations.beside(db, name, "_weights")
     return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MADLIB_SINGLE)

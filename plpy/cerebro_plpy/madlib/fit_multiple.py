@@ -47,7 +47,7 @@ def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:
     """The tables that the summary of a selection table names; nothing if there is no such summary."""
     if not (selection or "").strip():
         return {}
-    summary = relations.find(db, Name.parse(selection, "model_selection_table").suffixed("_summary"))
+    summary = relations.beside(db, Name.parse(selection, "model_selection_table"), "_summary")
     columns = {} if summary is None else relations.columns(db, summary)
     return {
         column: db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(column), summary=summary.sql))

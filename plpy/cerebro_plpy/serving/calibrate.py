@@ -92,7 +92,7 @@ def _info(db: Database, model: TrainedModel) -> Relation:
             "a registered version never changes.",
             hint="Calibrate the model table that it was made from, and register it as a new version.",
         )
-    info = relations.find(db, model.table.name.suffixed("_info"))
+    info = relations.beside(db, model.table, "_info")
     if info is None or not model.named.has_key or "parameters" not in relations.columns(db, info):
         raise Unsupported(
             f"'{model.table.text}' is a table of MADlib's form, which keeps no calibration.",

@@ -86,7 +86,7 @@ def _of_summary(db: Database, text: str | None, column: str) -> Any:
     if references.is_reference(text):
         text = references.table_of(db, text or "").quoted
     table = relations.existing(db, text, argument="model_table", companions=("_summary",))
-    summary = relations.find(db, table.name.suffixed("_summary"))
+    summary = relations.beside(db, table, "_summary")
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(
             f"'{table.text}' is neither a model table nor a packed table.",

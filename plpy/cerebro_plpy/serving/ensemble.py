@@ -105,7 +105,7 @@ def _add(db: Database, source: MemberTables, members: int, all_join: bool, until
 
 
 def source_of(db: Database, table: Relation) -> MemberTables:
-    info, summary = (relations.find(db, table.name.suffixed(ending)) for ending in ("_info", "_summary"))
+    info, summary = (relations.beside(db, table, ending) for ending in ("_info", "_summary"))
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
     named = require_trained(table, relations.columns(db, table))

@@ -42,9 +42,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
 def _tables(db: Database, table: Relation) -> list[Relation]:
     """The model table and its companions; an error unless it is one."""
     named = require_trained(table, relations.columns(db, table))
-    summary, info, weights = (
-        relations.find(db, table.name.suffixed(ending)) for ending in ("_summary", "_info", "_weights")
-    )
+    summary, info, weights = (relations.beside(db, table, ending) for ending in ("_summary", "_info", "_weights"))
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(
             f"'{table.text}' is not a table of trained models: it has no summary of a run.",
@@ -55,7 +53,7 @@ def _tables(db: Database, table: Relation) -> list[Relation]:
         found.append(info)
     if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
         found.append(weights)
-    groups = relations.find(db, table.name.suffixed("_groups"))
+    groups = relations.beside(db, table, "_groups")
     if groups is not None and has_groups(relations.columns(db, groups)):
         found.append(groups)
     return found

@@ -92,6 +92,8 @@ def _may_be_resident(given: tuple[Any, ...]) -> bool:
     if not model or not query or len(model) + len(query) > LONGEST_QUERY or busy:
         return False
     here = sys.modules.get("cerebro_plpy.segment.current")
+    if ";" in query.rstrip(" \t\r\n;"):
+        return False  # it may be several statements, which streaming.py refuses
     return (here is None or here.is_unused()) and not os.path.exists(GREENPLUMS_FILE)
 
 

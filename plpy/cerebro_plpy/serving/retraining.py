@@ -484,7 +484,7 @@ def _free_name(db: Database, model: str) -> Name:
         name = relations.qualified(db, Name.parse(f"{stem}_retrained" + (f"_{number}" if number > 1 else "")))
         # A lock, because the model of another alias may be retrained at the same time.
         mine = db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db retrain into {name}")
-        if mine and all(relations.find(db, name.suffixed(ending), anybodys=True) is None for ending in ENDINGS):
+        if mine and all(relations.find(db, name.suffixed(ending)) is None for ending in ENDINGS):
             return name
         number += 1
 

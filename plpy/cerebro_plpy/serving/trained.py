@@ -192,8 +192,8 @@ def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[
     present = relations.columns(db, table)
     named = require_trained(table, present)
     document_columns.require(present, table.text, named.types)
-    info = relations.find(db, table.name.suffixed("_info"))
-    summary = relations.find(db, table.name.suffixed("_summary"))
+    info = relations.beside(db, table, "_info")
+    summary = relations.beside(db, table, "_summary")
     described = relations.columns(db, summary) if summary is not None else {}
     document_columns.require(described, f"{table.text}_summary", named.types)
     if summary is not None and not named.has_key:
@@ -277,7 +277,7 @@ def _grouped(db: Database, table: Relation, summary: Relation, described: dict[s
     kinds = [types.settled(db, SqlType(one)) for one in fields.texts("group_types", different=False)]
     if len(kinds) != len(names):
         raise fields.wrong(f"must have {len(names)} types", "group_types")
-    groups = relations.find(db, table.name.suffixed("_groups"))
+    groups = relations.beside(db, table, "_groups")
     present = relations.columns(db, groups) if groups is not None else {}
     if groups is None or not has_groups(present):
         raise UndefinedObject(
@@ -309,7 +309,7 @@ def memory_of(db: Database, text: str | None) -> int | None:
     with contextlib.suppress(CerebroError):  # who reads the model says what is wrong
         if text and text.strip():
             name = references.table_of(db, text) if references.is_reference(text) else Name.parse(text)
-            summary = relations.find(db, name.suffixed("_summary"))
+            summary = relations.beside(db, name, "_summary")
             return None if summary is None else run_memory.of_summary(db, summary)
     return None
 
@@ -414,7 +414,7 @@ def _read_single(
 
 def _chunks(db: Database, table: Relation, named: ModelColumns) -> Relation | None:
     """The table of the weights that are too large for one value."""
-    found = relations.find(db, table.name.suffixed("_weights"))
+    found = relations.beside(db, table, "_weights")
     if found is not None:
         document_columns.require(relations.columns(db, found), f"{table.text}_weights", named.types)
     return found

@@ -59,8 +59,21 @@ def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int]
         raise LimitExceeded(refusal(allowed, used), hint=SEE)
 
 
-def require_run(figures: Figures, segments: int) -> None:
-    """Room for one more run on so many segments."""
+def require_run(ask: Ask, segments: int, listen: Listen) -> None:
+    """Room for one more run on so many segments.  The session of a run that has just ended gets a moment to go."""
+    deadline = time.monotonic() + LEAVE_WITHIN
+    while True:
+        figures = answered(ask)
+        try:
+            return _require_run(figures, segments)
+        except LimitExceeded:
+            if not figures["running_runs"][1] or time.monotonic() > deadline:
+                raise
+        listen()
+        time.sleep(LISTEN_EVERY)
+
+
+def _require_run(figures: Figures, segments: int) -> None:
     require(
         figures,
         "running_runs",

@@ -356,6 +356,17 @@ def _logged_in(user: Owner, application: str, listen: Listen) -> Session:
         return session
 
 
+def note_run(session: Session, run: int, segments: int) -> None:
+    """Put on record, where no user can write, that a session drives a run.  Limits count such sessions."""
+    user = session.owner
+    assert user is not None
+    enroller = connect(ENROL, enrol_password(), user.database, "cerebro_db enrol", session.listen, queued=user.queued)
+    with contextlib.closing(enroller):
+        enroller.run(sql("SET synchronous_commit = off"))  # after a crash the session is gone
+        with contextlib.suppress(psycopg2.errors.UndefinedFunction):  # before ALTER EXTENSION
+            enroller.run(sql("SELECT cerebro._note_run({}, {}, {})"), (session.role, run, segments))
+
+
 def intact(db: Database, user: Owner, roles: Sequence[str]) -> bool:
     """Whether these worker roles of the user are as they were made, and own nothing."""
     found = db.value(

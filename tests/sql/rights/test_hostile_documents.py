@@ -465,3 +465,68 @@ def test_copies_of_a_strangers_tables_are_no_better(stage: Stage) -> None:
     error = stage.tried(bob, f"SELECT * FROM cerebro.predict('{bob.name}.mine', 'SELECT * FROM folk')")
     assert error is not None and "'type' must be the name of an SQL type" in str(error)
     assert CALL in SQL[0]
+
+
+# -- a query is one statement ----------------------------------------------------------------------------------
+
+ROWS, RING = "SELECT * FROM folk", f"SELECT {MARK}()"
+SEVERAL = (
+    f"SELECT 1) x; {RING}; SELECT * FROM ({ROWS}",
+    f"{ROWS}) AS q; {RING}; SELECT * FROM ({ROWS}",
+    f"{ROWS}) AS q LIMIT 0; DO $$ BEGIN PERFORM {MARK}(); END $$; {ROWS} --",
+    f"{ROWS}; {RING}",
+    f"SELECT 1, 'x') AS rule LIMIT 0; COMMIT; {RING}; SELECT * FROM (SELECT 1, 'x'",
+)
+VERBS = {
+    **{name: f"SELECT * FROM cerebro.{name}('guesses', %s)" for name in (
+        "predict", "evaluate", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "calibration",
+        "importance", "drift", "calibrate")},
+    "configurations": "SELECT cerebro.fit('mixed', 'never', %s, epochs => 1)",
+    "stop_when": "SELECT cerebro.fit('mixed', 'never', '[{{\"learning_rate\": 0.1}}]', epochs => 1, stop_when => %s)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_second_statement_of_a_query_runs(stage: Stage, verb: str) -> None:
+    """As its own user, because others have the same rights only in their own queries."""
+    user = stage.mallory
+    if not user("SELECT to_regclass('folk') IS NOT NULL")[0]:
+        user("CREATE TABLE folk AS SELECT * FROM people LIMIT 5")
+    if verb == "predict":
+        assert user(VERBS[verb], f"{ROWS} WHERE b <> ';'"), "a semicolon in a text is none"
+    before = stage.calls()
+    for query in SEVERAL:
+        for _ in range(2):  # a session that predicts again takes a shorter way
+            with pytest.raises(psycopg2.Error):
+                user(VERBS[verb], query)
+        assert stage.calls() == before, query
+    if verb not in ("configurations", "stop_when"):
+        with pytest.raises(psycopg2.Error, match="query has several statements"):
+            user(VERBS[verb], SEVERAL[1])
+
+
+# -- tables beside those of others -----------------------------------------------------------------------------
+
+
+def test_what_a_stranger_puts_beside_a_table_is_not_read(stage: Stage, victim: Any) -> None:
+    """In a schema where both may create tables: the victim's own packed rows have none for validation."""
+    own, shared = stage.schema, f"{stage.schema}_shared"
+    stage.root(f"CREATE SCHEMA {shared}; GRANT ALL ON SCHEMA {shared} TO PUBLIC")
+    try:
+        victim(f"SELECT cerebro.pack_plain('{stage.bob.name}.points', '{shared}.rows', 'y', 'x', segments => 1)")
+        victim(f"SELECT cerebro.fit('{shared}.rows', '{shared}.made', '[{{\"learning_rate\": 0.1}}]', epochs => 1)")
+        for table, of in (("rows_validation", "packed"), ("rows_validation_summary", "packed_summary"),
+                          ("made_weights", "models"), ("made_groups", "models")):  # fmt: skip
+            stage.mallory(f"CREATE VIEW {shared}.{table} AS SELECT t.* FROM {own}.{of} t WHERE {own}.{MARK}() > 0;"
+                          f" GRANT SELECT ON {shared}.{table} TO PUBLIC")  # fmt: skip
+        for statement in (
+            f"SELECT cerebro.fit('{shared}.rows', '{shared}.again', '[{{\"learning_rate\": 0.1}}]', epochs => 1)",
+            f"SELECT * FROM cerebro.predict('{shared}.made', 'SELECT * FROM {stage.bob.name}.points')",
+            f"SELECT cerebro.append('{shared}.rows', '{stage.bob.name}.points')",
+            f"SELECT cerebro.drop_model('{shared}.made')",
+        ):
+            stage.tried(victim, statement)
+        victim(f"SELECT count(*) FROM {shared}.rows_validation_summary")
+        assert stage.calls() > 2, "the traps would not have rung"
+    finally:
+        stage.root(f"DROP SCHEMA {shared} CASCADE")

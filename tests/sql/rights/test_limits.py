@@ -184,6 +184,31 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
     admin.refused("SELECT cerebro.forget(%s)", long, why=errors.UndefinedObject)
 
 
+def test_no_row_of_a_user_lifts_a_limit(town: Town, ann: User, limited: Any) -> None:
+    """The log says what its owner writes; what is counted is the sessions that drive runs."""
+    limited(max_running_runs=1, max_segments=3)
+    long = ann("SELECT fit('packed', 'lasting', 'mst', epochs => 3000, wait => false)")[0]
+    driver = eventually(lambda: ann("SELECT driver_pid FROM cerebro.runs WHERE run = %s AND status = 'running'", long))
+    try:
+        for forged in ("finished", "failed", "cancelled", "forgotten"):
+            ann("INSERT INTO cerebro.event (run, event) VALUES (%s, %s)", long, forged)
+            assert (used(ann)["running_runs"], used(ann)["segments"]) == ((1, 1), (3, 2)), forged
+            assert 0 <= used(ann)["run_seconds"][1] < 600
+            assert refused(ann, FIT) == "you have 1 runs under way, and may have 1 at once"
+        (worker,) = town("SELECT rolname FROM pg_roles WHERE shobj_description(oid, 'pg_authid') LIKE 'drives run %'")
+        ann.refused("SELECT cerebro._note_run(%s, 1, 1)", worker)
+        ann.refused(f"COMMENT ON ROLE {worker} IS NULL")
+    finally:
+        town("SELECT pg_terminate_backend(%s)", driver[0])
+    eventually(lambda: used(ann)["running_runs"] == (1, 0), what="nothing drives the run")
+    # Nor does what a user writes count as a run.
+    ann("INSERT INTO cerebro.event (run, event, detail) SELECT %s, 'started', jsonb_build_object('pid', a.pid,"
+        " 'backend_start', to_jsonb(a.backend_start)) FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()",
+        long)  # fmt: skip
+    assert ann("SELECT status FROM cerebro.runs WHERE run = %s", long) == ["running"]
+    assert used(ann)["running_runs"] == (1, 0)
+
+
 def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
     """Both pass the first look; the claim counts them one after the other."""
     limited(max_running_runs=1)

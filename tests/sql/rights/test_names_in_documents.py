@@ -293,6 +293,28 @@ def test_what_a_stranger_puts_beside_a_table(attack: Attack) -> None:
         victim.sql(f"REVOKE CREATE, USAGE ON SCHEMA {victim.schema} FROM {own}")
 
 
+def test_tables_that_a_stranger_makes_where_a_run_will_make_its_own(attack: Attack) -> None:
+    """A run that goes on asks whether the tables of its names are those that it made before."""
+    stranger, own, (bob, _) = attack.stranger, attack.stranger.own, attack.victims
+    (run,) = bob.sql(f"SELECT cerebro.fit('{own}.guesses_packed', 'made', $$[{strangers.ONE}]$$, epochs => 1,"
+                     """ options => '{"execution": "session"}')""")  # fmt: skip
+    bob.sql(f"DROP TABLE made, made_info, made_summary; GRANT CREATE, USAGE ON SCHEMA {bob.schema} TO {own}")
+    for ending in ("", "_info", "_summary"):
+        stranger.session(f"UPDATE guesses_summary SET run = {run}; CREATE VIEW {bob.schema}.made{ending} AS SELECT *"
+                         f" FROM {own}.guesses{ending} WHERE {own}.{MARK}() > 0;"
+                         f" GRANT SELECT ON {bob.schema}.made{ending} TO PUBLIC")  # fmt: skip
+    before = stranger.calls()
+    try:
+        for call in (f"cerebro.resume({run}, epochs => 2)", f"cerebro.materialize({run}, 'made')"):
+            with pytest.raises(psycopg2.Error, match="already exists"):
+                bob.sql(f"SELECT {call}")
+        assert stranger.calls() == before
+    finally:
+        stranger.session("DROP VIEW " + ", ".join(f"{bob.schema}.made{ending}" for ending in ("", "_info", "_summary")))
+        stranger.write(Change("as they were", ()))
+        bob.sql(f"REVOKE CREATE, USAGE ON SCHEMA {bob.schema} FROM {own}")
+
+
 def test_the_views(attack: Attack) -> None:
     """Also while the stranger's tables that they list change."""
     views = attack.root(

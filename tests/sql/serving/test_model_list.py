@@ -177,55 +177,141 @@ def tables_of(user: User) -> list[Any]:
 
 
 def test_others_see_what_they_may_read(people: tuple[Town, User, User]) -> None:
+    """Of tables of others the names, and to who may see the log what it says."""
     root, anna, ben = people
     (table,) = tables_of(anna)
-    assert tables_of(ben) == []
+    figures = (
+        "SELECT run, rows, configurations, created_at IS NOT NULL, best_value FROM cerebro.models"
+        f" WHERE model_table = '{table}'"
+    )
+    (mine,) = anna(figures)
+    assert ben(figures) == []
     anna(f"GRANT USAGE ON SCHEMA {anna.name} TO {ben.name}; GRANT SELECT ON {table} TO {ben.name}")
-    assert tables_of(ben) == []  # he may not read what is beside it
-    assert ben("SELECT model_table FROM cerebro.models") == [table]
+    assert ben(figures) == [(None, None, None, False, None)]
     anna(f"GRANT SELECT ON {table}_info, {table}_summary TO {ben.name}")
-    assert tables_of(ben) == [table]
-    assert ben("SELECT owner FROM cerebro.models") == [anna.name]
+    assert ben(figures) == [(None, None, None, False, None)]
+    assert ben("SELECT model_table, owner FROM cerebro.models") == [(table, anna.name)]
     ben.refused(f"SELECT cerebro.drop_model('{table}')", why=psycopg2.errors.InsufficientPrivilege)
-    assert tables_of(ben) == [table]
+    assert tables_of(anna) == [table]
+    watcher = root.user("watcher", "cerebro_user", "cerebro_monitor")
+    anna(f"GRANT USAGE ON SCHEMA {anna.name} TO {watcher.name}; GRANT SELECT ON {table} TO {watcher.name}")
+    assert watcher(figures) == [(*mine[:4], None)] and mine[4] is not None
+    # Tables of superusers are read for everybody.
+    root(f"CREATE SCHEMA {anna.name}_given; GRANT USAGE ON SCHEMA {anna.name}_given TO {ben.name}")
+    try:
+        for ending in ("", "_info", "_summary"):
+            root(f"CREATE TABLE {anna.name}_given.copy{ending} AS TABLE {table}{ending};"
+                 f" GRANT SELECT ON {anna.name}_given.copy{ending} TO {ben.name}")  # fmt: skip
+        assert tables_of(ben) == [f"{anna.name}_given.copy"]
+        root(f"ALTER SCHEMA {anna.name}_given OWNER TO {anna.name}")  # who owns it can rename it
+        assert tables_of(ben) == []
+    finally:
+        root(f"DROP SCHEMA {anna.name}_given CASCADE")
 
 
-def test_no_code_of_a_table_runs(people: tuple[Town, User, User]) -> None:
-    """Views, policies, constraints, index and statistics expressions belong to the tables' owners."""
+TRAPS = {
+    "viewed": "CREATE VIEW {0}_summary AS SELECT s.* FROM {1}_summary s WHERE {2}",
+    "policed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; ALTER TABLE {0}_summary ENABLE ROW LEVEL SECURITY;"
+    " CREATE POLICY p ON {0}_summary USING ({2})",
+    "indexed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE INDEX ON {0}_summary (run) WHERE {2}",
+    "counted": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE STATISTICS {0}_x ON ({2}), run FROM {0}_summary",
+    "checked": "CREATE TABLE {0}_summary AS TABLE {1}_summary; ALTER TABLE {0}_summary ADD CHECK ({2})",
+}
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("who", ["a user", "a superuser", "of the same group"])
+def test_no_code_of_a_table_runs(people: tuple[Town, User, User], isolation: str, who: str) -> None:
+    """Views, policies, constraints, index and statistics expressions belong to the tables' owners.
+
+    Each table is plain when the transaction begins, and a trap when the list is read.
+    """
+    root, anna, ben = people
+    victim: Any = root if who == "a superuser" else ben
+    (table,) = [one for one in tables_of(anna) if one.endswith(".models")]
+    group = f"group_{root.mark}"
+    anna("DROP SEQUENCE IF EXISTS rang CASCADE; CREATE SEQUENCE rang CACHE 1; GRANT ALL ON SEQUENCE rang TO PUBLIC;"
+         " CREATE OR REPLACE FUNCTION spy() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN"
+         f" IF current_user <> '{anna.name}' THEN PERFORM nextval('{anna.name}.rang'); END IF; RETURN true; END $$;"
+         f" GRANT EXECUTE ON FUNCTION spy() TO PUBLIC; GRANT USAGE ON SCHEMA {anna.name} TO PUBLIC")  # fmt: skip
+    if who == "of the same group":
+        root(f"CREATE ROLE {group}; GRANT {group} TO {anna.name}, {ben.name};"
+             f" GRANT USAGE, CREATE ON SCHEMA {anna.name} TO {group}")  # fmt: skip
+    traps = dict(TRAPS)
+    if int(root("SHOW server_version_num")[0]) < 140000 or root.greenplum:
+        del traps["counted"]  # statistics have no expressions there
+    made = [f"{anna.name}.{name}" for name in traps]
+
+    def give(own: str) -> None:
+        for ending in ("", "_info", "_summary"):
+            anna(f"GRANT SELECT ON {own}{ending} TO PUBLIC")
+            if who == "of the same group" and "viewed" not in own:
+                anna(f"ALTER TABLE {own}{ending} OWNER TO {group}")
+
+    try:
+        for own in made:
+            for ending in ("", "_info", "_summary"):
+                anna(f"CREATE TABLE {own}{ending} AS TABLE {table}{ending}")
+            give(own)
+        victim(f"BEGIN ISOLATION LEVEL {isolation}")
+        victim("SELECT count(*) FROM pg_class")  # the snapshot
+        for trap, own in zip(traps.values(), made):
+            anna(f"DROP TABLE {own}_summary; {trap.format(own, table, f'{anna.name}.spy()')}")
+            give(own)
+        found = dict(victim("SELECT model_table, best_value FROM cerebro.models"))
+        victim("COMMIT")
+        assert isolation == "READ COMMITTED" or set(made) <= set(found)
+        assert {found.get(own) for own in made} == {None}
+        assert anna("SELECT is_called FROM rang") == [False]
+        if who != "of the same group":
+            assert victim(f"SELECT count(*) FROM {anna.name}.viewed_summary") == [1]
+            assert anna("SELECT is_called FROM rang") == [True], "the trap would not have rung"
+    finally:
+        victim("ROLLBACK")
+        for own in made:
+            for kind, ending in (("VIEW", "_summary"), ("TABLE", "_summary"), ("TABLE", "_info"), ("TABLE", "")):
+                with contextlib.suppress(psycopg2.Error):
+                    anna(f"DROP {kind} {own}{ending}")
+        if who == "of the same group":
+            root(f"DROP OWNED BY {group}; DROP ROLE {group}")
+
+
+def test_a_table_that_changes_hands_is_not_read(people: tuple[Town, User, User]) -> None:
+    """In a transaction that still sees its former owner."""
     root, anna, ben = people
     (table,) = [one for one in tables_of(anna) if one.endswith(".models")]
-    anna("CREATE FUNCTION spy() RETURNS boolean LANGUAGE plpgsql"
-         f" AS $$ BEGIN RAISE EXCEPTION 'spied on %', current_user; END $$; GRANT EXECUTE ON FUNCTION spy() TO PUBLIC;"
-         "CREATE FUNCTION still(i integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN IF current_user <>"
-         f" '{anna.name}' THEN RAISE EXCEPTION 'spied on %', current_user; END IF; RETURN i; END $$;"
-         " GRANT EXECUTE ON FUNCTION still(integer) TO PUBLIC")  # fmt: skip
-    traps = {
-        "viewed": "CREATE VIEW {0}_summary AS SELECT s.* FROM {1}_summary s WHERE spy()",
-        "policed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; ALTER TABLE {0}_summary ENABLE ROW LEVEL SECURITY;"
-                    " CREATE POLICY p ON {0}_summary USING (spy())",
-        "indexed": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE INDEX ON {0}_summary (run)"
-                    " WHERE still(1) = 1",
-        "counted": "CREATE TABLE {0}_summary AS TABLE {1}_summary; CREATE STATISTICS {0}_x ON (still(1)), run FROM"
-                    " {0}_summary",
-    }  # fmt: skip
-    if int(root("SHOW server_version_num")[0][0]) < 140000:
-        del traps["counted"]  # statistics have no expressions there
-    for name, statement in traps.items():
-        own = f"{anna.name}.{name}"
-        anna(f"CREATE TABLE {own} AS TABLE {table}; CREATE TABLE {own}_info AS TABLE {table}_info;"
-             f" {statement.format(own, table)};"
-             f" GRANT SELECT ON {own}, {own}_info, {own}_summary TO {ben.name}")  # fmt: skip
-    found = dict(ben("SELECT model_table, run FROM cerebro.models"))
-    assert set(found) == {table, *(f"{anna.name}.{name}" for name in traps if name != "viewed")}
-    assert {run for name, run in found.items() if name != table} == {None}
+    anna("CREATE OR REPLACE FUNCTION ring() RETURNS integer LANGUAGE plpgsql IMMUTABLE AS"
+         f" $$ BEGIN RAISE WARNING 'ring'; PERFORM nextval('{anna.name}.bell'); RETURN 1; END $$;"
+         f" CREATE SEQUENCE bell; GRANT ALL ON SEQUENCE bell TO PUBLIC;"
+         f" GRANT USAGE ON SCHEMA {anna.name} TO PUBLIC")  # fmt: skip
+    for ending in ("", "_info", "_summary"):
+        root(f"CREATE TABLE {ben.name}.handed{ending} AS TABLE {table}{ending};"
+             f" ALTER TABLE {ben.name}.handed{ending} OWNER TO {ben.name}")  # fmt: skip
+    assert tables_of(ben) == [f"{ben.name}.handed"]
+    ben("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+    assert tables_of(ben) == [f"{ben.name}.handed"]
+    root(f"ALTER TABLE {ben.name}.handed_summary OWNER TO {anna.name}; GRANT USAGE ON SCHEMA {ben.name} TO {anna.name};"
+         f" GRANT SELECT ON {ben.name}.handed_summary TO {ben.name};"
+         f" GRANT CREATE ON SCHEMA {ben.name} TO {anna.name}")  # fmt: skip
+    anna(f"CREATE INDEX ON {ben.name}.handed_summary (run) WHERE {anna.name}.ring() = 1")
+    before = anna("SELECT last_value FROM bell")
+    assert tables_of(ben) == []
+    assert anna("SELECT last_value FROM bell") == before
+    ben("COMMIT")
+    assert tables_of(ben) == [] and anna("SELECT last_value FROM bell") == before
+    ben(f"SELECT count(*) FROM {ben.name}.handed_summary WHERE run = 1")
+    assert anna("SELECT last_value FROM bell") != before, "the trap would not have rung"
+    root(f"DROP TABLE {ben.name}.handed, {ben.name}.handed_info, {ben.name}.handed_summary")
 
 
 def test_a_superuser_reads_no_figures_of_ordinary_users(people: tuple[Town, User, User]) -> None:
-    """Their owners could change them between the check and the reading; the rights of a superuser are worth a race."""
+    """Their owners could change them between the check and the reading; what the log says can be shown."""
     root, anna, ben = people
     table = f"{anna.name}.models"
-    (row,) = root("SELECT best_value, run, rows, owner FROM cerebro.models WHERE model_table = %s", table)
+    (row,) = root("SELECT best_value, target, bytes, owner FROM cerebro.models WHERE model_table = %s", table)
     assert row == (None, None, None, anna.name)
+    figures = "SELECT run, rows, configurations FROM cerebro.models WHERE model_table = %s"
+    assert root(figures, table) == anna(figures, table)
     root(f"CREATE TABLE {anna.name}_own AS TABLE {table}; CREATE TABLE {anna.name}_own_info AS TABLE {table}_info;"
          f" CREATE TABLE {anna.name}_own_summary AS TABLE {table}_summary")  # fmt: skip
     try:
@@ -244,8 +330,7 @@ def test_hostile_figures_do_not_make_the_list_fail(people: tuple[Town, User, Use
     (table,) = [one for one in tables_of(anna) if one.endswith(".models")]
     own = f"{anna.name}.odd"
     anna(f"CREATE TABLE {own} AS TABLE {table}; CREATE TABLE {own}_info AS TABLE {table}_info;"
-         f" CREATE TABLE {own}_summary AS TABLE {table}_summary;"
-         f" GRANT SELECT ON {own}, {own}_info, {own}_summary TO {ben.name}")  # fmt: skip
+         f" CREATE TABLE {own}_summary AS TABLE {table}_summary")  # fmt: skip
     for change in (
         *(f"start_training_time = '{one}'" for one in ("4713-01-01 BC", "294276-12-31", "infinity")),
         "layout = '{\"rows\": \"x\"}'", "layout = '{\"rows\": -1e300}'", "layout = '{\"rows\": 1e300}'", "layout = '7'",
@@ -253,9 +338,9 @@ def test_hostile_figures_do_not_make_the_list_fail(people: tuple[Town, User, Use
         "dependent_varname = array_fill('a'::text, ARRAY[3, 100000])", "dependent_varname = '{NULL}'",
     ):  # fmt: skip
         anna(f"UPDATE {own}_summary SET {change}")
-        assert own in ben("SELECT model_table FROM cerebro.models"), change
-        assert ben("SELECT length(run_name) <= 1000 AND length(target) <= 1000 FROM cerebro.models"
+        assert own in anna("SELECT model_table FROM cerebro.models"), change
+        assert anna("SELECT length(run_name) <= 1000 AND length(target) <= 1000 FROM cerebro.models"
                    f" WHERE model_table = '{own}'") in ([True], [None])  # fmt: skip
     for value in ("NaN", "Infinity", "-Infinity", "1e308"):
         anna(f"UPDATE {own}_info SET objective_value = '{value}'")
-        assert ben(f"SELECT best_value::text FROM cerebro.models WHERE model_table = '{own}'")
+        assert anna(f"SELECT best_value::text FROM cerebro.models WHERE model_table = '{own}'")

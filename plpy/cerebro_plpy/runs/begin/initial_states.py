@@ -84,8 +84,8 @@ def _given(pieces: Callable[[], Iterator[bytes]]) -> Start:
 def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[int]) -> Starts:
     """From the weights of the same groups, with new optimizers."""
     output, dataset = request.asked.output, request.asked.source.dataset
-    table = relations.find(db, output.suffixed(group_tables.ENDING))
-    summary = relations.find(db, output.suffixed("_summary"))
+    table = relations.beside(db, output, group_tables.ENDING)
+    summary = relations.beside(db, output, "_summary")
     by = None
     if table is not None and summary is not None and "group_by" in relations.columns(db, summary):
         by = db.value(sql("SELECT group_by FROM {summary}", summary=summary.sql))
@@ -130,7 +130,8 @@ def _from_model_tables(db: Database, request: RunRequest) -> Starts:
         ("text",),
         str(request.asked.output),
     )
-    table, chunked = (relations.find(db, request.asked.output.suffixed(ending)) for ending in ("", "_weights"))
+    table = relations.find(db, request.asked.output)
+    chunked = relations.beside(db, request.asked.output, "_weights")
     named = model_columns.of(relations.columns(db, table)) if table is not None else None
     assert named is not None  # the tables are those of a fit: see request/output.py
     found: Starts = {}

@@ -315,9 +315,10 @@ def require_room(figures: limits.Figures, recorder: Session, run: Run) -> None:
         stored = recorder.run(
             sql(
                 "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
-                " ON n.oid = c.relnamespace WHERE n.nspname = {} AND starts_with(c.relname::text, {})"
+                " ON n.oid = c.relnamespace WHERE n.nspname = {} AND {} ~ '^run_[0-9a-f]{{12}}$'"
+                " AND starts_with(c.relname::text, {}) AND pg_get_userbyid(c.relowner) = current_user"
             ),
-            (STATE_SCHEMA, f"{run.storage}_"),
+            (STATE_SCHEMA, run.storage, f"{run.storage}_"),
         )[0][0]
         limits.require_states(figures, state_tables.most_bytes(run), stored)
 

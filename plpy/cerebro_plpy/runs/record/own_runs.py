@@ -55,7 +55,7 @@ class OwnRun:
 
 def of_trained(db: Database, table: Relation, layout: Layout) -> OwnRun | None:
     """The run that trained the models of a table, if the current role began it.  ``layout``: that of its summary."""
-    summary = relations.find(db, table.name.suffixed("_summary"))
+    summary = relations.beside(db, table, "_summary")
     if summary is None or "run" not in relations.columns(db, summary):
         return None
     relations.require_columns(db, summary, ["run"])

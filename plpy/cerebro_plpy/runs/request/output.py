@@ -53,14 +53,14 @@ def require_replaceable(db: Database, name: Name, *, several: bool = False) -> N
     elif named.model_table not in present["_summary"]:
         _refuse(name.suffixed("_summary"))
     elif "group_by" in present["_summary"]:
-        groups = relations.find(db, name.suffixed("_groups"))
+        groups = relations.beside(db, name, "_groups")
         if groups is not None and not model_columns.has_groups(relations.columns(db, groups)):
             _refuse(name.suffixed("_groups"))
 
 
 def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
     """The megabytes that trainers may use in a warm start from this table, unless an option says otherwise."""
-    summary = relations.find(db, name.suffixed("_summary"))
+    summary = relations.beside(db, name, "_summary")
     return None if summary is None else memory.within_limit(db, run_memory.of_summary(db, summary), on_gpu)
 
 
@@ -75,7 +75,8 @@ def in_the_way(db: Database, run: Run, name: Name) -> bool:
     """Whether the run replaces tables: those that it made before it was extended, or began with."""
     if run.options.warm_start:
         return relations.find(db, name) is not None
-    summary = relations.find(db, name.suffixed("_summary"))
-    if summary is None or "run" not in relations.columns(db, summary):
+    summary = relations.beside(db, name, "_summary")
+    # Somebody else may have made tables of these names since the run began.
+    if summary is None or not summary.is_own or "run" not in relations.columns(db, summary):
         return False
     return db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == run.id

@@ -282,7 +282,7 @@ def read_rows(
 def require_room(db: Database, source: Packed, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
     segments = len(source.layout["partitions"])
-    limits.require_run(limits.of(db), segments)
+    limits.require_run(limits.asking(db), segments, listener(db.plpy))
     if chosen.in_session:
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
@@ -383,7 +383,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             error.message = f"mst_key {row['key']} of '{selection.text}': {error.message}"
             raise
     say_tensorboard(db, [row["fit_params"] for row in rows])
-    summary = relations.find(db, selection.name.suffixed("_summary"))
+    summary = relations.beside(db, selection, "_summary")
     named = (
         db.value(sql("SELECT model_arch_table FROM {summary} LIMIT 1", summary=summary.sql))
         if summary is not None

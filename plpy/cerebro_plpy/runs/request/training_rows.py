@@ -96,7 +96,7 @@ def _require_lasting(given: Given, output: Name) -> None:
 def is_packed(db: Database, source: Relation) -> bool:
     if not {platform.KEY, "buffer_id"} <= set(relations.columns(db, source)):
         return False
-    summary = relations.find(db, source.name.suffixed("_summary"))
+    summary = relations.beside(db, source, "_summary")
     return summary is not None and "layout" in relations.columns(db, summary)
 
 
@@ -116,7 +116,7 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
     if given.validation_table is not None:
         beside: Relation | None = relations.existing(db, given.validation_table, argument="validation_table")
     else:
-        beside = relations.find(db, source.name.suffixed(pack.VALIDATION))
+        beside = relations.beside(db, source, pack.VALIDATION)
     validation = beside.name if beside is not None else None
     if validation is not None:
         read_layout(db, validation.quoted)
@@ -242,7 +242,7 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
 
 def _free_name(db: Database, output: Name) -> Name:
     for name in _candidates(output):
-        if all(relations.find(db, name.suffixed(ending), anybodys=True) is None for ending in PACKED_ENDINGS):
+        if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
             return name
     raise InvalidName(f"found no free name for the packed table of {output}.", hint="Choose another name.")
 

@@ -109,8 +109,8 @@ def materialize(
             " the table has the last state, which need not be the best"
         )
     if replace:
-        endings = ("", "_weights", "_groups", "_info", "_summary")  # whoever reads them locks the first one first
-        for ending, old in [(ending, relations.find(db, name.suffixed(ending))) for ending in endings]:
+        for ending in ("", "_weights", "_groups", "_info", "_summary"):  # whoever reads them locks the first one first
+            old = relations.find(db, name.suffixed(ending))
             if old is not None and (ending != "_groups" or group_tables.is_one(db, old)):
                 db.patiently(sql("DROP TABLE {old}", old=old.sql))
     where = f"packed_summary of run {run_id}"

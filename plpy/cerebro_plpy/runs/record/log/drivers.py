@@ -14,7 +14,7 @@ from cerebro_db.core.sql import literal, sql
 
 from ....database import locks
 from ....database.polling import LISTEN_EVERY
-from ....sessions import limits
+from ....sessions import limits, logins
 from ....sessions.session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session
 from ..run import no_such_run, require_countable
 from .base import OWN, OWN_IN_VIEW, Ask, Part
@@ -176,7 +176,9 @@ class Drivers(Part):
                 f"run {self.run} is finished",
                 hint=f"SELECT cerebro.resume({self.run}, epochs => {planned + 1}) would extend it.",
             )
-        limits.require_run(limits.answered(recorder.run), segments)
+        limits.require_run(recorder.run, segments, recorder.listen)
+        if not recorder.own:
+            logins.note_run(recorder, self.run, segments)
         if epochs is not None:
             self._events.note(Event.EXTENDED, epochs=epochs)
         if submitted and self._events.last_of(Event.SUBMITTED, Event.STARTED) != Event.SUBMITTED:
