@@ -8,13 +8,41 @@ fits these rows by chance, too, and a mean of more models predicts other rows be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from .documents import Fields
 from .metrics import LEAST_PROBABILITY
 from .records import dataclass
 
 MOST_SEARCHED = 20  # members of a searched mean; more change it little
+MOST_MEMBERS = 100
 Comparison = tuple[float, float]  # what a mean loses more than another, and the standard error of that
+
+
+@dataclass(frozen=True)
+class MemberConfiguration:
+    """What a member of an ensemble was trained with; a table ``_info`` has it, and ``cerebro.retrain`` reads it."""
+
+    architecture: str | None  # a name; None: its layers are those of the ensemble's architecture
+    parameters: Mapping[str, Any]  # flat
+    epoch: int | None  # after which its state is the best
+
+    def to_json(self) -> dict[str, Any]:
+        return {"architecture": self.architecture, "parameters": dict(self.parameters), "epoch": self.epoch}
+
+
+def read_members(document: Any, where: str) -> list[MemberConfiguration]:
+    """The members; none without a document."""
+    if document is None:
+        return []
+    found = []
+    for one in Fields({"members": document}, where).objects("members", 1, MOST_MEMBERS):
+        architecture = None if one.value("architecture") is None else one.text("architecture")
+        epoch = None if one.value("epoch") is None else one.whole("epoch")
+        found.append(MemberConfiguration(architecture, one.object("parameters").document, epoch))
+        one.done()
+    return found
 
 
 @dataclass(frozen=True)

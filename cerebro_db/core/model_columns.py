@@ -31,6 +31,7 @@ OF_MODELS: Types = {
     "architecture": DOCUMENTS,
     "parameters": DOCUMENTS,
     "calibration": DOCUMENTS,
+    "members": DOCUMENTS,
     "loss_name": TEXTS,
     "metric_names": LISTS,
     **dict.fromkeys(("validation_loss", "training_loss"), REALS),
@@ -81,7 +82,8 @@ INFO_COLUMNS = {
     "functions": "text[]",  # the versions of custom functions that the model was trained with
     "bytes": "bigint",
 }
-LATER_COLUMNS = {"calibration": "jsonb"}  # of _info: NULL until cerebro.calibrate() fills it
+# Of _info: cerebro.calibrate() fills the first one, and an ensemble has the second one (core/member_choice.py).
+LATER_COLUMNS = {"calibration": "jsonb", "members": "jsonb"}
 GROUPS_COLUMNS = {
     "configuration": "integer",
     "group_number": "integer",

@@ -11,7 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro.retrain(
     use_gpus         boolean DEFAULT false,
     if_unchanged     boolean DEFAULT false,
     wait             boolean DEFAULT true,
-    validation_table text    DEFAULT NULL
+    validation_table text    DEFAULT NULL,
+    budget           text    DEFAULT NULL,
+    standard_errors  double precision DEFAULT 1
 ) RETURNS TABLE (run bigint, version integer, metric text, before double precision, after double precision,
                  promoted boolean)
 LANGUAGE plpython3u
@@ -21,7 +23,8 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.retrain(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.retrain(
-    text, text, text, text, text, double precision, integer, boolean, boolean, boolean, text) IS
+    text, text, text, text, text, double precision, integer, boolean, boolean, boolean, text, text,
+    double precision) IS
 'Trains the configuration of a registered model on the rows that its table has now, and compares the new model with the
 version that the alias names, on the same rows. It registers the new model as a version, and moves the alias to it if it is
 better. It returns one row, or none if there was nothing to do: the rows are those of the version or of the last call, or
@@ -36,12 +39,18 @@ another session retrains the same model. So a scheduler can call it as often as 
   exceptions.
 - metric: a metric of cerebro.evaluate. NULL: that of the objective of the version''s run; else log_loss or rmse.
 - margin: how much better the new model must be in this metric.
-- epochs: NULL: as many as the run of the version.
+- epochs: NULL: as many as the best state of the version was trained for.
 - use_gpus: as in cerebro.fit.
 - if_unchanged: true trains although the rows have not changed.
 - wait: false returns as soon as the run is on record, and only its number; another session does the rest.
 - validation_table: a table with the rows for validation. NULL: the one that you named when you trained the version, or, if
   it had none, a part of source_table. As for source_table, you name it if another role trained the version.
+- budget: how long the new model may be trained, for instance ''10 minutes'', as in cerebro.fit. NULL: without epochs, the
+  budget of the version''s run.
+- standard_errors: the new model must be better by more than so many standard errors of the difference. 0: margin alone
+  decides.
+
+A version that is an ensemble gets a new ensemble: its members are trained one by one, and cerebro.ensemble chooses among them.
 
 before and after are the metric of the old and the new model. cerebro.registry_history has the same, in the reason of each
 event. The model table and the packed tables of the call are dropped at its end.';

@@ -50,6 +50,15 @@ def ensemble(members: Sequence[Json]) -> Json:
     return graph.model("ensemble", members[0].get("compile_config") or {})
 
 
+def members_of(architecture: Json) -> list[Json]:
+    """The architectures that an ensemble was made of, as they were but for their names."""
+    layers = {layer["config"]["name"]: layer for layer in architecture["config"]["layers"]}
+    found: list[Json] = []
+    while (layer := layers.get(f"member_{len(found) + 1}")) is not None:
+        found.append({name: layer[name] for name in ("module", "class_name", "config")})
+    return found
+
+
 def _ends(member: Json) -> str:
     """The input layers, in the order of the inputs, and the names of the outputs, as text that can be compared."""
     layers = {one["name"]: one for one in member["config"]["layers"]}

@@ -9,9 +9,11 @@ import json
 import time
 from typing import Any
 
+from cerebro_db.core import documents
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
+from cerebro_db.core.member_choice import MOST_MEMBERS, MemberConfiguration
 from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
@@ -29,8 +31,6 @@ from ..registry import references
 from . import joining
 from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
-
-MOST_MEMBERS = 100
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Mean:
     what: str
     group: Joined | None  # None: it was not judged
     measure: Measure | None
+    members: list[MemberConfiguration]
 
 
 @entry
@@ -123,7 +124,8 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     keys = best_keys(db, table, source.info, source.summary, named, None)
     # The tables of the ensemble have the same columns as those of its members.
     rows = _rows(db, source)
-    keys = _best_of_lines(db, source, [key for key in keys if rows[key]["trained"]], rows) or keys
+    lines = _lines(db, source, rows)
+    keys = _best_of_lines([key for key in keys if rows[key]["trained"]], lines) or keys
     if len(keys) < 2:
         raise WrongState(
             f"{table.text} has {len(keys)} model, and an ensemble needs at least 2.",
@@ -146,7 +148,8 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     if others:
         architecture = json.dumps(mean_of([reading.architecture(one) for one in (architecture, *others)]))
         reading.architecture(architecture)
-    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys), group, measure)
+    of_keys = _members(db, source, keys, lines)
+    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys), group, measure, of_keys)
 
 
 def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:
@@ -185,11 +188,11 @@ def _architectures(db: Database, source: MemberTables, keys: list[int]) -> list[
     return [row["one"] for row in rows]
 
 
-def _best_of_lines(db: Database, source: MemberTables, keys: list[int], rows: dict[int, dict[str, Any]]) -> list[int]:
-    """Of a model and the copies that go on from it, which predict nearly the same, the best one alone."""
-    numbered = all(rows[key]["model"] is not None for key in keys)
+def _lines(db: Database, source: MemberTables, rows: dict[int, dict[str, Any]]) -> dict[int, int]:
+    """Of each configuration, the one that its model goes on from as a copy, and so on until the first; or itself."""
+    numbered = all(row["model"] is not None for row in rows.values() if row["trained"])
     if not numbered or not {"run", "model_table"} <= set(relations.columns(db, source.summary)):
-        return keys
+        return {key: key for key in rows}
     found = db.rows(
         sql(
             "SELECT b.model, b.parent FROM cerebro.leaderboard b JOIN {summary} s USING (run)"
@@ -198,13 +201,43 @@ def _best_of_lines(db: Database, source: MemberTables, keys: list[int], rows: di
         )
     )
     parents = {row["model"]: row["parent"] for row in found}
+    keys = {row["model"]: key for key, row in rows.items()}
+    first = {}
+    for key, row in rows.items():
+        model = row["model"]
+        while parents.get(model, model) < model if model is not None else False:  # a copy has a larger number
+            model = parents[model]
+        first[key] = keys.get(model, key)
+    return first
+
+
+def _best_of_lines(keys: list[int], lines: dict[int, int]) -> list[int]:
+    """Of a model and the copies that go on from it, which predict nearly the same, the best one alone."""
     best: dict[int, int] = {}
     for key in keys:
-        model = rows[key]["model"]
-        while parents.get(model, model) < model:  # a copy has a larger number
-            model = parents[model]
-        best.setdefault(model, key)
+        best.setdefault(lines[key], key)
     return list(best.values())
+
+
+def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[int, int]) -> list[MemberConfiguration]:
+    """What each member was trained with, from random weights on, and for how many epochs in all."""
+    if not {"architecture", "parameters", "epoch"} <= set(relations.columns(db, source.info)):
+        return []
+    number = identifier(source.named.configuration)
+    found = db.rows(
+        sql(
+            "SELECT {number} AS key, architecture, parameters::text AS parameters, epoch FROM {info}",
+            number=number,
+            info=source.info.sql,
+        )
+    )
+    rows = {row["key"]: row for row in found}
+    members = []
+    for key in keys:
+        first = rows[lines[key]]
+        parameters = documents.decoded(first["parameters"] or "{}", f"the parameters of configuration {lines[key]}")
+        members.append(MemberConfiguration(first["architecture"], parameters, rows[key]["epoch"]))
+    return members
 
 
 def _too_large(members: int) -> Unsupported:
@@ -284,15 +317,19 @@ def _add_rows(db: Database, source: MemberTables, mean: Mean, output: Name, key:
     if mean.group is not None and mean.measure is not None and mean.measure.of_run:
         figures["objective_value"] = mean.group.value
     figures = {name: value for name, value in figures.items() if name in present}
+    told = {}
+    if "members" in present and mean.members:
+        told["members"] = json.dumps([one.to_json() for one in mean.members])
     more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
         sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT $4, $2, $3{more}{values} FROM {info}"
         " WHERE {number} = $1",
         about=output.suffixed("_info").sql, number=number, size=identifier(named.size), more=more, info=info.sql,
-        names=joined("", (sql(", {name}", name=identifier(name)) for name in figures)),
-        values=joined("", (sql(", ${place}", place=place) for place in range(5, 5 + len(figures))))),
-        ("integer", "double precision", "text", "integer", *("double precision" for _ in figures)),
-        mean.keys[0], mean.size / named.bytes_per_size, mean.what, key, *figures.values(),
+        names=joined("", (sql(", {name}", name=identifier(name)) for name in (*figures, *told))),
+        values=joined("", (sql(", ${place}", place=place) for place in range(5, 5 + len(figures) + len(told))))),
+        ("integer", "double precision", "text", "integer", *("double precision" for _ in figures),
+         *("jsonb" for _ in told)),
+        mean.keys[0], mean.size / named.bytes_per_size, mean.what, key, *figures.values(), *told.values(),
     )  # fmt: skip
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import psycopg2
 
-from cerebro_db.core import documents, metrics
-from cerebro_db.core.architecture import building
-from cerebro_db.core.errors import CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core import documents, member_choice, metrics
+from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import Event
+from cerebro_db.core.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.metrics import MAX, MIN
 from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import LONGEST, Name, StoredName, written_list
@@ -25,6 +28,7 @@ from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
@@ -35,10 +39,11 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..registry import history, references
-from ..runs import background, verbs
+from ..runs import background, ensembling, verbs
 from ..runs.record import own_runs
 from ..runs.record.log import RunLog, past
 from ..runs.record.own_runs import OwnRun
+from ..runs.request import budgets
 from ..runs.request.given import FIT, Given
 from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDINGS
 from ..segment import memory
@@ -47,7 +52,7 @@ from ..sessions.session import Statement
 from . import calibrations, trained
 from .drift import read_packing
 from .registering import row_of
-from .trained import Grouped
+from .trained import Grouped, TrainedModel
 
 BEST_IS: dict[str, str] = {
     **dict.fromkeys(("accuracy", "f1", "auc", "balanced_accuracy", "r2"), MAX),
@@ -66,6 +71,23 @@ ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # 
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
 
 
+# The rows of a query in the order of their numbers, which are the keys, as arrays: of each the actual value, and the
+# prediction, or the probability of its class and whether that was predicted.
+OF_NUMBERS = sql(
+    "SELECT array_agg(value ORDER BY k) AS numbers, array_agg(actual ORDER BY k) AS actual"
+    " FROM (SELECT (p.key_value::json ->> 0)::bigint AS k, (p.key_value::json ->> 1)::double precision AS actual,"
+    " p.value FROM cerebro.predict($1, $2, $3) p) a WHERE actual IS NOT NULL AND $4 IS NOT NULL"
+)
+OF_CLASSES = sql(
+    "SELECT array_agg(probability ORDER BY k) AS numbers, array_agg(hit ORDER BY k) AS hits,"
+    " array_agg(actual ORDER BY k) AS actual FROM (SELECT k, actual,"
+    " max(probability) FILTER (WHERE class IS NOT DISTINCT FROM actual) AS probability,"
+    " bool_or(rank = 1 AND class IS NOT DISTINCT FROM actual) AS hit"
+    " FROM (SELECT (p.key_value::json ->> 0)::bigint AS k, p.key_value::json ->> 1 AS actual, p.class, p.probability,"
+    " p.rank FROM cerebro.predict($1, $2, $3, NULL, 1000000) p) a WHERE actual IS NOT NULL OR $4 GROUP BY k, actual) b"
+)
+
+
 @dataclass(frozen=True)
 class RetrainArguments:
     """The arguments of ``cerebro.retrain``, in the order of the SQL function."""
@@ -80,7 +102,9 @@ class RetrainArguments:
     use_gpus: bool | None
     if_unchanged: bool | None
     wait: bool | None
-    validation_table: str | None = None  # until the extension is updated, its function has no more than those before
+    validation_table: str | None
+    budget: str | None
+    standard_errors: float | None
 
 
 @dataclass(frozen=True)
@@ -95,8 +119,9 @@ class RowsOfToday:
         found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
         if self.validation is None:
             return found
-        kept = {name: value for name, value in found.items() if name not in DIVIDING}
-        return {**kept, "validation": 0.0, "validation_table": self.validation.name.quoted}
+        if "validation_table" not in packing.arguments:
+            found = {**{name: value for name, value in found.items() if name not in DIVIDING}, "validation": 0.0}
+        return {**found, "validation_table": self.validation.name.quoted}
 
 
 @dataclass(frozen=True)
@@ -110,7 +135,8 @@ class Champion:
     summary: dict[str, Any]  # without the names of tables, which the call and the log of the caller say
     run: OwnRun | None  # that trained it, if that is one of the caller's
     packing: Packing
-    architectures: list[Any]  # as configurations name them, in the order of ``infos``
+    configurations: list[dict[str, Any]]  # to be trained: those of ``infos``, or of the members of an ensemble
+    epochs: int  # after which the best state of one of them was kept
     inputs: tuple[str, ...]
     target: str
     is_class: bool  # whether the target is one of classes
@@ -135,8 +161,14 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     metric = _metric(given, champion)
     if given.margin is None or not 0 <= given.margin < float("inf"):
         raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
+    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
+        raise InvalidArgument(
+            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
+        )
     if given.epochs is not None and given.epochs < 1:
         raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
+    if given.budget is not None:
+        budgets.read(db, given.budget, "budget")
     if given.wait is False:
         return _submitted(db, given, champion)
     if not db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db {champion.what}"):
@@ -159,13 +191,20 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     run = verbs.run_verb(db, _fit(db, champion, given, source, output))
     assert run is not None
     try:
+        _join(db, champion, output)
         _calibrate(db, champion, output, given.query)
         # Rows may have come while the new model was trained, and both shall predict the same ones.
         query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
         before = _value(db, metric, champion.reference, query)
         after = _value(db, metric, output.quoted, query)
-        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], given.margin)
+        spread = None
+        if given.standard_errors:
+            spread = _standard_error(db, metric, (champion.reference, output.quoted), query, after[1])
+        needed = max(given.margin, given.standard_errors * (spread or 0.0))
+        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], needed)
         says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
+        if spread is not None:
+            says += f" (standard error of the difference: {spread:.2g})"
         version = _registered(db, champion, output, run, says, promoted=wins)
     except BaseException as error:
         _note(db, run, error)
@@ -175,7 +214,8 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         + (
             f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
             if wins
-            else f"'{champion.alias}' stays version {champion.version}"
+            else f"'{champion.alias}' stays version {champion.version}, because it has to be better by more than"
+            f" {needed:.2g}"
         )
     )
     return [
@@ -219,6 +259,7 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
     keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
     models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
     infos = [row_of(db, info_table, one.key) for one in models]
+    configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
     return Champion(
         model.name,
         alias,
@@ -227,12 +268,35 @@ def _champion(db: Database, given: RetrainArguments) -> Champion:
         summary,
         own_runs.of_model(db, summary["run"], found.layout),
         Packing.read(documents.Fields(summary["packing"], where)),
-        [_architecture(db, info["architecture"], one.definition["architecture"]) for info, one in zip(infos, models)],
+        configurations,
+        epochs or summary["epochs"],
         tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
         found.layout.outputs[0].columns[0],
         found.layout.outputs[0].target != "real",
         found.grouped,
     )
+
+
+def _configurations(
+    db: Database, where: str, infos: list[dict[str, Any]], models: list[TrainedModel]
+) -> tuple[list[dict[str, Any]], int]:
+    """The configurations to train, and the most epochs after which the best state of one of them was kept.
+
+    Each member of an ensemble is trained by itself: a network of all of them would have the sizes of the rows of
+    before.
+    """
+    found, epochs = [], 0
+    for info, model in zip(infos, models):
+        built = model.definition["architecture"]
+        members = read_members(info.get("members"), where)
+        one_by_one = members or [MemberConfiguration(info["architecture"], info["parameters"] or {}, info["epoch"])]
+        layers = ensembles.members_of(built) if members else [built]
+        if len(layers) != len(one_by_one):
+            raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
+        for member, its in zip(one_by_one, layers):
+            found.append(_configuration(_architecture(db, member.architecture, its), member.parameters))
+            epochs = max(epochs, member.epoch or 0)
+    return found, epochs
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
@@ -241,6 +305,12 @@ def _architecture(db: Database, name: str | None, built: Any) -> Any:
     if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
         return name
     return built
+
+
+def _configuration(architecture: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(architecture, str):  # its parameters are in its layers
+        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
+    return {flat.ARCHITECTURE: architecture, **parameters}
 
 
 def _metric(given: RetrainArguments, champion: Champion) -> str:
@@ -396,13 +466,14 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         source_table=source.table.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
-        configurations=json.dumps([*map(_configuration, champion.architectures, champion.infos)]),
+        configurations=json.dumps(champion.configurations),
         inputs=written_list(champion.inputs),
         **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
                                                   "validation_table", "split_by", "split_at", "stratify", "folds",
                                                   "group_by")},
         segments=arguments.get("segments"),
-        epochs=given.epochs or champion.summary["epochs"],
+        epochs=given.epochs or champion.epochs,
+        budget=_budget(given, before),
         objective=champion.summary.get("objective"),
         direction=champion.summary.get("direction"),
         evaluate_every=champion.summary.get("evaluate_every") or None,
@@ -413,11 +484,18 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
     )  # fmt: skip
 
 
-def _configuration(architecture: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = dict(info["parameters"] or {})
-    if not isinstance(architecture, str):  # its parameters are in its layers
-        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
-    return {flat.ARCHITECTURE: architecture, **parameters}
+def _budget(given: RetrainArguments, before: RunOptions | None) -> str | None:
+    """The argument; or, if the caller says nothing of the length, the seconds that the run of the version had."""
+    if given.budget is not None or given.epochs is not None or before is None or before.budget is None:
+        return given.budget
+    seconds = before.budget.seconds
+    return None if seconds is None else json.dumps({"seconds": seconds, "least_epochs": 1})
+
+
+def _join(db: Database, champion: Champion, output: Name) -> None:
+    """The successor of an ensemble is an ensemble, of the models that are good on the rows of today."""
+    if champion.infos[0].get("members") is not None:
+        ensembling.add(db, output, None)
 
 
 def _calibrate(db: Database, champion: Champion, output: Name, query: str | None) -> None:
@@ -446,6 +524,61 @@ def _value(db: Database, metric: str, model: str, query: str) -> tuple[float, in
             hint="query => 'SELECT …' names other rows, and metric another metric.",
         )
     return found[metric], int(found["rows"])
+
+
+def _standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:
+    """The standard error of the difference of the models in the metric; None: it cannot be computed.
+
+    Both predict the same rows, so the differences of the rows count.  A metric that is no mean over the rows is taken
+    as one: rmse and r2 by their derivatives; balanced_accuracy, f1 and auc as the share of right classes, in which each
+    class counts alike; ece as the share of right classes.  ``rows``: how many the models were compared on.  Of windows
+    whose target is that of the majority, rows cannot be told apart.
+    """
+    losses = [_losses(db, metric, model, query) for model in models]
+    if not rows or any(len(one) != rows for one in losses):
+        return None
+    return member_choice.difference(*losses)[1]
+
+
+def _losses(db: Database, metric: str, model: str, query: str) -> list[float]:
+    """What each row adds to the metric, but for its sign; nothing if there are no rows."""
+    judged = db.one(
+        sql("SELECT * FROM cerebro._judging('cerebro.retrain', $1, $2, NULL, NULL, 'any', NULL)"),
+        ("text", "text"), model, query,
+    )  # fmt: skip
+    assert judged is not None
+    statement = OF_NUMBERS if judged["classes"] is None else OF_CLASSES
+    (row,) = db.rows(
+        statement, ("text", "text", "text", "boolean"), model, judged["rows_query"], judged["row_key"],
+        bool(judged["null_is_class"]),
+    )  # fmt: skip
+    if row["numbers"] is None:
+        return []
+    if judged["classes"] is None:
+        return _of_errors(metric, row["numbers"], row["actual"])
+    if metric == "log_loss":
+        return [-math.log(max(one or 0.0, metrics.LEAST_PROBABILITY)) for one in row["numbers"]]
+    wrong = [0.0 if one else 1.0 for one in row["hits"]]
+    if metric in ("accuracy", "ece"):
+        return wrong
+    frequency: Counter[str | None] = Counter(row["actual"])
+    return [one * len(wrong) / (len(frequency) * frequency[its]) for one, its in zip(wrong, row["actual"])]
+
+
+def _of_errors(metric: str, predicted: list[float], actual: list[float]) -> list[float]:
+    errors = [one - truth for one, truth in zip(predicted, actual)]
+    if metric == "mae":
+        return [abs(one) for one in errors]
+    if metric == "mape":
+        return [abs(one / truth) if truth else 0.0 for one, truth in zip(errors, actual)]
+    squares = [one * one for one in errors]
+    mse = math.fsum(squares) / len(squares)
+    middle = math.fsum(actual) / len(actual)
+    unit = {
+        "rmse": 2 * math.sqrt(mse),
+        "r2": math.fsum((one - middle) ** 2 for one in actual) / len(actual),
+    }.get(metric, 1.0)
+    return [one / (unit or 1.0) for one in squares]
 
 
 def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:

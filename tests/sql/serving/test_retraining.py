@@ -99,7 +99,8 @@ def test_a_better_model_is_promoted_and_can_be_taken_back(place: Lab) -> None:
         " ORDER BY id DESC LIMIT 2"
     )
     said = f"retrained from version 1 by run {run}: mae {after:.6g} instead of {before:.6g} on {validated} rows"
-    assert history == [("alias", number, said), ("registered", number, said)]
+    assert [(event, of) for event, of, _ in history] == [("alias", number), ("registered", number)]
+    assert all(reason.startswith(f"{said} (standard error of the difference: ") for *_, reason in history)
     assert retrained(place) == []  # the new version was trained on these rows
     assert place.value(f"SELECT cerebro.roll_back('{NAME}', 'production')") == 1
     place(f"SELECT cerebro.set_alias('{NAME}', 'production', {number})")
@@ -377,7 +378,7 @@ def test_rows_for_validation_in_a_table_of_their_own_and_the_longest_name(place:
         ((run, number, *_),) = place(f"SELECT {FIGURES} FROM cerebro.retrain(%s, 'a', if_unchanged => true)", name)
         assert len(name) == 40 and number == 2 and place.tables() == before
         reason = "SELECT reason FROM cerebro.registered_versions WHERE registered_model = %s AND version = 2"
-        assert place.value(reason, name).endswith(" on 40 rows")
+        assert " on 40 rows (standard error" in place.value(reason, name)
         assert place.value(f"SELECT validation_table FROM cerebro.run WHERE run = {run}").endswith("_validation")
     finally:
         place.remove_registered(name)
@@ -404,17 +405,132 @@ def test_a_colleague_cannot_retrain(place: Lab) -> None:
         place(f"REVOKE ALL ON SCHEMA {place.schema} FROM {role}; DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_a_superuser_does_not_read_tables_that_another_user_has_chosen(place: Lab) -> None:
-    role, name = f"owner_{secrets.token_hex(3)}", f"{NAME}_of_another"
-    place(f"CREATE ROLE {role}; GRANT cerebro_user TO {role}; GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+# -- ensembles whose rows have grown ---------------------------------------------------------------------------
+
+TRIPS = """SELECT i AS id, 'land ' || i % {0} AS land, 'word' || i % 5 || ' ' || md5((i % {1})::text) AS note,
+ (i % 10)::real AS days, (i % 10 * (1 + i % {0}))::real AS cost FROM generate_series({2}, {3}) i"""
+
+
+def trips(place: Lab, table: str) -> None:
+    place(f"CREATE TABLE {table} AS {TRIPS.format(4, 50, 1, 600)}; ALTER TABLE {table} ADD PRIMARY KEY (id)")
+
+
+def grow(place: Lab, table: str) -> None:
+    """Two more countries, and many more words."""
+    place(f"INSERT INTO {table} {TRIPS.format(6, 400, 601, 1200)}")
+
+
+def test_an_ensemble_is_trained_and_chosen_again_when_its_rows_have_grown(place: Lab) -> None:
+    name = f"{NAME}_trips"
+    trips(place, "trips")
+    configurations = json.dumps(
+        [{"architecture": "mlp", "units": units, "learning_rate": 0.01} for units in (4, 8)]
+        + [{"architecture": "resnet", "units": 8, "learning_rate": 0.01}]
+    )
+    place(
+        "SELECT cerebro.fit('trips', 'trip_models', %s, target => 'cost', epochs => 4, segments => 1, prepare => %s,"
+        " objective => 'val_loss', options => %s)",
+        configurations, json.dumps({"land": "category", "note": "words"}), json.dumps({"seed": 5, "keep": "best"}),
+    )  # fmt: skip
+    place("SELECT cerebro.ensemble('trip_models', 'trips_together', all_join => true)")
+    members = place.value("SELECT members FROM trips_together_info")
+    assert {one["architecture"] for one in members} == {"mlp", "resnet"} and all(one["epoch"] for one in members)
+    place(f"SELECT cerebro.register('{name}', 'trips_together', alias => 'production')")
+    before = place.tables()
     try:
-        place(f"GRANT SELECT ON ALL TABLES IN SCHEMA {place.schema} TO {role}")
-        place(f"SET ROLE {role}")
-        place(f"SELECT cerebro.register('{name}', 'models', alias => 'production')")
-        place("RESET ROLE")
-        with pytest.raises(psycopg2.Error, match="SET ROLE to the owner"):
-            place(f"SELECT FROM cerebro.retrain('{name}')")
+        grow(place, "trips")
+        ((run, number, *_, promoted),) = place(f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 6)")
+        assert number == 2 and place.tables() == before and promoted is not None
+        assert place.value("SELECT count(*) FROM cerebro.configuration WHERE run = %s", run) == 3
+        asked = (
+            "SELECT count(*), count(value) FROM cerebro.predict(%s, $q$SELECT * FROM trips WHERE land = 'land 5'$q$)"
+        )
+        assert place(asked, f"{name}@2") == [(100, 100)]
+        assert (
+            place.value("SELECT value FROM cerebro.evaluate(%s, 'TABLE trips') WHERE metric = 'rmse'", f"{name}@2") > 0
+        )
+        # Its successor has members again, if several together were better.
+        place(f"SELECT cerebro.set_alias('{name}', 'production', 2)")
+        ((_, number, *_),) = place(
+            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', if_unchanged => true, epochs => 1)"
+        )
+        assert number == 3
     finally:
-        place("RESET ROLE")
         place.remove_registered(name)
-        place(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+# -- limits ----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_of_a_budget_is_retrained_within_it(place: Lab) -> None:
+    name = f"{NAME}_short"
+    trips(place, "short_trips")
+    run = place.value(
+        "SELECT cerebro.train('short_trips', 'short', target => 'cost', inputs => 'days', budget => '6 seconds')"
+    )
+    place(f"SELECT cerebro.register('{name}', 'short', alias => 'production')")
+    try:
+        given = place.value("SELECT options #>> '{budget,seconds}' FROM cerebro.run WHERE run = %s", run)
+        ((first, *_),) = place(f"SELECT {FIGURES} FROM cerebro.retrain('{name}', if_unchanged => true)")
+        ((second, *_),) = place(
+            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', if_unchanged => true, budget => '3 seconds')"
+        )
+        asked = "SELECT epochs, (options #>> '{budget,seconds}')::float FROM cerebro.run WHERE run = %s"
+        (epochs, seconds), (_, shorter) = place(asked, first)[0], place(asked, second)[0]
+        assert epochs <= place.value("SELECT max(epoch) FROM cerebro.hop WHERE run = %s", run)
+        assert seconds == float(given) and 1.4 < shorter <= 3
+    finally:
+        place.remove_registered(name)
+
+
+def test_a_promotion_needs_more_than_a_standard_error(place: Lab) -> None:
+    """The seed alone makes a difference, which is no reason to move the alias."""
+    name = f"{NAME}_noise"
+    place(
+        "CREATE TABLE noise AS SELECT i AS id, (hashint4(i) % 1000)::real AS x,"
+        " CASE WHEN hashint4(i + 5000) % 2 = 0 THEN 'a' ELSE 'b' END AS y FROM generate_series(1, 400) i;"
+        " ALTER TABLE noise ADD PRIMARY KEY (id)"
+    )
+    place(
+        "SELECT cerebro.fit('noise', 'noise_models', '[{\"architecture\": \"mlp\", \"units\": 4}]', target => 'y',"
+        " epochs => 1, options => '{\"seed\": 1}')"
+    )
+    place(f"SELECT cerebro.register('{name}', 'noise_models', alias => 'production')")
+    try:
+        for metric in ("log_loss", "auc"):
+            place.told()
+            ((*_, before, after, promoted),) = place(
+                f"SELECT {FIGURES} FROM cerebro.retrain('{name}', if_unchanged => true, metric => '{metric}')"
+            )
+            told = "\n".join(place.told())
+            error = float(told.partition("standard error of the difference: ")[2].partition(")")[0])
+            gain = after - before if metric != "log_loss" else before - after
+            assert promoted == (gain > error), told
+            if promoted:
+                place(f"SELECT cerebro.set_alias('{name}', 'production', 1)")
+        ((*_, before, after, promoted),) = place(
+            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', if_unchanged => true, standard_errors => 0)"
+        )
+        assert promoted == (after < before)
+        with pytest.raises(psycopg2.Error, match="standard_errors must be 0 or more"):
+            place(f"SELECT cerebro.retrain('{name}', standard_errors => -1)")
+        with pytest.raises(psycopg2.Error, match="budget is 'soon'"):
+            place(f"SELECT cerebro.retrain('{name}', budget => 'soon')")
+    finally:
+        place.remove_registered(name)
+
+
+def test_a_model_without_a_run_is_trained_on_the_table_that_the_call_names(place: Lab) -> None:
+    """Its run was forgotten, or is in another database."""
+    name = f"{NAME}_orphan"
+    place("CREATE TABLE orphans AS SELECT id, size, price FROM homes; ALTER TABLE orphans ADD PRIMARY KEY (id)")
+    place("SELECT cerebro.fit('orphans', 'orphan', '[{\"architecture\": \"mlp\"}]', target => 'price', epochs => 1)")
+    place("UPDATE orphan_summary SET run = NULL")
+    place(f"SELECT cerebro.register('{name}', 'orphan', alias => 'production')")
+    try:
+        with pytest.raises(psycopg2.Error, match="source_table: version 1 of .* was trained by another role"):
+            place(f"SELECT cerebro.retrain('{name}')")
+        call = f"SELECT version FROM cerebro.retrain('{name}', source_table => 'orphans', if_unchanged => true)"
+        assert place.value(call) == 2
+    finally:
+        place.remove_registered(name)
