@@ -25,6 +25,11 @@ COLUMNS = (
     " FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid"
     " WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped"
 )
+# Whoever may make tables in the schema of a model could put one beside it.
+OTHERS = (
+    "SELECT FROM pg_catalog.pg_class b, pg_catalog.pg_class t WHERE b.oid = pg_catalog.to_regclass(%s)"
+    " AND t.oid = pg_catalog.to_regclass(%s) AND b.relowner <> t.relowner"
+)
 OF_A_GROUP: Types = {name: (type,) for name, type in model_columns.GROUPS_COLUMNS.items()}
 TOLD = [name for name in OF_A_GROUP if name != "weights"]
 ALIAS = "cerebro_row"  # no column has this name
@@ -150,6 +155,7 @@ def read(
             f"There is no table {table}.",
             "Give its schema too, or a run's number. SELECT cerebro.materialize(run, table) makes a run's table again.",
         )
+    require_same_owner(database, table, "_summary", "_info")
     present = columns_of(database, table)
     named = model_columns.of(set(present)) or model_columns.PLAIN
     require_types(table, present, named.types)
@@ -183,6 +189,7 @@ def read(
                 (configuration, of_group.number),
             )[0][0]
     elif size is None:  # too large for one value
+        require_same_owner(database, table, "_weights")
         require_types(weights_table, columns_of(database, weights_table), named.types)
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
@@ -207,6 +214,7 @@ def read(
 def _of_group(database: RunsStatements, table: Name, configuration: int | None, group: str) -> OfGroup:
     """The best model of a group, or that of the configuration."""
     summary, groups = table.suffixed("_summary"), table.suffixed("_groups")
+    require_same_owner(database, table, "_groups")
     present = columns_of(database, groups)
     if (
         not model_columns.OF_GROUPS.keys() <= columns_of(database, summary).keys()
@@ -256,6 +264,16 @@ def columns_of(database: RunsStatements, table: Name) -> dict[str, str | None]:
     if database.rows("SELECT to_regclass(%s) IS NULL", (table.quoted,))[0][0]:
         return {}
     return dict(database.rows(COLUMNS, (table.quoted,)))
+
+
+def require_same_owner(database: RunsStatements, table: Name, *endings: str) -> None:
+    """An error if a table beside this one has another owner, whose code would run when it is read."""
+    for beside in map(table.suffixed, endings):
+        if database.rows(OTHERS, (beside.quoted, table.quoted)):
+            raise NoSuchModel(
+                f"The table {beside} belongs to another user than {table}, so it is not read.",
+                "All tables of a model have one owner. The owner of a table can say: ALTER TABLE … OWNER TO …;",
+            )
 
 
 def require_types(table: Name, present: Mapping[str, str | None], wanted: Types) -> None:

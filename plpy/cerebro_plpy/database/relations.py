@@ -26,7 +26,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql, sql_of_use
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
-from . import types
+from . import cancellation, types
 from .access import Database
 from .kept import KeptByRole
 
@@ -52,6 +52,11 @@ class Relation:
     copy: Name | None = None  # a table that has its rows, and is read in its place
     row_hash: Sql | None = None  # the column of the copy that has the hash of each row
     owner: int = 0
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it belongs to the current user, and not to a role that others are in."""
+        return self.owner == cancellation.current_user_id()
 
     @property
     def sql(self) -> Sql:

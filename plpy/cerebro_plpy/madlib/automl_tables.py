@@ -152,7 +152,7 @@ def make_selection(
 def _is_ours(db: Database, run_id: int, name: Name) -> bool:
     """Whether a table has just one configuration of this run."""
     table = relations.find(db, name)
-    if table is None or not set(SELECTION.split(", ")) <= set(relations.columns(db, table)):
+    if table is None or not table.is_own or not set(SELECTION.split(", ")) <= set(relations.columns(db, table)):
         return False
     rows = db.rows(sql("SELECT {selection} FROM {table} LIMIT 2", selection=SELECTED, table=table.sql))
     return len(rows) == 1 and rows[0] in db.rows(SELECTION_ROWS, ("bigint",), run_id)

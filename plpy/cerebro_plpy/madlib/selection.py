@@ -99,7 +99,7 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
     name = table.name if table else relations.new(db, given.model_selection_table, ("_summary",))
     if table is None:
         _create(db, name)
-    elif relations.find(db, name.suffixed("_summary")) is None:
+    elif relations.beside(db, name, "_summary") is None:
         _create_summary(db, name)
     _insert(db, name.sql, rows)
     _summarise(db, name, arch, objects)
@@ -188,8 +188,7 @@ def _existing(db: Database, text: str | None, arch: Relation) -> Relation | None
     if table is None:
         return None
     relations.require_columns(db, table, list(COLUMNS))
-    name = table.name.suffixed("_summary")
-    summary = relations.find(db, name)
+    summary = relations.beside(db, table, "_summary")
     if summary is None:
         return table
     relations.require_columns(db, summary, ["model_arch_table"])

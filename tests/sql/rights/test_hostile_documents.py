@@ -509,7 +509,7 @@ def test_no_second_statement_of_a_query_runs(stage: Stage, verb: str) -> None:
 
 
 def test_what_a_stranger_puts_beside_a_table_is_not_read(stage: Stage, victim: Any) -> None:
-    """In a schema where both may create tables: the victim names its own packed rows, which lack rows for validation."""
+    """In a schema where both may create tables: the victim's own packed rows have none for validation."""
     own, shared = stage.schema, f"{stage.schema}_shared"
     stage.root(f"CREATE SCHEMA {shared}; GRANT ALL ON SCHEMA {shared} TO PUBLIC")
     try:

@@ -41,11 +41,11 @@ from tests.sql.rights.verbs import Call
 from tests.sql.users import Town
 
 ATTACKS = int(os.environ.get("CEREBRO_ATTACKS", "4"))
-FEWER = 3  # calls that take seconds are made so many times less often
+FEWER = 4  # calls that take seconds are made so many times less often
 LEVELS = ("READ COMMITTED", "REPEATABLE READ")
 COPIED = ("guesses", "models", "grouped", "guesses_packed", "guesses_packed_validation", "packed", "mst", "arch")
 WHOSE = ("the stranger's", "a copy", "a version")
-IMPORTED = "an import"
+IMPORTED, SHARED = "an import", "a table in a schema where the stranger makes tables"
 
 
 class Attack:
@@ -67,6 +67,7 @@ class Attack:
         self.rang: collections.Counter[str] = collections.Counter()
         self.worked: collections.Counter[str] = collections.Counter()
         self.took: collections.Counter[str] = collections.Counter()
+        self.kept: list[str] = []  # tables of the victims that are not removed after a call
         self.names = itertools.count(1)
         self.forms = itertools.cycle(form for hostile in (*FORMS, ADDED) for form in (None, hostile))
         self.random = random.Random(1)
@@ -116,7 +117,7 @@ class Attack:
         stranger.become(PLAIN)
         try:
             if call.alone:
-                if whose != WHOSE[0]:
+                if whose not in (WHOSE[0], SHARED):
                     victim.copies(stranger, COPIED)
                 if verb.endswith("cerebro.retrain"):
                     sql(f"SELECT cerebro.register('{name}', '{named['model']}', 1, 'production')")
@@ -126,7 +127,7 @@ class Attack:
                         sql(one)
             else:
                 sql(f"BEGIN ISOLATION LEVEL {level}")
-                if whose != WHOSE[0]:
+                if whose not in (WHOSE[0], SHARED):
                     victim.copies(stranger, COPIED)
                 sql("SELECT count(*) FROM pg_class")
                 if level == LEVELS[1]:  # what the catalogs say to the victim is that of before
@@ -160,9 +161,10 @@ class Attack:
     def clear(self, victim: Victim, call: Call) -> None:
         if not call.alone:
             return
+        kept = ["folk", "folk_2", "vectors", *self.kept]
         tables = victim.sql(
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')"
-            " AND NOT relispartition AND relname NOT IN ('folk', 'folk_2', 'vectors')", victim.schema)  # fmt: skip
+            " AND NOT relispartition AND relname <> ALL (%s)", victim.schema, kept)  # fmt: skip
         if tables:
             victim.sql("DROP TABLE " + ", ".join(f'{victim.schema}."{table}"' for table in tables))
 
@@ -232,11 +234,85 @@ def test_a_function(attack: Attack, verb: str) -> None:
         deepest, single = (itertools.cycle(changes) for changes in attack.changes(call))
         settings = list(itertools.product(attack.victims, LEVELS, WHOSE))
         attack.random.shuffle(settings)
-        for place in range(max(2, ATTACKS // FEWER) if call.slow else ATTACKS):
+        for place in range(max(1, ATTACKS // FEWER) if call.slow else ATTACKS):
             victim, level, whose = settings[place % len(settings)]
             if call.alone and place % 3:  # the other level is refused at once
                 level = LEVELS[0]
             attack.call(verb, call, victim, level, whose, next((deepest, single)[place % 2]))
+
+
+BESIDE = {  # ending: the table whose columns a trap of this ending has
+    "_summary": "guesses_summary", "_info": "guesses_info", "_groups": "grouped_groups", "_weights": "weights",
+    "_group_weights": "weights", "_validation": "guesses_packed_validation", "_packed": "guesses_packed",
+    "_validation_summary": "guesses_packed_validation_summary", "_packed_summary": "guesses_packed_summary",
+    "_packed_validation": "guesses_packed_validation",
+    "_packed_validation_summary": "guesses_packed_validation_summary",
+}  # fmt: skip
+
+
+def test_what_a_stranger_puts_beside_a_table(attack: Attack) -> None:
+    """The tables are the victim's, in a schema where the stranger may make others: those of their names with an ending.
+
+    There is a trap in each place where a table could lie beside them and does not.
+    """
+    stranger, own = attack.stranger, attack.stranger.own
+    stranger.write(Change("as they were", ()))
+    uses = ("{model}", "{madlib}", "{packed}", "{plain}", "{selection}")
+    calls = [(verb, call) for verb, found in verbs.CALLS.items() for call in found
+             if any(use in call.sql for use in uses)]  # fmt: skip
+    stranger.session(f"CREATE TABLE weights AS SELECT configuration, 0::bigint AS start, weights AS payload,"
+                     f" 0 AS __dist_key__ FROM {own}.guesses")  # fmt: skip
+    for turn, victim in enumerate(attack.victims):
+        victim.sql(f"GRANT CREATE, USAGE ON SCHEMA {victim.schema} TO {own}")
+        victim.copies(stranger, COPIED)
+        victim.sql("DROP TABLE own_guesses_packed_validation, own_guesses_packed_validation_summary, own_mst_summary")
+        attack.kept = victim.sql("SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace", victim.schema)
+        made = 0
+        for table, (ending, like) in itertools.product(COPIED, BESIDE.items()):
+            name = f"{victim.schema}.own_{table}{ending}"
+            if victim.sql("SELECT pg_catalog.to_regclass(%s) IS NULL", name) == [True]:
+                stranger.session(f"CREATE VIEW {name} AS SELECT * FROM {own}.{like} WHERE {own}.{MARK}() > 0;"
+                                 f" GRANT SELECT ON {name} TO PUBLIC")  # fmt: skip
+                made += 1
+        assert made > 30
+        for place, (verb, call) in enumerate(calls):
+            level = LEVELS[0] if call.alone else LEVELS[(place + turn) % 2]
+            if not call.slow or (place + turn) % 2:
+                attack.call(f"beside: {verb}", call, victim, level, SHARED, stranger.written)
+        with Cerebro(victim.dsn) as cerebro:
+            for group in (None, "c1"):
+                before = stranger.calls()
+                with contextlib.suppress(ClientError, CerebroError):
+                    cerebro.model(f"{victim.schema}.own_guesses", group=group)
+                attack.count("beside: client model", stranger.calls() - before, True, f"client model {group}")
+        attack.kept = []
+        views = victim.sql("SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'v'",
+                           victim.schema)  # fmt: skip
+        stranger.session("DROP VIEW " + ", ".join(f"{victim.schema}.{view}" for view in views))
+        attack.clear(victim, Call("", alone=True))
+        victim.sql(f"REVOKE CREATE, USAGE ON SCHEMA {victim.schema} FROM {own}")
+
+
+def test_tables_that_a_stranger_makes_where_a_run_will_make_its_own(attack: Attack) -> None:
+    """A run that goes on asks whether the tables of its names are those that it made before."""
+    stranger, own, (bob, _) = attack.stranger, attack.stranger.own, attack.victims
+    (run,) = bob.sql(f"SELECT cerebro.fit('{own}.guesses_packed', 'made', $$[{strangers.ONE}]$$, epochs => 1,"
+                     """ options => '{"execution": "session"}')""")  # fmt: skip
+    bob.sql(f"DROP TABLE made, made_info, made_summary; GRANT CREATE, USAGE ON SCHEMA {bob.schema} TO {own}")
+    for ending in ("", "_info", "_summary"):
+        stranger.session(f"UPDATE guesses_summary SET run = {run}; CREATE VIEW {bob.schema}.made{ending} AS SELECT *"
+                         f" FROM {own}.guesses{ending} WHERE {own}.{MARK}() > 0;"
+                         f" GRANT SELECT ON {bob.schema}.made{ending} TO PUBLIC")  # fmt: skip
+    before = stranger.calls()
+    try:
+        for call in (f"cerebro.resume({run}, epochs => 2)", f"cerebro.materialize({run}, 'made')"):
+            with pytest.raises(psycopg2.Error, match="already exists"):
+                bob.sql(f"SELECT {call}")
+        assert stranger.calls() == before
+    finally:
+        stranger.session("DROP VIEW " + ", ".join(f"{bob.schema}.made{ending}" for ending in ("", "_info", "_summary")))
+        stranger.write(Change("as they were", ()))
+        bob.sql(f"REVOKE CREATE, USAGE ON SCHEMA {bob.schema} FROM {own}")
 
 
 def test_the_views(attack: Attack) -> None:
@@ -426,7 +502,7 @@ def test_the_client_opens_no_table_that_the_log_of_another_names(attack: Attack)
 def test_archives(attack: Attack, tmp_path: Path) -> None:
     """A file of the stranger's in which each name is a trap: what comes in is used like any other model."""
     stranger = attack.stranger
-    changes = attack.changes(Call("{model}"))[0]
+    changes = attack.changes(Call("{model}"))[0][:2] if ATTACKS < 10 else attack.changes(Call("{model}"))[0]
     calls = [(verb, call) for verb, found in verbs.CALLS.items() for call in found
              if "'{model}'" in call.sql or verb == "cerebro.retrain"]  # fmt: skip
     stranger.become(PLAIN)
