@@ -12,7 +12,10 @@ BEGIN
                (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ', ' ORDER BY c.place)
                   FROM ROWS FROM (unnest(p.proargnames), unnest(p.proargmodes)) WITH ORDINALITY AS c (name, mode, place)
                  WHERE c.mode = 't') AS columns,
-               (SELECT pg_catalog.string_agg('$' || n, ', ' ORDER BY n)
+               -- The arguments of the three verbs are in another order now, and have their names.
+               (SELECT pg_catalog.string_agg(CASE WHEN p.proname IN ('fit', 'search', 'train')
+                                                  THEN pg_catalog.quote_ident(p.proargnames[n]) || ' => ' ELSE '' END
+                                             || '$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'cerebro'::regnamespace
@@ -20,7 +23,7 @@ BEGIN
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
                              '_calibration_lines', 'set_limits', 'pack', '_packed_rows',
-                             'fit', 'search', 'train', 'ensemble')
+                             'fit', 'search', 'train', 'materialize', 'ensemble')
          ORDER BY p.proname ~ '^_'
     LOOP
         BEGIN

@@ -14,6 +14,7 @@ class SharedArguments(TypedDict, total=False):
     """What the three verbs share. An argument that is left out has the default of the SQL function."""
 
     target: str
+    budget: str | timedelta | Mapping[str, Any] | None
     inputs: str
     prepare: Mapping[str, Any]
     weights: str
@@ -32,12 +33,12 @@ class SharedArguments(TypedDict, total=False):
     objective: str
     direction: str
     stop_when: str
-    budget: str | timedelta | Mapping[str, Any] | None
     evaluate_every: int
     use_gpus: bool
     run_name: str
     description: str
     options: Mapping[str, Any]
+    replace: bool
 
 
 class FitArguments(SharedArguments, total=False):

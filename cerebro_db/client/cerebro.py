@@ -143,13 +143,22 @@ class Cerebro(Looking, Steering, Serving, Registering):
         """Asks a run to end, which takes about a second. Returns False if the run was not under way."""
         return self.rows("SELECT cerebro.cancel(%s, %s)", (number_of(run), owner_of(run, owner)))[0][0]
 
-    def materialize(self, run: AnyRun, model_table: str, which: str | None = None, fold: int | None = None) -> None:
+    def materialize(
+        self,
+        run: AnyRun,
+        model_table: str,
+        which: str | None = None,
+        fold: int | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
         """Makes the model tables of a run from its states. The run need not have finished.
 
         ``which`` states: ``best`` or ``last``. Without it the best ones, if the run keeps them. ``fold``: of a run with
-        folds, the models of this fold instead of those on all rows.
+        folds, the models of this fold instead of those on all rows. ``replace``: a model of yours of this name.
         """
-        self.rows("SELECT cerebro.materialize(%s, %s, %s, %s)", (number_of(run), model_table, which, fold))
+        values = (number_of(run), model_table, which, fold)
+        self.rows(f"SELECT cerebro.materialize(%s, %s, %s, %s{', replace => true' if replace else ''})", values)
 
     def forget(self, run: AnyRun, owner: str | None = None) -> None:
         """Removes a run's log and states. Its model tables stay."""

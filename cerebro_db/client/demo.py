@@ -128,7 +128,7 @@ def make_room(session: DemoSession) -> None:
     if found and not (found[0][0] or "").startswith(MARK):
         raise ClientError(
             f"The schema {SCHEMA} was not made by this demo: it is left as it is.",
-            f"ALTER SCHEMA {SCHEMA} RENAME TO something_else; or DROP SCHEMA {SCHEMA} CASCADE;",
+            f"ALTER SCHEMA {SCHEMA} RENAME TO something_else; makes room.",
         )
     if found:
         session.quietly("SET client_min_messages = warning")

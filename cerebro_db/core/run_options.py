@@ -31,7 +31,7 @@ MADLIB = "madlib"  # the option that MADlib's functions write into the runs that
 SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "madlib_keras_automl"
 MOST_GPUS = MOST_PROCESSORS = 1 << 20
 MOST_PAST = 100_000
-FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start")
+FLAGS = ("in_session", "evaluate_training", "averaging", "warm_start", "replace")
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class RunOptions:
     groups_start: str = RANDOM_START  # the weights that models of groups start with
     new_groups: str = NEW_GROUPS[0]  # what becomes of rows to predict whose group no model knows
     warm_start: bool = False
+    replace: bool = False  # whether a model that has the name of the model table is replaced
     evaluate_training: bool = False  # models are evaluated on the training table, too
     evaluate_after: tuple[int, ...] = ()  # these epochs, besides those that the run evaluates regularly
     parallel: str = HOPPING  # how a model trains on the rows of several segments

@@ -195,6 +195,15 @@ def _amounts_with_folds(wishes: Wishes, seconds: float | None, epoch_seconds: fl
     return configurations, epochs
 
 
+def epochs_of_list(layout: Layout, segments: int, seconds: float | None, configurations: int) -> int:
+    """How many epochs each of these configurations trains if nothing says it, and nothing stops them early."""
+    rows = layout.rows
+    epoch_seconds = _epoch_seconds(layout, rows * _passes(rows, segments), segments)
+    times = (layout.folds + 1) * (2 if layout.groups is not None else 1)
+    wishes = Wishes({}, configurations=max(1, configurations))
+    return _amounts_with_folds(wishes, seconds, epoch_seconds * times)[1]
+
+
 def defaults(layout: Layout, rows: int, segments: int, objective: str | None = None) -> Json:
     """What a flat configuration has that says nothing about these parameters."""
     return {

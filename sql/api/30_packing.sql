@@ -37,7 +37,8 @@ them. cerebro.pack also takes columns of other types, and splits the rows.
 - classes: number of classes per column of target, where the model has room for more classes than the table
   contains. NULL: the number of classes in the table.
 - segments: number of segments. NULL: the setting cerebro.segments, else one per GPU, else one per
-  processor; on PostgreSQL a table gets at most one segment per 500 rows.
+  processor; on PostgreSQL a table gets at most one segment per 500 rows. Without an argument, it is at most what
+  cerebro.set_limits(max_segments) allows the user.
 - distribution_rules: on Greenplum, the segments to use: all_segments, gpu_segments (segments on hosts with GPUs), or
   the name of a table whose column dbid lists segments. Ignored on PostgreSQL.
 - seed: the same seed and the same rows give the same packed table, whatever the order of the rows in the source and

@@ -5,6 +5,8 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     model_table      text,
     configurations   text,
     target           text    DEFAULT NULL,
+    epochs           integer DEFAULT NULL,
+    budget           text    DEFAULT NULL,
     inputs           text    DEFAULT NULL,
     prepare          json    DEFAULT NULL,
     weights          text    DEFAULT NULL,
@@ -18,11 +20,9 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     folds            integer DEFAULT NULL,
     segments         integer DEFAULT NULL,
     packed_table     text    DEFAULT NULL,
-    epochs           integer DEFAULT NULL,
     objective        text    DEFAULT NULL,
     direction        text    DEFAULT NULL,
     stop_when        text    DEFAULT NULL,
-    budget           text    DEFAULT NULL,
     evaluate_every   integer DEFAULT NULL,
     use_gpus         boolean DEFAULT false,
     warm_start       boolean DEFAULT false,
@@ -31,15 +31,17 @@ CREATE OR REPLACE FUNCTION cerebro.fit(
     options          jsonb   DEFAULT NULL,
     wait             boolean DEFAULT true,
     dry_run          boolean DEFAULT false,
-    group_by         text    DEFAULT NULL
+    group_by         text    DEFAULT NULL,
+    replace          boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.fit(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.fit(
-    text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean, boolean, text
+    text, text, text, text, integer, text, text, json, text, text, json, double precision, text, text, text, boolean,
+    integer, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean, boolean, text,
+    boolean
 ) IS
 'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
 every segment once, and its whole training state moves with it.
@@ -63,7 +65,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
 - group_by: as in cerebro.pack. The run trains one model of each configuration for each group, and one on all rows.
   cerebro.predict picks the model of each row''s group.
 - validation, stratify, packed_table: as in cerebro.train.
-- epochs: how often the run goes over all rows.
+- epochs: how often the run goes over all rows. NULL: 27 times, or as often as the budget probably allows.
 - evaluate_every: number of epochs between two evaluations. NULL: the models are evaluated after the last epoch only, and
   after every epoch if the objective is measured on the validation table.
 - objective, direction: the metric that says which model is best, such as val_accuracy, and min or max.
@@ -74,6 +76,8 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.
 - use_gpus: true trains on GPUs.
 - warm_start: true starts from the models that an earlier run has left in model_table; the new models replace them.
+- replace: true allows that model_table is a model of yours. The old model stays until the new one is complete. Other
+  tables are never replaced, and privileges on the old tables have to be granted again.
 - run_name, description: texts that the views show with the run.
 - wait: false returns as soon as the rows are packed and the run has begun. The run continues in a session of its own, also
   after you have disconnected. cerebro.wait(run) waits for its end, cerebro.cancel(run) ends it.
@@ -215,14 +219,15 @@ for instance a view, the table stays without its rows, and a warning names the o
 - owner: as in cerebro.cancel.';
 
 CREATE OR REPLACE FUNCTION cerebro.materialize(
-    run bigint, model_table text, which text DEFAULT NULL, fold integer DEFAULT NULL) RETURNS void
+    run bigint, model_table text, which text DEFAULT NULL, fold integer DEFAULT NULL, replace boolean DEFAULT false)
+RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off
 AS $py$
 @cerebro@
 return api.materialize_run(plpy, *args)
 $py$;
-COMMENT ON FUNCTION cerebro.materialize(bigint, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.materialize(bigint, text, text, integer, boolean) IS
 'Makes the model tables of a run from its states on record. The run need not have finished. cerebro.runs says in the
 column message if a finished run has none: its session ended too early, or its caller rolled back.
 
@@ -230,4 +235,5 @@ column message if a finished run has none: its session ended too early, or its c
   best if the run keeps best states, else last. The columns which and epoch of the _info table say which state each model
   has.
 - fold: of a run with folds, the models that are evaluated on this fold, and trained on all others. NULL: the models on
-  all rows.';
+  all rows.
+- replace: true replaces a model of yours that has this name. Other tables are never replaced.';

@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION cerebro.search(
     model_table        text,
     space              jsonb,
     target             text    DEFAULT NULL,
+    budget             text    DEFAULT NULL,
     inputs             text    DEFAULT NULL,
     prepare            json    DEFAULT NULL,
     weights            text    DEFAULT NULL,
@@ -27,7 +28,6 @@ CREATE OR REPLACE FUNCTION cerebro.search(
     objective          text    DEFAULT NULL,
     direction          text    DEFAULT NULL,
     stop_when          text    DEFAULT NULL,
-    budget             text    DEFAULT NULL,
     evaluate_every     integer DEFAULT NULL,
     use_gpus           boolean DEFAULT false,
     run_name           text    DEFAULT NULL,
@@ -35,16 +35,17 @@ CREATE OR REPLACE FUNCTION cerebro.search(
     options            jsonb   DEFAULT NULL,
     wait               boolean DEFAULT true,
     dry_run            boolean DEFAULT false,
-    group_by           text    DEFAULT NULL
+    group_by           text    DEFAULT NULL,
+    replace            boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.search_space(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.search(
-    text, text, jsonb, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, jsonb, text, integer, integer, integer, text, text, text, text, text, integer, boolean, text,
-    text, jsonb, boolean, boolean, text
+    text, text, jsonb, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
+    integer, text, jsonb, text, integer, integer, integer, text, text, text, text, integer, boolean, text, text,
+    jsonb, boolean, boolean, text, boolean
 ) IS
 'Searches a space of configurations for the best model, and returns the number of the run. The method proposes
 configurations while others train, and stops unpromising ones early. docs/search.md describes spaces and

@@ -4,6 +4,7 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     source_table       text,
     model_table        text,
     target             text    DEFAULT NULL,
+    budget             text    DEFAULT '10 minutes',
     inputs             text    DEFAULT NULL,
     prepare            json    DEFAULT NULL,
     weights            text    DEFAULT NULL,
@@ -27,7 +28,6 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     objective          text    DEFAULT NULL,
     direction          text    DEFAULT NULL,
     stop_when          text    DEFAULT NULL,
-    budget             text    DEFAULT '10 minutes',
     evaluate_every     integer DEFAULT NULL,
     use_gpus           boolean DEFAULT false,
     run_name           text    DEFAULT NULL,
@@ -35,16 +35,17 @@ CREATE OR REPLACE FUNCTION cerebro.train(
     options            jsonb   DEFAULT NULL,
     wait               boolean DEFAULT true,
     dry_run            boolean DEFAULT false,
-    group_by           text    DEFAULT NULL
+    group_by           text    DEFAULT NULL,
+    replace            boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.train(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.train(
-    text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, jsonb, jsonb, text, integer, integer, integer, text, text, text, text, text, integer,
-    boolean, text, text, jsonb, boolean, boolean, text
+    text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
+    integer, text, jsonb, jsonb, text, integer, integer, integer, text, text, text, text, integer, boolean, text,
+    text, jsonb, boolean, boolean, text, boolean
 ) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of

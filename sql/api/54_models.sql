@@ -169,7 +169,8 @@ COMMENT ON FUNCTION cerebro.drop_model(text) IS
 and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
 cerebro.create_predictor made for it fail from then on.
 
-- model_table: a table of yours that cerebro.models lists. A view or function that depends on it is an error that names it.';
+- model_table: a table of yours that cerebro.models lists. If one of its tables is gone, the others are dropped. A view or
+  function that depends on one of them is an error that names it.';
 
 CREATE OR REPLACE FUNCTION cerebro.version() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

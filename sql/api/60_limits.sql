@@ -261,8 +261,8 @@ BEGIN
     IF kept IS NOT NULL THEN
         RAISE WARNING 'cerebro.forget: run % is forgotten, but tables of its states stay, because other objects depend on them: %',
               forgotten, left(kept, 4000)
-        USING HINT = format('%I can drop each of them with the objects that depend on it: DROP TABLE … CASCADE. Tables'
-                            ' without the words "with its rows" are empty.', whose);
+        USING HINT = format('Tables without the words "with its rows" are empty. %I can drop a table when nothing depends'
+                            ' on it any more.', whose);
     END IF;
 END
 $$;

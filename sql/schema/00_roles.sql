@@ -24,7 +24,7 @@ BEGIN
         RAISE EXCEPTION 'the schema "@extschema@" exists already, and roles that are not superusers have a hand in it'
             USING ERRCODE = 'duplicate_schema',
                   DETAIL = 'A role that is not a superuser owns the schema or an object in it, or may create objects in it.',
-                  HINT = 'Look at what the schema contains, rename or drop it, and try again.';
+                  HINT = 'Look at what the schema contains, rename it, and try again.';
     END IF;
 END
 $schema$;

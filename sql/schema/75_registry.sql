@@ -16,7 +16,7 @@ BEGIN
         RAISE EXCEPTION 'the role "cerebro_registry" exists already, and it has more rights than cerebro_db would give it,'
                         ' or members'
             USING ERRCODE = 'duplicate_object',
-                  HINT = 'If nobody uses the role: DROP OWNED BY cerebro_registry; DROP ROLE cerebro_registry; and try again.';
+                  HINT = 'ALTER ROLE cerebro_registry RENAME TO another_name; makes room for it. Then try again.';
     END IF;
 END
 $role$;

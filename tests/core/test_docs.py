@@ -9,6 +9,9 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.sql.docs.test_task_pages import AFTER as TASK_PAGES
+from tests.sql.pages import blocks
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "migrations/README.md")
@@ -37,6 +40,32 @@ SOURCES = list((ROOT / "tests").rglob("*.py"))
 TESTS = {file.stem for file in SOURCES}.union(
     *(re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE) for file in SOURCES)
 )
+
+
+# -- examples ------------------------------------------------------------------------------------------------
+
+# The test that runs the SQL of each page.
+RUN_BY = {
+    **dict.fromkeys(("prepare", *TASK_PAGES), "test_task_pages"),
+    **dict.fromkeys(("search", "steer"), "test_search_pages"),
+    **dict.fromkeys(("README", "features"), "test_readme"),
+    **dict.fromkeys(("reference/options", "madlib"), "test_other_pages"),
+    "operations": "test_operations_page",
+    "extending": "test_extending",
+    "troubleshooting": "test_troubleshooting",  # its query is one of operations.md
+    **dict.fromkeys(("reference/functions", "reference/madlib"), "test_reference"),  # heads of functions
+}
+
+
+def test_the_sql_of_every_page_runs_in_a_test() -> None:
+    """What cannot run says why in a comment before it."""
+    for page in PAGES:
+        if page.name in ("decisions.md", "CHANGELOG.md") or not blocks(str(page.relative_to(ROOT)), "sql"):
+            continue
+        name = str(page.relative_to(ROOT / "docs") if page.is_relative_to(ROOT / "docs") else page.name)
+        test = RUN_BY[name.removesuffix(".md")]
+        (file,) = (file for file in SOURCES if file.stem == test)
+        assert page.stem in file.read_text() or page.parent.name == "reference", (page, test)
 
 
 # -- what a page names ---------------------------------------------------------------------------------------

@@ -140,3 +140,32 @@ def test_one_function_makes_the_request_of_a_run() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "RunRequest"
     ]
     assert made == ["runs/request/request.py"]
+
+
+# -- messages --------------------------------------------------------------------------------------------------
+
+
+def hints(source: str) -> list[str]:
+    """The texts of the hints in a module."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "hint"]
+    return [ast.unparse(one) for one in given]
+
+
+def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
+    """A hint is often copied and run.  What it drops should be a model: cerebro.drop_model() drops nothing else."""
+    found = {
+        f"{path.name}: {hint}"
+        for top in (CEREBRO_DB, SERVER)
+        for path in top.rglob("*.py")
+        for hint in hints(path.read_text())
+        if re.search(r"DROP [A-Z]+|\bdrop (it|them|these|that|this)\b|\bDrop ", hint.replace("can drop it", ""))
+    }
+    of_sql = {
+        f"{path.name}: {hint}"
+        for path in (SERVER.parents[1] / "sql").rglob("*.sql")
+        for hint in re.findall(r"HINT\s*=\s*([^;]*)", path.read_text())
+        if re.search(r"DROP [A-Z]+|\bdrop (it|them|these)\b|\bDrop ", hint)
+    }
+    assert not found | of_sql
+    assert hints("raise Wrong('x', hint=f'DROP TABLE {name};')") == ["f'DROP TABLE {name};'"]

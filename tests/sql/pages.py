@@ -10,10 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- does not run in a test: .+? -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of a page in a language that run."""
+def blocks(page: str, language: str, *, every: bool = False) -> list[str]:
+    """The blocks of a page in a language that run as printed; ``every``: the others, too."""
     found = BLOCK.findall((ROOT / page).read_text())
-    return [code for reason, tongue, code in found if tongue == language and not reason]
+    return [code for reason, tongue, code in found if tongue == language and (every or not reason)]
 
 
 def statements(block: str) -> list[str]:

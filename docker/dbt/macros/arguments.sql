@@ -7,7 +7,7 @@
      cross join lateral unnest(p.proargnames, p.proargtypes::oid[]) with ordinality as argument (name, type, place)
      where p.pronamespace = 'cerebro'::regnamespace and p.proname = {{ cerebro.text(verb) }}
        and p.proname in ('train', 'search', 'fit')
-       and argument.name not in ('source_table', 'model_table', 'packed_table', 'wait', 'dry_run', 'warm_start')
+       and argument.name not in ('source_table', 'model_table', 'packed_table', 'wait', 'dry_run', 'warm_start', 'replace')
      order by argument.place
   {%- endcall %}
   {%- for name, type in load_result('signature')['data'] -%}

@@ -21,12 +21,11 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import BYTES, WITH_ZONE
 
-from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
-from . import asked, features, pack
+from . import asked, features, pack, pack_plain
 from .pack import VALIDATION, WantedPacking
 from .pack_arguments import PackArguments
 from .preparation import NUMBERS
@@ -50,7 +49,7 @@ def packed_rows(db: Database, same_name: bool, *arguments: Any) -> str:
     if same_name and kept is None and relations.find(db, output) is not None:
         raise DuplicateTable(
             f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
-            hint=f"Choose another name, or DROP TABLE {output}, {output.suffixed('_summary')};",
+            hint="Choose another name.",
         )
     return (kept or pack.write(db, wanted, fingerprint)).quoted
 
@@ -69,7 +68,7 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
             for name, value in given.items()
             if name not in OTHERWISE
         },
-        "segments": wanted.segments or {"at most": platform.of(db).segments(db, wanted.rule)},
+        "segments": wanted.segments or {"at most": pack_plain.most_segments(db, wanted.rule)},
         "rule": wanted.rule.contents,
         "target": [column.name for column in wanted.asked.targets],
         "inputs": [column.name for column in wanted.asked.inputs],

@@ -22,7 +22,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..platform import DistributionRule
-from ..sessions import warm_up
+from ..sessions import limits, warm_up
 from . import agreement, buffers, by_name, labels, row_weights, variables, windowed
 from .pack_arguments import LikeArguments, PlainArguments
 from .preparation import SourceVariable, applied, find_shapes
@@ -195,10 +195,18 @@ def _columns(
     return outs, ins
 
 
+def most_segments(db: Database, rule: DistributionRule) -> int:
+    """The number of segments of a large table whose user asks for no number: a run of the user may have so many."""
+    allowed = limits.segments_allowed(db)
+    most = platform.of(db).segments(db, rule)
+    return most if allowed is None else max(1, min(most, allowed))
+
+
 def segments_of(db: Database, wanted: int | None, rule: DistributionRule, rows: int) -> int:
     here = platform.of(db)
     if wanted is None:
-        count, most = min(here.segments(db, rule, rows), rows), here.segments(db, rule)
+        most = most_segments(db, rule)
+        count = min(here.segments(db, rule, rows), rows, most)
         if count < most:
             db.notice(
                 f"{counted(count, 'segment')}, because {counted(rows, 'row')} would not repay the trainers of {most};"

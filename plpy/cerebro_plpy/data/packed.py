@@ -25,6 +25,7 @@ class Packed:
     relation: Relation
     summary: PackedSummary
     layout: dict[str, Any]  # as JSON; it is known to be a Layout
+    planned: bool = False  # a dry run would pack it: the sizes of its partitions are about right, and no hash is known
 
     @property
     def dataset(self) -> DataSet:

@@ -240,6 +240,14 @@ def counted_names(what: str, names: Sequence[str]) -> str:
 
 def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argument: str = "output_table") -> Name:
     """The name, with its schema, of a new output table; an error if the table or a companion of it exists."""
+    name = new_name(db, text, argument=argument)
+    for ending in ("", *endings):
+        require_free(db, name.suffixed(ending), (text or "").strip() if not ending else None)
+    return name
+
+
+def new_name(db: Database, text: str | None, *, argument: str = "output_table") -> Name:
+    """The name, with its schema, of a table to be made; an error if it could not be made there."""
     if text is None or not text.strip() or text.strip().lower() == "null":
         empty = "NULL/empty output table name!" if db.madlib else f"{argument} must not be NULL or empty."
         raise InvalidName(empty, hint=f"{argument} takes the name of a table to be made.")
@@ -248,10 +256,7 @@ def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argume
             f"Invalid output table name {text.strip()}",
             hint="A name begins with a letter or an underscore; others need double quotes.",
         )
-    name = qualified(db, Name.parse(text, "output table name" if db.madlib else argument))
-    for ending in ("", *endings):
-        require_free(db, name.suffixed(ending), text.strip() if not ending else None)
-    return name
+    return qualified(db, Name.parse(text, "output table name" if db.madlib else argument))
 
 
 def require_free(db: Database, name: Name, shown: str | None = None) -> None:
@@ -261,7 +266,7 @@ def require_free(db: Database, name: Name, shown: str | None = None) -> None:
         )
         raise DuplicateTable(
             as_madlib if db.madlib else f"'{shown or name}' already exists.",
-            hint=f"DROP TABLE {name}; or choose another name.",
+            hint="Choose another name.",
         )
 
 

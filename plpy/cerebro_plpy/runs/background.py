@@ -62,13 +62,10 @@ def begin(
     require_statements(db)
     session: Session | None = None
     try:
-        # A session goes on without a client as long as it has nothing to send.  This one is told to send no messages,
-        # so it has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
         session = logins.connect_as(db, relations.current_role(db), f"cerebro_db {what}", listener(db.plpy))
-        session.configure(client_connection_check_interval="0", statement_timeout="0")
+        session.outlive()
         if search_path is not None:
             session.configure(search_path=search_path)
-        session.run(sql("SET client_min_messages = error"))
         session.send(statement)
         while not session.ready() and not has_begun():
             time.sleep(LISTEN_EVERY)

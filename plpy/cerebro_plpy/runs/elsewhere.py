@@ -23,7 +23,7 @@ CALLS: dict[str, Sql] = {
     "cancel": sql("SELECT cerebro.cancel({}::bigint, {}::name)"),
     "resume": sql("SELECT cerebro.resume({}::bigint, {}::integer, {}::boolean, {}::boolean)"),
     "forget": sql("SELECT cerebro.forget({}::bigint, {}::name)"),
-    "materialize": sql("SELECT cerebro.materialize({}::bigint, {}, {}, {}::integer)"),
+    "materialize": sql("SELECT cerebro.materialize({}::bigint, {}, {}, {}::integer, {}::boolean)"),
     "stop_model": sql("SELECT cerebro.stop_model({}::bigint, {}::integer, {}, {}::integer, {}::name)"),
     "go_on": sql("SELECT cerebro.go_on({}::bigint, {}::integer, {}, {}::integer, {}::name)"),
     "clone_model": sql("SELECT cerebro.clone_model({}::bigint, {}::integer, {}::jsonb, {}, {}::integer, {}::name)"),

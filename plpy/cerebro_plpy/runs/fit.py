@@ -14,12 +14,12 @@ from cerebro_db.core.options import BEST, SESSION
 from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data import visibility
+from ..data import model_parts, visibility
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..sessions import recorder
-from ..sessions.session import Session
+from ..sessions.session import Session, Statement
 from . import background, following
 from .begin.new_run import put_on_record
 from .drive import rules
@@ -31,27 +31,31 @@ from .request import output
 from .request.request import RunRequest
 from .tables import model_tables
 
+REPLACE_WITHIN = 10.0  # seconds that a call waits for another session that replaces tables
+
 
 def run_request(
     db: Database,
     request: RunRequest,
-    on_record: Callable[[int], None] = lambda run_id: None,
+    on_record: Callable[[int | None], None] = lambda run_id: None,
 ) -> Run:
     """Train and wait: the model tables are there when it returns.
 
-    ``on_record`` is called with the run's number as soon as the run can be resumed.
+    ``on_record`` is called as soon as the run is on record, with its number if it can be resumed from then on.
     """
     with recorder.opened(db, own=request.options.in_session) as session:
         require_rule(session, request)
         run_id = put_on_record(db, session, request)
         with end_on_record(session, RunLog.of(session, run_id)):
-            on_record(run_id)
+            on_record(None if session.own else run_id)
             run = carry_out(db, session, run_id, begins=True)
-        hand_out(db, session, run, request.asked.output, replace=request.options.warm_start)
+        hand_out(db, session, run, request.asked.output, replace=request.options.warm_start or request.options.replace)
     return run
 
 
-def submit_request(db: Database, request: RunRequest) -> int:
+def submit_request(
+    db: Database, request: RunRequest, on_record: Callable[[int | None], None] = lambda run_id: None
+) -> int:
     """Train without waiting: the run goes on in a session of its own."""
     if request.asked.output.schema == relations.TEMPORARY:
         raise InvalidArgument(
@@ -68,6 +72,7 @@ def submit_request(db: Database, request: RunRequest) -> int:
         run_id = put_on_record(db, session, request)
         log = RunLog.of(session, run_id)
         with end_on_record(session, log):
+            on_record(run_id)
             log.events.note(Event.SUBMITTED)
             background.start(db, run_id, on_cancel=lambda error: record_cancel(session, log, error))
     return run_id
@@ -88,7 +93,7 @@ def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wa
     recorded = log.known.options()
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
-        output.require_place(db, RunLog.of(session, run_id).plan.load())
+        output.require_place(db, session, RunLog.of(session, run_id).plan.load())
         _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
     return run_id
 
@@ -111,13 +116,7 @@ def _to_its_end(
 ) -> None:
     run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
     name = Name.parse(run.model_table)
-    run.segments_lost |= session.segments_lost
-    there = True
-    if submitted and platform.of(db).waits_in_own_session:
-        # The driver's own session is asked nothing if it need not be: it may have lost a segment without knowing.
-        ((there,),) = session.run(sql("SELECT pg_catalog.to_regclass({}) IS NOT NULL"), (name.quoted,))
-    replace = there and not run.segments_lost and output.in_the_way(db, run, name)
-    hand_out(db, session, run, name, replace=replace, waits=not submitted)
+    hand_out(db, session, run, name, replace=output.in_the_way(session, run, name), waits=not submitted)
     following.carry_out(db, run, name)
     if run.options.follows and not submitted:
         say_how_to_predict(db, name)
@@ -136,17 +135,27 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             f"run {run.id} finished, but this transaction has lost a segment and cannot make {name}",
             hint=f"The run need not be repeated: SELECT cerebro.materialize({run.id}, 'another_name');",
         )
-    elsewhere = run.segments_lost or (not waits and not replace and platform.of(db).waits_in_own_session)
+    elsewhere = run.segments_lost or (not waits and platform.of(db).waits_in_own_session)
+    pending = False
     try:
         if elsewhere:
-            session.run(sql("SELECT cerebro.materialize({}, {})"), (run.id, name.quoted))
+            replacing = sql(", replace => true") if replace else sql("")
+            call = sql("SELECT cerebro.materialize({}, {}{replacing})", replacing=replacing)
+            makes = Statement(call, (run.id, name.quoted))
+            if waits and replace:
+                # The caller's transaction has locks on the tables if the run went on from them.
+                session.outlive()
+                session.send(makes)
+                pending = not session.ends_within(REPLACE_WITHIN)
+            else:
+                session.run_statement(makes)
         else:
             # Of two runs with one output name the second waits for the first to commit, and then says what is wrong.
             locks.take(db, f"cerebro_db table {name}", f"the name {name}")
-            output.require_makeable(db, name, replace=replace)
+            model_parts.require_makeable(db, name, replace=replace)
             model_tables.materialize(db, run.id, name, replace=replace)
             RunLog.of_caller(db, run.id).events.note(Event.MATERIALIZED)
-        if not session.own:
+        if not session.own and not pending:
             session.run(state_tables.released_sql(run.storage))
     except BaseException as error:
         if session.own:  # the error undoes the whole run
@@ -163,6 +172,12 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             refused.sqlstate = error.sqlstate
             raise refused from error
         raise
+    if pending:
+        raise SegmentLost(
+            f"run {run.id} finished, but this transaction has lost a segment. When it has ended, the models replace"
+            f" those in {name}",
+            hint="The run need not be repeated. cerebro.runs says in message if its models are in no table.",
+        )
     if run.segments_lost and waits:
         # Greenplum would fail this transaction with an error that says nothing of the run.
         raise SegmentLost(

@@ -6,10 +6,12 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Callable
 
 from cerebro_db.core import documents, training_plan
 from cerebro_db.core import options as known_options
@@ -28,7 +30,7 @@ from cerebro_db.core.texts import counted
 from cerebro_db.core.training_plan import Wishes
 
 from .. import platform
-from ..data import visibility
+from ..data import model_parts, visibility
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
@@ -40,6 +42,7 @@ from .begin.new_run import require_short
 from .drive import rules
 from .fit import run_request, say_how_to_predict, submit_request
 from .record.log import OF_ALL_ROWS, RunLog
+from .record.run import require_countable
 from .request import budgets, configurations, cross_validation, needs, training_rows
 from .request import output as output_tables
 from .request.configurations import Listed
@@ -47,8 +50,6 @@ from .request.given import FIT, SEARCH, TRAIN, Given, of_call
 from .request.request import (
     AskedRun,
     RunRequest,
-    as_trained,
-    model_table,
     of_configurations,
     read_rows,
     read_selection,
@@ -99,11 +100,14 @@ def run_verb(db: Database, given: Given) -> int | None:
         if given.wait is False:
             background.require_statements(db)
     asked = _asked(db, given)
-    output = model_table(db, given.model_table, given.warm_start, "model_table")
+    if given.warm_start:
+        output = output_tables.of_warm_start(db, given.model_table, "model_table")
+    else:
+        output = model_parts.of_new_model(db, given.model_table, bool(given.replace))
     if not given.dry_run:
         output_tables.take(db, output)
     made = MadeRows()
-    try:
+    with _cleaned(db, given, made) as on_record:
         rows = training_rows.resolved(db, output, given, made)
         preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
@@ -121,11 +125,8 @@ def run_verb(db: Database, given: Given) -> int | None:
             return None
         request = replace(request, options=replace(request.options, follows=(*(given.follows or ()), *steps)))
         if given.wait is False:
-            return submit_request(db, request)
-        run = run_request(db, request, on_record=lambda run_id: setattr(made, "run", run_id))
-    except BaseException:
-        _tell_what_is_left(db, given, made)
-        raise
+            return submit_request(db, request, on_record)
+        run = run_request(db, request, on_record)
     if given.verb != FIT and whole is not None:
         _tell_of_time(db, run.id, rows, preparing, began_at)
         _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
@@ -136,6 +137,29 @@ def run_verb(db: Database, given: Given) -> int | None:
     return run.id
 
 
+@contextlib.contextmanager
+def _cleaned(db: Database, given: Given, made: MadeRows) -> Iterator[Callable[[int | None], None]]:
+    """Around a call: if it ends early, what it has made is removed, or named if a run on record needs it.
+
+    The value is to be called when the run is on record; None: it is not there for others before the call commits.
+    Until then the call is a subtransaction, because its locks would keep others from dropping the tables that it reads.
+    """
+    try:
+        with contextlib.ExitStack() as held:
+            if platform.of(db).subtransactions_are_safe:
+                held.enter_context(db.savepoint())
+
+            def on_record(run_id: int | None) -> None:
+                held.close()
+                made.run = run_id
+
+            yield on_record
+    except BaseException:
+        if made.run is not None or not training_rows.remove(db, made):
+            _tell_what_is_left(db, given, made)
+        raise
+
+
 # -- arguments ---------------------------------------------------------------------------------------------
 
 
@@ -144,7 +168,7 @@ def _asked(db: Database, given: Given) -> Asked:
     for name, value in (("epochs", given.epochs), ("max_configurations", given.max_configurations)):
         if value is not None and value < 1:
             raise InvalidArgument(f"{name} is {value}; it must be at least 1.")
-    if given.verb == FIT or given.epochs is not None:
+    if given.epochs is not None:
         require_epochs(given.epochs, given.evaluate_every, ("epochs", "evaluate_every"))
     for argument, text in (("run_name", given.run_name), ("description", given.description)):
         require_short(argument, text)
@@ -306,10 +330,12 @@ def _searching(
     else:
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
+    spec = methods.checked(plan.method, proposes=True)
+    searched = search.AskedSearch(space, named, spec, most, given.at_once, given.start_from)
+    request = search.of_space(db, _run(db, given, rows, output, plan.epochs, options), searched)
     if given.dry_run:
         known = custom_functions.known(db)
         read = read_space.read(flat_space.parted(space, architectures, "space"), architectures)
-        read.check(known)
         if given.verb == SEARCH:
             tries = "configurations" if most is None else f"at most {counted(most, 'configuration')}"
             method = plan.method if isinstance(plan.method, str) else plan.method["name"]
@@ -320,32 +346,39 @@ def _searching(
             db.notice(f"space: {training_plan.dimensions(space)}")
         needs.tell_of_space(db, options, rows.layout, read, architectures, known)
         return None
-    asked_run = _run(db, given, rows, output, plan.epochs, options)
-    spec = methods.checked(plan.method, proposes=True)
-    return search.of_space(db, asked_run, search.AskedSearch(space, named, spec, most, given.at_once, given.start_from))
+    return request
 
 
 def _fitting(
-    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, _seconds: float | None
+    db: Database, given: Given, asked: Asked, rows: Rows, output: Name, seconds: float | None
 ) -> RunRequest | None:
     """The request of a fit; None for a dry run."""
     listed, options, epochs = asked.listed, _all_options(asked), given.epochs
-    assert listed is not None and epochs is not None
+    assert listed is not None
+    if epochs is None:
+        count = (
+            db.value(sql("SELECT count(*) FROM {rows}", rows=listed.sql))
+            if isinstance(listed, Relation)
+            else len(listed)
+        )
+        epochs = training_plan.epochs_of_list(rows.layout, rows.segments, seconds, count)
+        require_epochs(epochs, given.evaluate_every, ("epochs", "evaluate_every"))
+        db.notice(f"each configuration trains {counted(epochs, 'epoch')}; the argument epochs sets another number")
 
     def read(known: Any, objective: str | None) -> configurations.Configurations:
         if isinstance(listed, Relation):
             return read_selection(db, listed, known, False)
         return configurations.of_rows(listed, rows.layout, rows.segments, objective, known)
 
+    request = of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
     if given.dry_run:
-        found = read(custom_functions.known(db), options.get("objective"))
+        found = request.configurations
         groups = rows.layout.groups
         each = f", each for all rows and for {counted(len(groups.labels), 'group')}," if groups is not None else ""
         db.notice(
             f"{counted(len(found.rows), 'configuration')}{each} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
-        found = as_trained(found, options.get("precision"))
         if given.warm_start and "memory_mb" not in options:
             options = {**options, "memory_mb": output_tables.memory_of(db, output, bool(given.use_gpus))}
         with needs.told(db, options, rows.layout) as tell:
@@ -358,15 +391,20 @@ def _fitting(
                     definition = {"architecture": architecture.translated, "compile": row["compile"], "fit": row["fit"]}
                     db.notice(f"{row['key']}: {tell(definition)}")
         return None
-    return of_configurations(db, _run(db, given, rows, output, epochs, options), read, warm_start=given.warm_start)
+    return request
 
 
 def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, options: dict[str, Any]) -> AskedRun:
-    assert rows.table is not None
-    others = rows.validation.quoted if rows.validation is not None else None
-    source, validation = read_rows(
-        db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, folds=True
-    )
+    if rows.planned is not None:
+        source = rows.planned
+        require_countable(epochs, rows.segments)
+        validation = source if rows.validated else None
+    else:
+        assert rows.table is not None
+        others = rows.validation.quoted if rows.validation is not None else None
+        source, validation = read_rows(
+            db, rows.text or rows.table.quoted, rows.validation_text or others, epochs, folds=True
+        )
     return AskedRun(
         source=source,
         validation=validation,
@@ -378,6 +416,8 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
         name=given.run_name,
         description=given.description,
         named=rows.named,
+        replace=bool(given.replace),
+        dry=bool(given.dry_run),
     )
 
 
@@ -453,8 +493,6 @@ def _tell_what_is_left(db: Database, given: Given, made: MadeRows) -> None:
         return
     if made.run is not None:
         hint = f"SELECT cerebro.resume({made.run}); continues the run."
-    elif made.packed is not None:
-        hint = f"{given.verb}('{made.packed}', …) trains on the packed rows without packing again."
     else:
-        hint = "The next call makes new tables. You can drop these."
+        hint = f"{given.verb}('{made.packed}', …) trains on the packed rows without packing again."
     db.notice(f"{given.verb} ended early. These tables remain: {', '.join(map(str, made.tables))}", hint)

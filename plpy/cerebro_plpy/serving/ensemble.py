@@ -22,7 +22,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import or_null
 
 from .. import platform
-from ..data import document_columns
+from ..data import document_columns, model_parts
 from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
@@ -76,7 +76,7 @@ def ensemble(
     if output_table is None:
         _add(db, source, members, bool(all_join), until)
         return
-    output = relations.new(db, output_table, COMPANIONS)
+    output = model_parts.of_new_model(db, output_table, None, argument="output_table")
     mean = mean_of_best(db, source, members, bool(all_join), until)
     _make_tables(db, source, output)
     _add_rows(db, source, mean, output, 1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import DependentObjects, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.model_columns import has_groups
+from cerebro_db.core.errors import DependentObjects, InvalidArgument, WrongState
+from cerebro_db.core.names import Name
 from cerebro_db.core.sql import joined, sql
 
+from ..data import model_parts
+from ..data.model_parts import TablesOfModel
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..database.relations import Relation
 from ..registry import references
 from .trained import require_trained
-
-CHUNKS = {"start", "payload"}  # columns of the table of weights that are too large for one value
 
 
 @entry
@@ -22,59 +21,39 @@ def drop_model(db: Database, model_table: str | None) -> None:
         raise InvalidArgument(
             f"'{model_table}' is a registered model.", hint="cerebro.unregister() removes a version from the registry."
         )
-    tables = _tables(db, relations.existing(db, model_table, argument="model_table"))
+    tables = [*_parts(db, model_table).tables.values()]
     for table in tables:
-        _require_droppable(db, table)
+        model_parts.require_droppable(db, table)
     try:
         with db.savepoint():
             db.patiently(sql("DROP TABLE {tables}", tables=joined(", ", (table.sql for table in tables))))
     except db.plpy.SPIError as error:
         if error.sqlstate != DependentObjects.sqlstate:
             raise
-        _, detail, *_ = getattr(error, "spidata", None) or (None, None)
+        _, detail, *_ = getattr(error, "spidata", None) or (None, None, None)
         raise DependentObjects(
             f"'{tables[0].text}' stays, because other objects depend on it or on a table beside it.",
             detail=detail,
-            hint="Drop these objects first.",
+            hint="They need the model. Let them use another one first.",
         ) from None
 
 
-def _tables(db: Database, table: Relation) -> list[Relation]:
-    """The model table and its companions; an error unless it is one."""
-    named = require_trained(table, relations.columns(db, table))
-    summary, info, weights = (
-        relations.find(db, table.name.suffixed(ending)) for ending in ("_summary", "_info", "_weights")
-    )
-    if summary is None or "layout" not in relations.columns(db, summary):
+def _parts(db: Database, text: str | None) -> TablesOfModel:
+    """The tables of the model; an error unless there is one.  The model table itself, or another one, may be gone."""
+    name = Name.parse(text, "model_table") if text and text.strip() else None
+    if name is not None and relations.find(db, name) is None:
+        for ending in ("_summary", "_info"):
+            beside = relations.find(db, name.suffixed(ending))
+            parts = model_parts.of(db, Name(beside.schema, name.table)) if beside is not None else None
+            if parts is not None and parts.is_model:
+                return parts
+    table = relations.existing(db, text, argument="model_table")
+    parts = model_parts.of(db, table.name)
+    if not parts.is_model:
+        model_parts.require_droppable(db, table)
+        require_trained(table, relations.columns(db, table))
         raise WrongState(
             f"'{table.text}' is not a table of trained models: it has no summary of a run.",
-            hint=f"If you want it gone nevertheless: DROP TABLE {table.name};",
-        )
-    found = [table, summary]
-    if info is not None and named.configuration in relations.columns(db, info):
-        found.append(info)
-    if weights is not None and set(relations.columns(db, weights)) >= CHUNKS:
-        found.append(weights)
-    groups = relations.find(db, table.name.suffixed("_groups"))
-    if groups is not None and has_groups(relations.columns(db, groups)):
-        found.append(groups)
-    return found
-
-
-def _require_droppable(db: Database, table: Relation) -> None:
-    if table.kind not in ("r", "p"):
-        raise Unsupported(
-            f"'{table.text}' is a {relations.READABLE[table.kind]}, not a table.",
             hint="cerebro.models lists the model tables.",
         )
-    owner = db.one(
-        sql(
-            "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_mine,"
-            " pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text AS name"
-            " FROM pg_catalog.pg_class c WHERE c.oid = $1::oid"
-        ),
-        ("bigint",),
-        table.oid,
-    )
-    if owner is not None and not owner["is_mine"]:
-        raise NotPermitted(f"'{table.text}' belongs to {owner['name']}.", hint="Only its owner can drop it.")
+    return parts

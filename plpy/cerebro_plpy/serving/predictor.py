@@ -203,7 +203,7 @@ def _make(db: Database, function: Name, arguments: Arguments, result: SqlType, b
                 f"{error}.",
                 hint="replace => true replaces it."
                 if kinds in before
-                else "cerebro.create_predictor has not made it. Choose another name, or drop it.",
+                else "cerebro.create_predictor has not made it. Choose another name.",
             ) from None
         if not db.is_error(error, CHANGED):
             raise
@@ -240,5 +240,5 @@ def _drop(db: Database, function: Name, kinds: list[str]) -> None:
         raise DependentObjects(
             f"the function '{function}' stays, because other objects depend on it and the new one has other arguments"
             " or another result.",
-            hint="Drop these objects first, or choose another name.",
+            hint="Choose another name.",
         ) from None

@@ -34,6 +34,12 @@ def answered(ask: Ask) -> Figures:
     return {name: (allowed, used) for name, allowed, used in ask(FIGURES)}
 
 
+def segments_allowed(db: Database) -> int | None:
+    """How many segments all running runs of the user may have together; None: there is no limit."""
+    allowed: int | None = db.value(sql("SELECT segments FROM cerebro._own_limits"))
+    return allowed
+
+
 def waiting_seconds(db: Database) -> int:
     """How long what a call has opened may wait for the next call of its session; 0: not at all."""
     return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))

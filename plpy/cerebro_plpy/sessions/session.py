@@ -139,6 +139,24 @@ class Session:
         """Change settings for the rest of the session; settings that this server does not have are left out."""
         self.run_statement(configured(**settings))
 
+    def outlive(self) -> None:
+        """Let what is sent from now on go on when this client is gone.
+
+        A session goes on without a client as long as it has nothing to send.  This one is told to send no messages, so
+        it has nothing to send before its transaction ends; then it finds that the client is gone, and ends.
+        """
+        self.configure(client_connection_check_interval="0", statement_timeout="0", lock_timeout="0")
+        self.run(sql("SET client_min_messages = error"))
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the statement under way has ended after so many seconds; raises its error."""
+        deadline = time.monotonic() + seconds
+        while not self.ready():
+            if time.monotonic() > deadline:
+                return False
+            self._pause(LISTEN_EVERY)
+        return True
+
     def _pause(self, seconds: float) -> None:
         wait_any([self], seconds)
         self.listen()

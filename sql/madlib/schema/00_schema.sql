@@ -33,11 +33,11 @@ BEGIN
     ELSIF taken THEN
         RAISE EXCEPTION 'the schema "@extschema@" exists already and contains objects of others'
             USING ERRCODE = 'duplicate_schema',
-                  HINT = 'Look at what it contains, rename or drop it, and try again; or choose another schema:'
+                  HINT = 'Look at what it contains, rename it, and try again; or choose another schema:'
                          ' make install MADLIB_SCHEMA=madlib_dl.';
     ELSIF unsafe THEN
         RAISE EXCEPTION 'the schema "@extschema@" exists already, and roles that are not superusers may create objects in it'
-            USING ERRCODE = 'duplicate_schema', HINT = 'Drop it, and try again.';
+            USING ERRCODE = 'duplicate_schema', HINT = 'Look at what it contains, rename it, and try again.';
     END IF;
 END
 $schema$;

@@ -76,16 +76,18 @@ def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
 
 
 def test_packed_rows_that_are_used_again_are_not_left_over(houses: Lab) -> None:
-    """A call that ends early names the tables that it has made."""
+    """A call that is refused removes the tables that it has made, and no others."""
     fit(houses, "first")
+    before = houses.tables()
+    given = {"epochs": 1, "target": "size, cost", "inputs": "id, person"}
     with pytest.raises(psycopg2.Error, match="cnn reads images"):
-        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], epochs=1, target="size, cost",
-                     inputs="id, person"))  # fmt: skip
-    assert "These tables remain" in "".join(houses.told())
+        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], **given))
+    assert houses.tables() == before
+    houses(*verb("fit", "houses", "third", ONE, **given))
+    before = houses.tables()
     with pytest.raises(psycopg2.Error, match="cnn reads images"):
-        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], epochs=1, target="size, cost",
-                     inputs="id, person"))  # fmt: skip
-    assert "These tables remain" not in "".join(houses.told())
+        houses(*verb("fit", "houses", "second", [{"architecture": "cnn"}], **given))
+    assert houses.tables() == before and "These tables remain" not in "".join(houses.told())
 
 
 CHANGES = [

@@ -530,7 +530,7 @@ def test_a_table_of_the_users_that_has_the_name_of_the_table_of_groups_stays(sal
 def test_another_table_in_place_of_that_of_the_groups_is_not_replaced(sales: Lab) -> None:
     run = fit(sales, "by_shop", "lost", epochs=1, evaluate_every=1)
     sales("DROP TABLE lost_groups; CREATE TABLE lost_groups AS SELECT 'precious' AS mine")
-    with pytest.raises(psycopg2.Error, match="lost_groups' is not what a fit leaves") as error:
+    with pytest.raises(psycopg2.Error, match="lost_groups' is not part of a model") as error:
         sales("SELECT resume(%s, epochs => 2)", run)
     assert error.value.diag.message_hint
     assert sales("SELECT mine FROM lost_groups") == [("precious",)]

@@ -130,9 +130,14 @@ def test_a_run_goes_on_with_features(place: Lab) -> None:
 def test_nothing_is_kept_unless_it_may_be(place: Lab, computed: int) -> None:
     place.told()
     deterministic = fit(place, "deterministic", deterministic=True)
-    nothing = fit(place, "nothing", frozen=0, reuse="all")
-    assert {*built(place, deterministic), *built(place, computed), *built(place, nothing)} == {(None, None)}
     assert said(place) == []
+    nothing = fit(place, "nothing", frozen=0, reuse="all")
+    (line,) = said(place)
+    assert "keeps nothing for 2 configurations" in line and "Dropout" in line
+    assert {*built(place, deterministic), *built(place, computed), *built(place, nothing)} == {(None, None)}
+    place("SELECT fit('digits_packed', 'dropping', %s, epochs => 1, options => '{\"reuse\": \"all\"}')",
+          json.dumps([{"architecture": "mlp", "frozen": 1, "dropout": 0.1}]))  # fmt: skip
+    assert len(said(place)) == 1, "either what is kept, or that nothing is"
     small = fit(place, "small", reuse="all", features_mb=0)
     assert losses(place, small) == losses(place, computed)  # there is room for no features
 

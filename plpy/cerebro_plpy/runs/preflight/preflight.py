@@ -11,7 +11,7 @@ from typing import Any, Union
 import psycopg2
 
 from cerebro_db.core import feature_plan, protocol
-from cerebro_db.core.engines import ALL_REUSE, AUTO
+from cerebro_db.core.engines import ALL_REUSE, AUTO, AUTO_REUSE
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, TrainerKilled, Unsupported
 from cerebro_db.core.events import DataSetName, Event, Initial
 from cerebro_db.core.feature_plan import FeaturePlan, FeatureUse, WantedFeatures
@@ -325,10 +325,20 @@ def require_room(figures: limits.Figures, recorder: Session, run: Run) -> None:
 def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeaturePlan | None:
     """Say which layers are computed once for each row, and what that takes."""
     found: dict[tuple[int, int], set[int]] = {}
+    without: set[int] = set()
     for number, one in built.items():
         if one.described.feature_bytes:
             form = one.described.frozen_layers, one.described.feature_bytes
             found.setdefault(form, set()).add(run.models[number].key)
+        else:
+            without.add(run.models[number].key)
+    if without and run.options.reuse in (AUTO_REUSE, ALL_REUSE):
+        db.notice(
+            f"the option reuse keeps nothing for {counted(len(without), 'configuration')}: no frozen layers at the"
+            " beginning of the model give features that can be kept",
+            "The features end before the first layer that trains, or that depends on chance, such as Dropout, or on the"
+            " batch. docs/train.md says more.",
+        )
     rows = rows_of(run.source)
     for (layers, size), keys in found.items():
         where = "" if run.options.reuse == ALL_REUSE else ", where that is faster"

@@ -11,16 +11,23 @@ from cerebro_db.core.records import dataclass
 TRAIN, SEARCH, FIT = "cerebro.train", "cerebro.search", "cerebro.fit"
 # What each verb has of its own before the target.
 FIRST = {TRAIN: (), SEARCH: ("space",), FIT: ("configurations",)}
-# The arguments after the target, in their order, with the verbs that have them.  New ones come last: until the
-# extension is updated, functions of an earlier version call this code.
+# The arguments after the target, in their order, with the verbs that have them: first those that people give most.
 SHARED = (
+    ("epochs", "F"), ("budget", "TSF"),
     ("inputs", "TSF"), ("prepare", "TSF"), ("weights", "TSF"), ("class_weight", "TSF"), ("sequence", "TSF"),
     ("validation", "TSF"), ("validation_table", "TSF"), ("split_by", "TSF"), ("split_at", "TSF"), ("stratify", "TSF"),
     ("folds", "TSF"), ("segments", "TSF"), ("packed_table", "TSF"), ("architectures", "TS"),
-    ("space", "T"), ("method", "TS"), ("epochs", "TSF"), ("max_configurations", "TS"), ("at_once", "TS"),
-    ("start_from", "TS"), ("objective", "TSF"), ("direction", "TSF"), ("stop_when", "TSF"), ("budget", "TSF"),
+    ("space", "T"), ("method", "TS"), ("epochs", "TS"), ("max_configurations", "TS"), ("at_once", "TS"),
+    ("start_from", "TS"), ("objective", "TSF"), ("direction", "TSF"), ("stop_when", "TSF"),
     ("evaluate_every", "TSF"), ("use_gpus", "TSF"), ("warm_start", "F"), ("run_name", "TSF"), ("description", "TSF"),
-    ("options", "TSF"), ("wait", "TSF"), ("dry_run", "TSF"), ("group_by", "TSF"),
+    ("options", "TSF"), ("wait", "TSF"), ("dry_run", "TSF"), ("group_by", "TSF"), ("replace", "TSF"),
+)  # fmt: skip
+# Those of the functions of version 0.1, which call this code until ALTER EXTENSION has replaced them.
+OF_0_1 = (
+    "inputs", "prepare", "weights", "class_weight", "sequence", "validation", "validation_table", "split_by",
+    "split_at", "stratify", "folds", "segments", "packed_table", "architectures", "space", "method", "epochs",
+    "max_configurations", "at_once", "start_from", "objective", "direction", "stop_when", "budget", "evaluate_every",
+    "use_gpus", "warm_start", "run_name", "description", "options", "wait", "dry_run",
 )  # fmt: skip
 
 
@@ -66,15 +73,23 @@ class Given:
     options: str | None = None
     wait: bool | None = True
     dry_run: bool | None = None
+    replace: bool | None = None
     follows: tuple[Step, ...] | None = None  # what the caller does with the model tables; no argument
 
 
 def names(verb: str) -> tuple[str, ...]:
     """The arguments of a verb in the order of its SQL function."""
-    letter = verb.rpartition(".")[2][0].upper()
-    shared = [name for name, verbs in SHARED if letter in verbs]
-    return ("source_table", "model_table", *FIRST[verb], "target", *shared)
+    return ("source_table", "model_table", *FIRST[verb], "target", *_shared(verb))
 
 
 def of_call(verb: str, arguments: Sequence[Any]) -> Given:
-    return Given(verb, **dict(zip(names(verb), arguments)))
+    known = names(verb)
+    if len(arguments) < len(known):
+        taken = set(_shared(verb))
+        known = ("source_table", "model_table", *FIRST[verb], "target", *(name for name in OF_0_1 if name in taken))
+    return Given(verb, **dict(zip(known, arguments)))
+
+
+def _shared(verb: str) -> list[str]:
+    letter = verb.rpartition(".")[2][0].upper()
+    return [name for name, verbs in SHARED if letter in verbs]

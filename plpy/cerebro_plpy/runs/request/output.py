@@ -5,20 +5,18 @@ Their name is taken at the start of a call: a second run with that name would tr
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from cerebro_db.core import model_columns
 from cerebro_db.core.errors import CerebroError, InUse, WrongState
+from cerebro_db.core.events import RunStatus
 from cerebro_db.core.names import Name
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import literal, sql
 
-from ...data import run_memory
+from ...data import model_parts, run_memory
 from ...database import locks, relations
 from ...database.access import Database
+from ...registry import references
 from ...segment import memory
+from ...sessions.session import Session
 from ..record.run import Run
-
-ENDINGS = ("", *model_columns.COMPANIONS)
 
 
 def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
@@ -54,11 +52,11 @@ def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
         )
 
 
-def require_place(db: Database, run: Run) -> None:
+def require_place(db: Database, session: Session, run: Run) -> None:
     """Raise now if the model tables of a resumed run could not be made at its end."""
     name = Name.parse(run.model_table)
     try:
-        require_makeable(db, name, replace=in_the_way(db, run, name))
+        model_parts.require_makeable(db, name, replace=in_the_way(session, run, name))
     except CerebroError as error:
         error.hint = (
             f"Move that table out of the way, or train on with SELECT cerebro.resume({run.id}, wait => false);"
@@ -67,31 +65,38 @@ def require_place(db: Database, run: Run) -> None:
         raise
 
 
-def require_makeable(db: Database, name: Name, *, replace: bool) -> None:
-    if replace:
-        require_replaceable(db, name)
-    else:
-        for ending in ENDINGS:
-            relations.require_free(db, name.suffixed(ending))
+def of_warm_start(db: Database, text: str | None, argument: str) -> Name:
+    """The name of the model table that a fit goes on from, and that its own models replace."""
+    references.refuse_reference(text, argument, "a warm start replaces the table that it goes on from")
+    relations.existing(db, text, "A warm start goes on from it.", argument=argument)
+    name = relations.qualified(db, Name.parse(text))
+    parts = model_parts.of(db, name)
+    missing = next((one for one in ("_info", "_summary") if one not in {**parts.tables, **parts.others}), None)
+    if parts.is_model and parts.named is not None and parts.named.has_key and missing is not None:
+        raise WrongState(
+            f"'{name}' cannot be gone on from, because its table {name.suffixed(missing)} is missing.",
+            hint=_made_again(db, name),
+        )
+    if parts.named is not None and not parts.named.has_key:
+        raise WrongState(
+            f"'{name}' has one model without a number, so a warm start cannot replace it.",
+            hint="Call it with warm_start => false and a new output table.",
+        )
+    model_parts.require_makeable(db, name, replace=True)
+    return name
 
 
-def require_replaceable(db: Database, name: Name, *, several: bool = False) -> None:
-    """Tables are replaced only if a fit has made them.  ``several``: with a number for each model."""
-    present = {}
-    for ending in ("", "_info", "_summary"):
-        table = relations.find(db, name.suffixed(ending))
-        present[ending] = set(relations.columns(db, table)) if table is not None else set()
-    named = model_columns.of(present[""])
-    if named is None or (several and not named.has_key):
-        _refuse(name)
-    elif named.has_key and named.configuration not in present["_info"]:
-        _refuse(name.suffixed("_info"))
-    elif named.model_table not in present["_summary"]:
-        _refuse(name.suffixed("_summary"))
-    elif "group_by" in present["_summary"]:
-        groups = relations.find(db, name.suffixed("_groups"))
-        if groups is not None and not model_columns.has_groups(relations.columns(db, groups)):
-            _refuse(name.suffixed("_groups"))
+def _made_again(db: Database, name: Name) -> str:
+    """How to get the tables of a model again."""
+    run = db.value(
+        sql(
+            "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND status = {finished}",
+            finished=literal(RunStatus.FINISHED),
+        ),
+        ("text",),
+        str(name),
+    )
+    return f"SELECT cerebro.materialize({'run' if run is None else run}, '{name}', replace => true); makes it again."
 
 
 def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
@@ -100,18 +105,20 @@ def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
     return None if summary is None else memory.within_limit(db, run_memory.of_summary(db, summary), on_gpu)
 
 
-def _refuse(name: Name) -> NoReturn:
-    raise WrongState(
-        f"'{name}' is not what a fit leaves, so it cannot be replaced.",
-        hint="Call it with warm_start => false and a new output table.",
+def in_the_way(session: Session, run: Run, name: Name) -> bool:
+    """Whether the run replaces tables: a model that it goes on from or was told to replace, or its own of before.
+
+    The run's own session is asked: the caller's may have lost a segment.
+    """
+    if run.options.warm_start or run.options.replace:
+        return True
+    summary = name.suffixed("_summary")
+    own = session.run(
+        sql(
+            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
+            " WHERE c.oid = pg_catalog.to_regclass({}) AND c.relkind = 'r' AND a.attname = 'run' AND a.atttypid = 20"
+            " AND NOT a.attisdropped AND pg_catalog.pg_has_role(c.relowner, 'USAGE')"
+        ),
+        (summary.quoted,),
     )
-
-
-def in_the_way(db: Database, run: Run, name: Name) -> bool:
-    """Whether the run replaces tables: those that it made before it was extended, or began with."""
-    if run.options.warm_start:
-        return relations.find(db, name) is not None
-    summary = relations.find(db, name.suffixed("_summary"))
-    if summary is None or "run" not in relations.columns(db, summary):
-        return False
-    return db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == run.id
+    return bool(own) and session.run(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == [(run.id,)]

@@ -11,7 +11,6 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout
-from cerebro_db.core.model_columns import COMPANIONS
 from cerebro_db.core.names import Name, StoredName, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
@@ -22,14 +21,13 @@ from cerebro_db.core.search import objective
 from cerebro_db.core.sql import sql
 
 from ... import platform
-from ...data import document_columns, packed, visibility, weights
+from ...data import document_columns, model_parts, packed, visibility, weights
 from ...data.packed import Packed
 from ...database import relations
 from ...database.access import Database
 from ...database.cancellation import listener
 from ...database.relations import Relation
 from ...definitions import custom_functions
-from ...registry import references
 from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import require_countable
@@ -78,6 +76,8 @@ class AskedRun:
     options: str | None = None
     name: str | None = None
     description: str | None = None
+    replace: bool = False  # whether the model of this name is replaced
+    dry: bool = False  # whether it is only asked what the run would do
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables that the rows were packed from
 
 
@@ -105,8 +105,8 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     keys = [partition["key"] for partition in asked.source.layout["partitions"]]
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
-    require_room(db, asked.source, planned.options)
-    options = replace(planned.options, named=asked.named)
+    require_room(db, asked, planned.options)
+    options = replace(planned.options, replace=asked.replace, named=asked.named)
     return RunRequest(asked, planned.configurations, options, planned.evaluate_every)
 
 
@@ -139,7 +139,9 @@ def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) ->
     asked = AskedRun(
         source=source,
         validation=validation,
-        output=model_table(db, given.model_output_table, given.warm_start, "model_output_table"),
+        output=output.of_warm_start(db, given.model_output_table, "model_output_table")
+        if given.warm_start
+        else model_parts.of_new_model(db, given.model_output_table, None, argument="model_output_table"),
         epochs=epochs,
         frequency=frequency,
         use_gpus=given.use_gpus,
@@ -162,17 +164,6 @@ def selection_of(db: Database, selection_table: str) -> Relation:
         " load_model_selection_table() or generate_model_configs().",
         argument="model_selection_table",
     )
-
-
-def model_table(db: Database, text: str | None, warm_start: bool | None, argument: str) -> Name:
-    """The name of the table that the models go into."""
-    if not warm_start:
-        return relations.new(db, text, COMPANIONS, argument=argument)
-    references.refuse_reference(text, argument, "a warm start replaces the table that it goes on from")
-    relations.existing(db, text, "A warm start goes on from it.", argument=argument)
-    name = relations.qualified(db, Name.parse(text))
-    output.require_replaceable(db, name, several=True)
-    return name
 
 
 def of_configurations(
@@ -279,11 +270,11 @@ def read_rows(
     return source, validation
 
 
-def require_room(db: Database, source: Packed, chosen: RunOptions) -> None:
+def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
-    segments = len(source.layout["partitions"])
+    segments = len(asked.source.layout["partitions"])
     limits.require_run(limits.of(db), segments)
-    if chosen.in_session:
+    if chosen.in_session or asked.dry:  # to make room ends sessions that wait for the next run
         return
     sessions = segments + 1 + (chosen.stop_when is not None)  # the recorder, and a rule's own
     limits.make_room(limits.asking(db), sessions, listener(db.plpy))
@@ -327,7 +318,10 @@ def require_same_work(
     log = RunLog.of_caller(db, run_id)
     hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
     layout = Layout.from_json(source.layout, f"the layout of '{source.relation.text}'")
-    if log.known.rows() != ([partition.sha256 for partition in layout.partitions], layout.groups):
+    if not source.planned and log.known.rows() != (
+        [partition.sha256 for partition in layout.partitions],
+        layout.groups,
+    ):
         raise WrongState(
             f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import psycopg2
 
 from cerebro_db.core import documents
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.layout import Layout, Partition
 from cerebro_db.core.names import LONGEST, Name, StoredName
+from cerebro_db.core.packed_summary import PackedSummary
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import counted
@@ -25,12 +26,13 @@ from ... import platform
 from ...data import pack, packed
 from ...data.asked import has_few_labels
 from ...data.pack_arguments import PackArguments
-from ...data.summary import parsed, read_layout
-from ...database import relations
+from ...data.packed import Packed
+from ...data.summary import PackJob, parsed, read_layout
+from ...database import listening, relations
 from ...database.access import Database
 from ...database.relations import Relation
-from ...sessions import recorder
-from ...sessions.session import COMMIT, ROLLBACK, Session, Statement
+from ...sessions import limits, logins, recorder
+from ...sessions.session import COMMIT, Session, Statement
 from . import cross_validation
 from .given import Given
 
@@ -39,6 +41,7 @@ PACKED_ENDINGS = ("", "_summary", pack.VALIDATION, f"{pack.VALIDATION}_summary")
 MOST_VALIDATION_ROWS = 200_000  # more of them hardly tell more
 FEW_ROWS = 100_000  # so many are counted by class, to divide them class by class
 FEW_CLASSES = 30
+REMOVE_WITHIN = 2.0  # seconds that a refused call waits for its tables to be dropped
 ROOM_FOR_ENDINGS = 25  # bytes of the longest name of a companion or a partition
 
 
@@ -53,14 +56,15 @@ class Rows:
     validated: bool = False
     text: str | None = None  # the packed table as the user named it
     validation_text: str | None = None
+    planned: Packed | None = None  # what a dry run would pack, described as if it were packed
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables of this call that they are packed from
 
 
 @dataclass
 class MadeRows:
-    """What a call has made so far, for the message of one that ends early."""
+    """What a call has made so far, which is removed if it ends before a run that can be resumed is on record."""
 
-    tables: list[Name] = field(default_factory=list)
+    tables: dict[Name, int] = field(default_factory=dict)  # with their OIDs
     packed: Name | None = None
     run: int | None = None
 
@@ -78,6 +82,7 @@ def resolved(db: Database, output: Name, given: Given, made: MadeRows) -> Rows:
             hint="Name the column to predict.",
         )
     _require_lasting(given, output)
+    limits.require_run(limits.of(db), platform.segments_wanted(db, given.segments) or 1)
     if given.dry_run:
         return would_pack(db, source, output, given)
     return pack_apart(db, source, output, given, made)
@@ -133,7 +138,26 @@ def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Ro
     _wished_name(db, output, given)  # only for its errors: a dry run makes no table
     arguments = _pack_arguments(db, source, _free_name(db, output), given)
     job, others = pack.planned(db, pack.checked(db, arguments), copies=False)
-    return Rows(job.layout, len(job.keys), validated=others is not None or job.fold is not None)
+    validated = others is not None or job.fold is not None
+    return Rows(job.layout, len(job.keys), validated=validated, planned=_as_packed(job, source))
+
+
+def _as_packed(job: PackJob, source: Relation) -> Packed:
+    """What a dry run would pack, for the checks of a run's request: these read how many rows a segment has."""
+    least, larger = divmod(job.rows, len(job.keys))
+    partitions = []
+    for segment, key in enumerate(job.keys):
+        rows = least + (segment < larger)
+        folds = tuple(len(range(fold, rows, job.folds)) for fold in range(job.folds))
+        groups = job.groups.of_segment(segment) if job.groups is not None else ()
+        partitions.append(Partition(key, rows, 1, 0, "0" * 64, folds, groups))
+    layout = replace(job.layout, partitions=tuple(partitions))
+    return Packed(
+        source,
+        PackedSummary(StoredName(str(source.name)), None, None, None, None, None, {}),
+        layout.to_json(),
+        planned=True,
+    )
 
 
 def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) -> PackArguments:
@@ -194,15 +218,15 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     arguments = _pack_arguments(db, source, wished, given)
     with other_session(db) as session:
         _require_seen(session, source)
-        before = _existing(session, wished)
         try:
-            table = _packed_or_kept(session, arguments, same_name=given.packed_table is not None)
-        finally:
-            # A cancel may come after the commit: what there is, and not what was answered, says what was made.
-            made.tables += [one for one in _existing(session, wished) if one not in before]
-            made.packed = wished if made.tables else None
+            table = _packed_or_kept(session, arguments, wished, made, same_name=given.packed_table is not None)
+        except BaseException:
+            if session.busy:  # what becomes of a commit is known when it has ended
+                session.cancel()
+                session.settle()
+            raise
         text = session.run(sql("SELECT layout::text FROM {companion}", companion=table.suffixed("_summary").sql))[0][0]
-        parts = _existing(session, table)
+        parts = list(_existing(session, table))
     notice_others_tables(db)
     layout = parsed(db, text, table.table)
     validation = table.suffixed(pack.VALIDATION)
@@ -218,15 +242,49 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     return Rows(layout, len(layout.partitions), table, others, validated, named=stored)
 
 
-def _packed_or_kept(session: Session, given: PackArguments, *, same_name: bool) -> Name:
-    """All of it reads one snapshot: the rows that are packed are those of their fingerprint."""
+def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: MadeRows, *, same_name: bool) -> Name:
+    """All of it reads one snapshot: the rows that are packed are those of their fingerprint.
+
+    In this snapshot new tables are those that this transaction makes.  They are noted before the commit, because a
+    cancel may come right after it.
+    """
     names = [one.name for one in fields(PackArguments)]
     call = joined(", ", [sql("same_name => {}"), *(sql("{name} => {}", name=identifier(name)) for name in names)])
     session.run_statement(Statement(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"), bounds=True))
+    before = _existing(session, wished)
     values = [same_name, *(getattr(given, name) for name in names)]
     ((table,),) = session.run(sql("SELECT cerebro._packed_rows({call})", call=call), values)
+    made.tables = {name: oid for name, oid in _existing(session, wished).items() if before.get(name) != oid}
+    made.packed = wished if made.tables else None
     session.run_statement(COMMIT)
     return Name.parse(table)
+
+
+@listening.paused()
+def remove(db: Database, made: MadeRows) -> bool:
+    """Drop the tables that the call has made, unless a run uses them; False if some are left.
+
+    The caller's own transaction may still hold locks on them.  Then another session does it when that has ended.
+    """
+    if made.packed is None:
+        return True
+    with contextlib.suppress(psycopg2.Error, CerebroError):
+        session = logins.connect_as(db, relations.current_role(db), "cerebro_db cleaning", lambda: None)
+        try:
+            session.outlive()
+            names = [name for name, oid in _existing(session, made.packed).items() if made.tables.get(name) == oid]
+            used = sql("SELECT EXISTS (SELECT FROM cerebro.run_plan WHERE packed_table = {} AND owner = current_user)")
+            if not names:
+                return True
+            if session.run(used, (str(made.packed),)) == [(True,)]:
+                return False
+            tables = joined(", ", (name.sql for name in names))
+            session.send(Statement(sql("DROP TABLE {tables}", tables=tables)))
+            session.ends_within(REMOVE_WITHIN if platform.of(db).subtransactions_are_safe else 0)
+            return True
+        finally:
+            session.close()
+    return False
 
 
 def _wished_name(db: Database, output: Name, given: Given) -> Name:
@@ -307,17 +365,16 @@ def _require_seen(session: Session, source: Relation) -> None:
         )
 
 
-def _existing(session: Session, packed: Name) -> list[Name]:
-    """Those of the packed tables that are committed.  Ends the statement under way first."""
-    if session.busy or session.lost:
-        session.cancel()
-        session.settle()
-    with contextlib.suppress(psycopg2.Error):
-        if session.in_transaction:
-            session.run_statement(ROLLBACK)
-    with contextlib.suppress(psycopg2.Error):
-        names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
-        exist = joined(", ", [sql("pg_catalog.to_regclass({}) IS NOT NULL")] * len(names))
-        (row,) = session.run(sql("SELECT {exist}", exist=exist), [one.quoted for one in names])
-        return [name for name, there in zip(names, row) if there]
-    return []
+def _existing(session: Session, packed: Name) -> dict[Name, int]:
+    """The tables of these packed tables that the snapshot of the session has, with their OIDs."""
+    names = [packed.suffixed(ending) for ending in PACKED_ENDINGS]
+    found = session.run(
+        sql(
+            "SELECT w.place, c.oid::pg_catalog.int8 FROM pg_catalog.pg_class c"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            " JOIN ROWS FROM (pg_catalog.unnest({}::pg_catalog.text[]), pg_catalog.unnest({}::pg_catalog.text[]))"
+            " WITH ORDINALITY AS w (schema, name, place) ON n.nspname = w.schema AND c.relname = w.name"
+        ),
+        ([one.schema for one in names], [one.table for one in names]),
+    )
+    return {names[place - 1]: oid for place, oid in sorted(found)}

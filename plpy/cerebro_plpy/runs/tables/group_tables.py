@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from cerebro_db.core.layout import Groups
-from cerebro_db.core.model_columns import GROUPS_COLUMNS, has_groups
+from cerebro_db.core.model_columns import GROUPS_COLUMNS
 from cerebro_db.core.names import written_list
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -17,20 +17,13 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from ... import platform
-from ...database import relations
 from ...database.access import Database
-from ...database.relations import Relation
 from ..record import state_tables
 from ..record.groups import label_of
 from ..record.log import CHANGED, GROUP_INFO, RunLog, StateOnRecord
 from .made import MadeTables, Values
 
 ENDING = "_groups"
-
-
-def is_one(db: Database, table: Relation) -> bool:
-    """Whether it is such a table, and not one of the user's that has the name by chance."""
-    return table.kind in ("r", "p") and has_groups(relations.columns(db, table))
 
 
 def of_summary(groups: Groups, options: RunOptions) -> list[Values]:

@@ -14,7 +14,7 @@ from cerebro_db.core import documents, run_options
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
-from cerebro_db.core.model_columns import COMPANIONS, INFO_COLUMNS, LATER_COLUMNS
+from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS
 from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packed_summary import ENDINGS, PLAIN, PackedSummary
@@ -23,9 +23,8 @@ from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
 from ... import platform
-from ...data import weights
+from ...data import model_parts, weights
 from ...data.summary import parsed
-from ...database import relations
 from ...database.access import Database
 from ...database.entry import entry
 from ..record import state_tables
@@ -39,20 +38,22 @@ LARGE_PIECES = 16 << 20  # bytes of the weights of a model that was cut; fewer a
 
 
 @entry(called="cerebro.materialize")
-def materialize_run(db: Database, run_id: int, model_table: str, which: str | None, fold: int | None) -> None:
+def materialize_run(
+    db: Database, run_id: int, model_table: str, which: str | None, fold: int | None, replace: bool | None = False
+) -> None:
     if which not in (None, BEST, LAST):
         raise InvalidArgument(
             f"which is '{which}'; it must be '{BEST}' or '{LAST}'.",
             hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
         )
-    name = relations.new(db, model_table, COMPANIONS, argument="model_table")
+    name = model_parts.of_new_model(db, model_table, bool(replace))
     log = RunLog.of_caller(db, run_id)
     if log.drivers.status() is RunStatus.RUNNING:
         raise InUse(
             f"run {run_id} is being trained",
             hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
         )
-    materialize(db, run_id, name, replace=False, which=which, fold=fold)
+    materialize(db, run_id, name, replace=bool(replace), which=which, fold=fold)
     log.events.note(Event.MATERIALIZED)
 
 
@@ -109,10 +110,8 @@ def materialize(
             " the table has the last state, which need not be the best"
         )
     if replace:
-        for ending in ("", "_weights", "_groups", "_info", "_summary"):  # whoever reads them locks the first one first
-            old = relations.find(db, name.suffixed(ending))
-            if old is not None and (ending != "_groups" or group_tables.is_one(db, old)):
-                db.patiently(sql("DROP TABLE {old}", old=old.sql))
+        for old in model_parts.of(db, name).tables.values():  # whoever reads them locks the first one first
+            db.patiently(sql("DROP TABLE {old}", old=old.sql))
     where = f"packed_summary of run {run_id}"
     with as_written(run_id):
         outputs = [variable.name for variable in layout.outputs]
