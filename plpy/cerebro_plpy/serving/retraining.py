@@ -168,7 +168,8 @@ class Judging:
     @property
     def steps(self) -> tuple[Step, ...]:
         judge, *others = (Following.JUDGE, Following.REGISTER, Following.PROMOTE, Following.REMOVE)
-        return (Step(judge, arguments=vars(self)), *map(Step, others))
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return (Step(judge, arguments=given), *map(Step, others))
 
     @classmethod
     def read(cls, fields: documents.Fields) -> Judging:
