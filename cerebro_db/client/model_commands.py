@@ -305,7 +305,11 @@ def retrain(
         str, typer.Option(help="The version to retrain; it moves if the new one is better.")
     ] = "production",
     source_table: Annotated[
-        str | None, typer.Option(help="The rows to train on; default: the table of the version.", show_default=False)
+        str | None,
+        typer.Option(help="The rows to train on; default: those that you named for the version.", show_default=False),
+    ] = None,
+    validation_table: Annotated[
+        str | None, typer.Option(help="The rows for validation, as --source-table.", show_default=False)
     ] = None,
     query: Annotated[
         str | None, typer.Option(help="The rows for the comparison; default: those for validation.", show_default=False)
@@ -315,6 +319,12 @@ def retrain(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Default: those of the version.", show_default=False)
     ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="How long to train; default: the budget of the version.", show_default=False)
+    ] = None,
+    standard_errors: Annotated[
+        float, typer.Option(min=0, help="By how many standard errors the new model must be better.")
+    ] = 1.0,
     use_gpus: Annotated[bool, typer.Option("--use-gpus", help="Train on GPUs.")] = False,
     if_unchanged: Annotated[bool, typer.Option("--if-unchanged", help="Also if the rows are the same.")] = False,
     json: Json = False,
@@ -324,6 +334,7 @@ def retrain(
         found = cerebro.retrain(
             registered_model, alias, source_table, query, metric, margin,
             epochs=epochs, use_gpus=use_gpus, if_unchanged=if_unchanged,
+            validation_table=validation_table, budget=budget, standard_errors=standard_errors,
         )  # fmt: skip
         if json:
             write_json(found)

@@ -141,12 +141,16 @@ class Registering(DatabaseClient):
         use_gpus: bool = False,
         if_unchanged: bool = False,
         wait: bool = True,
+        validation_table: str | None = None,
+        budget: str | None = None,
+        standard_errors: float = 1.0,
     ) -> Retraining | None:
         """Trains the configuration of a version on the rows of today, and moves the alias to it if it is better. None:
         there was nothing to do. The comment of cerebro.retrain describes the arguments."""
-        given = (registered_model, alias, source_table, query, metric, margin, epochs, use_gpus, if_unchanged, wait)
-        listed = ", ".join(Retraining._fields)
-        rows = self.rows(f"SELECT {listed} FROM cerebro.retrain(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", given)
+        given = (registered_model, alias, source_table, query, metric, margin, epochs, use_gpus, if_unchanged, wait,
+                 validation_table, budget, standard_errors)  # fmt: skip
+        listed, marks = ", ".join(Retraining._fields), ", ".join(["%s"] * len(given))
+        rows = self.rows(f"SELECT {listed} FROM cerebro.retrain({marks})", given)
         return Retraining._make(rows[0]) if rows else None
 
     def unregister(self, registered_model: str, version: int, reason: str | None = None) -> None:

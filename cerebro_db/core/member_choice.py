@@ -21,7 +21,7 @@ Comparison = tuple[float, float]  # what a mean loses more than another, and the
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberConfiguration:
     """What a member of an ensemble was trained with; a table ``_info`` has it, and ``cerebro.retrain`` reads it."""
 
     architecture: str | None  # a name; None: its layers are those of the ensemble's architecture
@@ -32,7 +32,7 @@ class Member:
         return {"architecture": self.architecture, "parameters": dict(self.parameters), "epoch": self.epoch}
 
 
-def read_members(document: Any, where: str) -> list[Member]:
+def read_members(document: Any, where: str) -> list[MemberConfiguration]:
     """The members; none without a document."""
     if document is None:
         return []
@@ -40,7 +40,7 @@ def read_members(document: Any, where: str) -> list[Member]:
     for one in Fields({"members": document}, where).objects("members", 1, MOST_MEMBERS):
         architecture = None if one.value("architecture") is None else one.text("architecture")
         epoch = None if one.value("epoch") is None else one.whole("epoch")
-        found.append(Member(architecture, one.object("parameters").document, epoch))
+        found.append(MemberConfiguration(architecture, one.object("parameters").document, epoch))
         one.done()
     return found
 

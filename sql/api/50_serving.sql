@@ -237,5 +237,5 @@ tables output_table, output_table_info and output_table_summary are as those of 
   one member and is not there yet. Only the owner of the table can do that. This is what cerebro.train does.
 - members: how many members there are at most.
 - all_join: true makes the mean of so many of the best models, by the objective of the run. So does a run without
-  validation rows.
+  validation rows, or of another role.
 - seconds: when this time is over, no further model is compared with those that were. NULL: all are compared.';

@@ -14,7 +14,7 @@ from cerebro_db.core import documents
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.member_choice import MOST_MEMBERS, Member
+from cerebro_db.core.member_choice import MOST_MEMBERS, MemberConfiguration
 from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
@@ -55,7 +55,7 @@ class Mean:
     what: str
     group: Joined | None  # None: it was not judged
     measure: Measure | None
-    members: list[Member]
+    members: list[MemberConfiguration]
 
 
 @entry
@@ -233,7 +233,7 @@ def _best_of_lines(keys: list[int], lines: dict[int, int]) -> list[int]:
     return list(best.values())
 
 
-def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[int, int]) -> list[Member]:
+def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[int, int]) -> list[MemberConfiguration]:
     """What each member was trained with, from random weights on, and for how many epochs in all."""
     if not {"architecture", "parameters", "epoch"} <= set(relations.columns(db, source.info)):
         return []
@@ -250,7 +250,7 @@ def _members(db: Database, source: MemberTables, keys: list[int], lines: dict[in
     for key in keys:
         first = rows[lines[key]]
         parameters = documents.decoded(first["parameters"] or "{}", f"the parameters of configuration {lines[key]}")
-        members.append(Member(first["architecture"], parameters, rows[key]["epoch"]))
+        members.append(MemberConfiguration(first["architecture"], parameters, rows[key]["epoch"]))
     return members
 
 
