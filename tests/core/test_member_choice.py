@@ -132,5 +132,5 @@ def test_large_rows_are_not_all_kept_in_memory() -> None:
             read.append(size)
             yield Batch(rows, [bytes(size), None], [])
 
-    assert len(joining._first(batches(1000, 10))) == len(read) == 4
+    assert len(joining._first(batches(12_500, 10))) == len(read) == 4
     assert sum(len(one.inputs[0] or b"") for one in joining._first(batches(1, 20 << 20))) == 140 << 20
