@@ -317,7 +317,7 @@ def test_the_number_of_configurations_is_limited():
 
 
 @pytest.mark.parametrize(
-    "budget", [Budget(hops=5), Budget(seconds=2.5), Budget(unit_hours=2.5 / 3600)], ids=lambda one: str(one.to_json())
+    "budget", [Budget(hops=5), Budget(seconds=3.5), Budget(unit_hours=2.5 / 3600)], ids=lambda one: str(one.to_json())
 )
 def test_nothing_begins_when_the_budget_is_spent(budget):
     world = World()

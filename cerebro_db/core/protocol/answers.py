@@ -316,3 +316,4 @@ class Inspected:
     threads: Optional[int] = None  # number of threads of the trainer
     resident: Optional[int] = None  # bytes of memory that the trainer has
     scratch: Optional[int] = None  # free bytes in the scratch folder
+    nice: int = 0  # the nice value of the trainer; above 0, other processes get more of the processors

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,23 @@ class TensorFlowProgram(KerasProgram):
     def train(self, slab: Slab, batch_size: int) -> None:
         self.touched()
         self._count("train", slab, batch_size)
+
+    def zeros(self, rows: int) -> list[np.ndarray]:
+        """The packed columns of so many rows, for trials."""
+        assert self.columns is not None
+        columns = (*self.columns["inputs"], *self.columns["outputs"])
+        return [np.zeros((rows, *column["shape"]), column["dtype"]) for column in columns]
+
+    def seconds_of_batch(self, batch_size: int, batches: int) -> float:
+        """How long a batch of zeros takes in training, the shorter of two times.  The state changes."""
+        rows, found = self.zeros(batch_size * batches), []
+        arguments = self._scalar(np.int32(batch_size)), self._scalar(np.bool_(True))
+        self._metrics_reset  # noqa: B018  (before the function that puts it in the variables)
+        for _ in range(3):  # the first one traces and allocates
+            begun = time.monotonic()
+            self._function("train")(*rows, *arguments)
+            found.append((time.monotonic() - begun) / batches)
+        return min(found[1:])
 
     def gradients(self, batch: Slab) -> list[np.ndarray]:
         self.touched()

@@ -25,6 +25,10 @@ from cerebro_db.nn.shards.steps import require_optimizer, without_memory
 
 Json = dict[str, Any]
 
+# Bytes of a model's layers. To cut a smaller model saves less than what all of its operations are estimated to need too
+# much (plan.RESERVE), and a batch of such layers takes 15 times as long and more.
+NOT_WORTH = 32 << 20
+
 
 class Cutting:
     """The decision for each configuration, and the programs of those that are cut."""
@@ -116,6 +120,8 @@ class Cutting:
             planner = Planner(model, graph.pieces(model), slots, Fit.of(configuration).batch_size)
             more = 0 if to_train else _to_predict(planner, model, layout)
         except Exception:  # a model that cannot be cut is trained as a whole, as far as the memory allows
+            return False
+        if planner.sized + more <= min(NOT_WORTH, room):
             return False
         # If no cut fits only because many operations are estimated to need much, the model is tried as it is.
         return planner.uncut + more > room and (planner.sized + more > room or planner.fits(room))

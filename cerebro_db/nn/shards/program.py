@@ -33,6 +33,9 @@ LEAST_SHARED = 1 << 10  # bytes of an array whose memory a variable takes over
 LEAST_MARGIN = 1.05  # over what two batches have needed: the heap gets holes
 MORE_THAN_THERE_IS = 1.15  # times what there is: what a batch is taken to need that found no memory
 MOST_TRIALS = 3  # of cuts, each with less in a shard
+# A model that needs at most so much, and no more than there is, is trained as a whole, too, to compare.
+LARGEST_COMPARED = 256 << 20
+COMPARED_BATCHES = 8
 # When a model is evaluated or predicts:
 MOST_AT_ONCE = 64  # batches that go through a shard together
 BOUNDARY_BYTES = 32 << 20  # of the tensors between two shards, of all these batches
@@ -61,6 +64,7 @@ class ShardedProgram(TensorFlowProgram):
         ``folder``: for the file of the state.  ``listen``: called between shards.
         """
         self._slots: list[tuple[Any, Any]] = []
+        self._whole = functools.partial(engine.program, configuration, layout, 0), configuration
         self.listen, self._batch_size, self._ahead = listen, batch_size, ahead
         super().__init__(engine._tf, engine._kept, configuration, layout, seed)
         if group_statistics.any_layer(self.model):
@@ -79,8 +83,10 @@ class ShardedProgram(TensorFlowProgram):
         self._planner = Planner(self.model, graph.pieces(self.model), self._slots, batch_size)
         self._choose, self._base, self._room = cut, base, room
         self.measured_bytes: int | None = None  # that a batch has needed
-        # How many times as long a batch takes as its operations, each done once as without shards; 0: not measured.
+        # How many times as long a batch takes as one of the whole model; of a model that does not fit as a whole, as
+        # its operations, each done once as without shards.  0: not measured.
         self.slower = 0.0
+        self._batch_seconds = 0.0
         self.operations = Stopwatch()
         self._passes: ShardPasses | None = None  # the traced functions
         self._cut(cut(self._planner))
@@ -344,8 +350,28 @@ class ShardedProgram(TensorFlowProgram):
             graphs = self._plan.graphs
             self._planner.margin *= max(1.0, (self.measured_bytes - graphs) / max(1, self._plan.needed - graphs))
             if self._room is None or self.measured_bytes <= self._room:
+                self._compare()
                 return
             self._cut(self._choose(self._planner))
+
+    def _compare(self) -> None:
+        """Measure batches of the whole model, if it fits.
+
+        The operations of small layers take much longer one by one than in the graph of the whole model.
+        """
+        if self.uncut_bytes > min(LARGEST_COMPARED, self._room or LARGEST_COMPARED):
+            return
+        make, configuration = self._whole
+        try:
+            whole = make()
+            whole.put_numbers(configuration)
+            whole.initialise(configuration, 0)
+            seconds = whole.seconds_of_batch(self._batch_size, COMPARED_BATCHES)
+        except Exception as error:
+            if not self._finds_no_memory(error):
+                raise
+            return
+        self.slower = self._batch_seconds / max(seconds, 1e-9)
 
     def _finds_no_memory(self, error: Exception) -> bool:
         """Of TensorFlow, of NumPy, or of the kernel, whose memory arrays get (store.py)."""
@@ -354,11 +380,7 @@ class ShardedProgram(TensorFlowProgram):
 
     def _try_batches(self) -> None:
         """With the state that is there, which stays: the values go to a file of their own."""
-        assert self.columns is not None
-        rows = [
-            np.zeros((self._batch_size, *column["shape"]), column["dtype"])
-            for column in (*self.columns["inputs"], *self.columns["outputs"])
-        ]
+        rows = self.zeros(self._batch_size)
         resident = {place: super(ShardedProgram, self).get(place) for place in self._resident}
         store, courier = self._store, self._courier
         scratch = store.another()
@@ -375,7 +397,8 @@ class ShardedProgram(TensorFlowProgram):
                 begun = time.monotonic()
                 self._ready_passes.train(rows)
                 self._courier.settle()
-                self.slower = (time.monotonic() - begun) / max(self.operations.seconds, 1e-9)
+                self._batch_seconds = time.monotonic() - begun
+                self.slower = self._batch_seconds / max(self.operations.seconds, 1e-9)
         finally:
             self._courier.abandon()
             self._release()

@@ -45,6 +45,7 @@ def trainers(examined: Examined) -> Iterator[Row]:
         else:
             sound[component] = answer
             yield from _segment(component, answer, without.get(segment))
+            yield priority(component, answer.nice, examined.platform.priority_setting)
     if sound:
         yield from _agreement(examined, sound)
         yield from _memory(sound)
@@ -94,6 +95,17 @@ def _segment(component: str, answer: Inspected, no_gpu: CerebroError | None) -> 
         yield Row(component, "confinement", WARNING, "none", advice)
     where = "for cached rows, in memory" if answer.in_memory else f"for cached rows, in the data folder ({SCRATCH})"
     yield disk_row(component, "room", answer.scratch, where)
+
+
+def priority(component: str, nice: int, setting: str | None) -> Row:
+    """Whether the trainer gets as much of the processors as other processes.  ``setting``: that lowers its priority."""
+    if nice <= 0:
+        return Row(component, "priority", OK, f"nice {nice}")
+    found = f"nice {nice}: beside other work, training takes several times as long"
+    if setting is None:
+        return Row(component, "priority", WARNING, found, "Start the server without nice.")
+    advice = f"gpconfig -c {setting} -v 0; then restart the cluster: gpstop -ar."
+    return Row(component, "priority", WARNING, found, advice)
 
 
 def _agreement(examined: Examined, sound: dict[str, Inspected]) -> Iterator[Row]:

@@ -173,6 +173,7 @@ class Platform(abc.ABC):
     on_every_server: Sql = sql("")
     # Settings that the doctor shows only on this platform, each with a note.  Every value is fine.
     shown_settings: Sequence[tuple[str, str]] = ()
+    priority_setting: str | None = None  # lowers the priority of segments' processes, and so of trainers
 
     # -- segments ------------------------------------------------------------------------------------------
 

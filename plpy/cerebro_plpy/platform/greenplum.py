@@ -49,6 +49,7 @@ class Greenplum(Platform):
         ("gp_enable_global_deadlock_detector", "if off, runs wait for transactions that have called cerebro.forget"),
         ("optimizer", "worker sessions set it to off"),
     )
+    priority_setting = "gp_segworker_relative_priority"
 
     # -- segments ------------------------------------------------------------------------------------------
 

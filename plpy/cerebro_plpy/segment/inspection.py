@@ -24,6 +24,7 @@ def inspected(trainer: EngineStarted, seconds: float, threads: int | None, pid: 
         threads=threads,
         resident=memory.resident(pid),
         scratch=room(folder),
+        nice=os.getpriority(os.PRIO_PROCESS, pid),
     )
 
 

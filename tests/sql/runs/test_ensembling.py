@@ -146,10 +146,26 @@ def test_an_ensemble_in_tables_as_madlib_has_them_is_no_member_of_the_next(noisy
     assert noisy.value("SELECT count(*) FROM theirs") == 3
 
 
-@pytest.mark.parametrize(
-    "more", [{"budget": "8 seconds"}, {"folds": 3, "epochs": 1}, {"validation": 0, "epochs": 1}], ids=str
-)
-def test_a_call_that_has_no_time_or_no_rows_for_it_adds_none(noisy: Lab, more: dict[str, Any]) -> None:
+def test_a_budget_that_is_used_when_the_run_has_ended(noisy: Lab) -> None:
+    """What the call does by default it does then, too, with fewer models."""
+    noisy(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.event = 'finished' THEN"
+        " PERFORM pg_sleep(15); END IF; RETURN new; END $$;"
+        "CREATE TRIGGER dawdle BEFORE INSERT ON cerebro.event FOR EACH ROW EXECUTE FUNCTION dawdle()"
+    )
+    try:
+        train(noisy, "late", "price", budget="15 seconds")
+    finally:
+        noisy("DROP TRIGGER dawdle ON cerebro.event; DROP FUNCTION dawdle()")
+    told = noisy.told()
+    models = noisy.value("SELECT count(*) FROM late_info WHERE model IS NOT NULL")
+    outcome = "alone is better|is the mean of configurations" if models > 1 else "one model alone is none"
+    assert any(re.search(outcome, line) for line in told), "\n".join(told)
+    assert noisy.value("SELECT count(*) FROM late_info WHERE calibration IS NOT NULL") == 1
+
+
+@pytest.mark.parametrize("more", [{"folds": 3, "epochs": 1}, {"validation": 0, "epochs": 1}], ids=str)
+def test_a_call_that_has_no_rows_for_it_adds_none(noisy: Lab, more: dict[str, Any]) -> None:
     model = f"none_{next(iter(more))}"
     train(noisy, model, "price", **more)
     assert not any("ensemble" in line or "the mean of" in line for line in noisy.told())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import psycopg2
@@ -11,7 +12,10 @@ import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from cerebro_db import __version__
+from cerebro_plpy.doctor import segments
 from cerebro_plpy.platform import machine
+from cerebro_plpy.platform.greenplum import Greenplum
+from cerebro_plpy.platform.postgresql import PostgreSQL
 from tests.conftest import HAS_TENSORFLOW, connect
 from tests.sql.lab import eventually
 
@@ -36,10 +40,21 @@ def test_a_sound_server(db: Any) -> None:
     for segment in ("segment 0", "segment 1"):
         assert "Keras 3." in found[segment, "trainer"][1]
         assert ("GPU" if machine.gpus() else "CPU") in found[segment, "devices"][1]
+        status, nice, _ = found[segment, "priority"]
+        assert re.match(r"nice -?\d+", nice) and (status == "warning") == (int(nice.split()[1].rstrip(":")) > 0)
     assert found["segments", "agreement"][0] == "ok"
     assert found["installation", "engines"][1].startswith("TensorFlow, JAX" if HAS_TENSORFLOW else "JAX")
     assert found["worker login", "login"][1].endswith(f"acts as {db.info.user}")
     assert found["worker login", "password"] == ("ok", "a wrong one is refused", None)
+
+
+def test_a_setting_of_greenplum_lowers_the_priority() -> None:
+    assert segments.priority("segment 0", 0, "gp_segworker_relative_priority").status == "ok"
+    row = segments.priority("segment 0", 19, "gp_segworker_relative_priority")
+    assert row.status == "warning" and "nice 19" in row.found
+    assert "gpconfig -c gp_segworker_relative_priority -v 0" in (row.advice or "")
+    assert Greenplum.priority_setting == "gp_segworker_relative_priority"
+    assert segments.priority("segment 0", 5, PostgreSQL.priority_setting).advice == "Start the server without nice."
 
 
 def test_a_user_of_no_privileges_but_ours(server: str, db: Any) -> None:

@@ -67,6 +67,28 @@ def test_intervals_hold_what_they_promise(made: Lab) -> None:
     assert width[-100:].mean() > 2 * width[:100].mean(), "the errors of large amounts are larger"
 
 
+@pytest.mark.parametrize(("model", "target"), [("amounts", "amount"), ("states", "state")])
+def test_with_little_time_fewer_rows_are_enough(made: Lab, model: str, target: str) -> None:
+    """The first packed rows are predicted, and 1,000 of their rows count if there are so many."""
+    (kept,) = made(KEPT.format(model))[0]
+    part = 0.5 if target == "amount" else 1.0  # the other half of the rows tell the scale
+    pack = f"SELECT cerebro.pack_like('loans', 'more_rows', '{target}', NULL, '{model}_packed'"
+    try:
+        made(f"{pack}, buffer_size => 100)")
+        of_buffers = found(made, model, "more_rows", seconds=0)["rows"][1]
+        assert 0 < of_buffers <= 100  # of fewer than 400 rows, none tell the scale
+        assert found(made, model, "more_rows", seconds=600)["rows"][1] == 4000 * part
+        made("DROP TABLE more_rows, more_rows_summary")
+        made(f"{pack})")
+        made.told()
+        assert found(made, model, "more_rows", seconds=0)["rows"][1] == 1000 * part
+        told = made.told()
+        assert any(f"'{target}' is calibrated with 1,000 of" in line for line in told), told
+    finally:
+        made("DROP TABLE IF EXISTS more_rows, more_rows_summary")
+        made(f"UPDATE {model}_info SET calibration = %s WHERE calibration IS NOT NULL", kept)
+
+
 def test_the_interval_is_that_of_the_documents_quantiles(made: Lab) -> None:
     from cerebro_db.core import calibration
 

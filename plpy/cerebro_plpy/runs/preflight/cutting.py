@@ -78,7 +78,7 @@ def _warn(db: Database, run: Run, built: Iterable[int]) -> None:
     db.warning(
         f"{_named(keys)} {'is' if one else 'are'} not cut: a trainer needs {'about' if one else 'up to'} {most:,} MB,"
         f" and may use {limit:,} MB",
-        hint=f"{(run.why_whole or 'the engine or the model does not allow it').capitalize()}."
+        hint=f"{(run.why_whole or 'the engine or the model does not allow it, or its layers are small').capitalize()}."
         f" {'It trains' if one else 'They train'} as a whole, as far as the memory allows.",
     )
 
