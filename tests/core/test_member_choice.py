@@ -11,6 +11,7 @@ import pytest
 
 from cerebro_db.core.member_choice import Comparison, OfOutput, difference, members
 from cerebro_plpy.serving import joining
+from cerebro_plpy.serving.joining import ValidationSample
 from cerebro_plpy.serving.packed_rows import Batch
 
 
@@ -132,5 +133,20 @@ def test_large_rows_are_not_all_kept_in_memory() -> None:
             read.append(size)
             yield Batch(rows, [bytes(size), None], [])
 
-    assert len(joining._first(batches(1000, 10))) == len(read) == 4
+    assert len(joining._first(batches(12_500, 10))) == len(read) == 4
     assert sum(len(one.inputs[0] or b"") for one in joining._first(batches(1, 20 << 20))) == 140 << 20
+
+
+def test_rows_that_have_not_chosen_the_members_judge_them_too() -> None:
+    first, more = joining.CHOOSING_ROWS, 3 * joining.CHOOSING_ROWS
+    errors = [[1.0] * first + [0.1] * more, [-1.0] * first + [2.0] * more]
+    (few,) = [joining._of_sample(ValidationSample([OfOutput(False, [one[:first] for one in errors])], True), [7, 9])]
+    assert few.keys == [7, 9] and few.loss == 0.0
+    all_rows = joining._of_sample(ValidationSample([OfOutput(False, errors)], True), [7, 9])
+    assert all_rows.keys == [7] and all_rows.loss == all_rows.alone == pytest.approx(0.2575)
+
+
+def test_the_loss_of_a_part_of_the_rows_is_related_to_what_is_known_of_all() -> None:
+    sample = ValidationSample([OfOutput(False, [[1.0, 1.0], [-0.5, -0.5]])], False)
+    found = joining._of_sample(sample, [7, 9], known=3.0)
+    assert found.keys == [9, 7] and found.alone == 3.0 - 1.0 + 0.25 and found.loss == 3.0 - 1.0 + 0.0625

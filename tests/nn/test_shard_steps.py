@@ -14,7 +14,7 @@ import pytest
 from cerebro_db.core.errors import OutOfResources
 from cerebro_db.nn.engines.tensorflow import TensorFlowEngine
 from cerebro_db.nn.rows.data import Dataset, Slab
-from cerebro_db.nn.shards import steps
+from cerebro_db.nn.shards import plan, steps
 from cerebro_db.nn.shards.plan import Planner, ShardPlan
 from cerebro_db.nn.shards.program import ShardedProgram
 from cerebro_db.nn.shards.store import Courier, Extent, Memory, Store
@@ -154,6 +154,21 @@ def test_weights_without_gradients_in_the_first_shard(engine: TensorFlowEngine, 
     program = ShardedProgram(engine, configuration, LAYOUT, 0, into, batch_size=BATCH, folder=str(tmp_path))
     cut = trained(program, configuration, rows)
     assert [one.tobytes() for one in cut] == [one.tobytes() for one in whole]
+
+
+def test_a_batch_is_compared_with_one_of_the_whole_model(engine: TensorFlowEngine, tmp_path: Path) -> None:
+    """The operations of small layers take far longer one by one, so their sum says little of the whole model."""
+    configuration = c.configuration(MODEL, "categorical_crossentropy", "Adam", batch_size=BATCH)
+    into, base = functools.partial(Planner.into, number=3), plan.used()
+    program = ShardedProgram(
+        engine, configuration, LAYOUT, 0, into, batch_size=BATCH, base=base, room=1 << 40, folder=str(tmp_path)
+    )
+    program._measure()
+    assert program.slower > 5
+    large = ShardedProgram(engine, configuration, LAYOUT, 0, into, batch_size=BATCH, base=base, folder=str(tmp_path))
+    large._planner.margin = 1e6  # does not fit as a whole
+    large._measure()
+    assert 1 <= large.slower < program.slower
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "Cannot allocate memory"), MemoryError()])

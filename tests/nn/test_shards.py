@@ -395,6 +395,19 @@ def test_what_is_needed_does_not_depend_on_whether_models_may_be_cut(tmp_path: P
     assert max(needed) - min(needed) < 30, needed  # the state has 115 MB
 
 
+def test_a_model_of_small_layers_is_not_cut() -> None:
+    """Its batches would take 15 times as long, and what a cut saves is less than what the estimates differ by."""
+    small = configuration(c.sequential(c.input_layer([8, 8]), c.layer("Flatten", "flat"),
+                                       *[dense(f"dense{n}", 256) for n in range(9)], dense("out", 10)))  # fmt: skip
+    model, slots = build.build_in_pieces(small, c.DIGITS, 0, without_memory)
+    planner = Planner(model, graph.pieces(model), slots, 32)
+    megabytes = (planner.uncut >> 20) - 1
+    assert planner.sized < megabytes << 20 < planner.uncut and planner.fits(megabytes << 20), "a cut would fit"
+    cutting = Cutting(TrainerSettings("tensorflow", memory_mb=megabytes))
+    cutting.base = 0
+    assert not cutting.cuts(small, c.DIGITS)
+
+
 def test_models_that_only_predict_need_no_room_for_gradients() -> None:
     def planner(seed: int | None) -> Planner:
         model, slots = build.build_in_pieces(configuration(STACK, "SGD"), c.DIGITS, seed, without_memory)

@@ -121,7 +121,7 @@ class Cutting:
             more = 0 if to_train else _to_predict(planner, model, layout)
         except Exception:  # a model that cannot be cut is trained as a whole, as far as the memory allows
             return False
-        if planner.sized + more <= NOT_WORTH:
+        if planner.sized + more <= min(NOT_WORTH, room):
             return False
         # If no cut fits only because many operations are estimated to need much, the model is tried as it is.
         return planner.uncut + more > room and (planner.sized + more > room or planner.fits(room))

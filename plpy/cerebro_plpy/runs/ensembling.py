@@ -34,9 +34,7 @@ def add(db: Database, output: Name, deadline: float | None) -> None:
     """Add the ensemble, if it has several members.  ``deadline``: until when, as time.monotonic()."""
     if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
         if deadline is not None:
-            db.notice(
-                "no ensemble is made: only one configuration has completed an epoch", "A larger budget trains more."
-            )
+            db.notice("no ensemble is made, because one model alone is none", "A larger budget may train several.")
         return
     # Without time, the best two are compared.
     seconds = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -203,6 +203,10 @@ def _of_sample(sample: ValidationSample, keys: Sequence[int], known: float | Non
     (output,) = sample.outputs
     chosen = sample.chosen
     best, further = chosen[0], 0.0 if known is None else known - output.loss([0])
+    if len(output.of_models[0]) > CHOOSING_ROWS:  # rows that have not chosen the members judge them, too
+        best = 0
+        if not output.loss(chosen) < output.loss([best]):
+            chosen = [best]
     loss, alone = number(output.loss(chosen) + further), number(output.loss([best]) + further)
     _, error = member_choice.difference(output.losses_of(chosen), output.losses_of([best]))
     return Joined([keys[one] for one in chosen], loss, loss, keys[best], alone, number(error))

@@ -168,7 +168,8 @@ class Judging:
     @property
     def steps(self) -> tuple[Step, ...]:
         judge, *others = (Following.JUDGE, Following.REGISTER, Following.PROMOTE, Following.REMOVE)
-        return (Step(judge, arguments=vars(self)), *map(Step, others))
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return (Step(judge, arguments=given), *map(Step, others))
 
     @classmethod
     def read(cls, fields: documents.Fields) -> Judging:
@@ -215,16 +216,8 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     visibility.refuse_transaction(db)
     champion = _champion(db, given.registered_model, given.alias)
     metric = _metric(given, champion)
-    if given.margin is None or not 0 <= given.margin < float("inf"):
-        raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
-    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
-        raise InvalidArgument(
-            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
-        )
-    if given.epochs is not None and given.epochs < 1:
-        raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
-    if given.budget is not None:
-        budgets.read(db, given.budget, "budget")
+    _require_sound(db, given)
+    source = _rows_to_train_on(db, given, champion)
     if given.wait is False:
         return _submitted(db, given, champion)
     if not db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db {champion.what}"):
@@ -232,7 +225,6 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
             f"'{champion.model}@{champion.alias}' is being retrained by another session, so this call does nothing"
         )
         return []
-    source = _rows_to_train_on(db, given, champion)
     trained_before = None if given.if_unchanged else _of_these_rows(db, champion, source)
     if trained_before is not None:
         db.notice(
@@ -244,7 +236,9 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     query = given.query or _validation_query(db, champion, source)
     _value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
-    asked = Judging(champion.model, champion.alias, metric, given.margin, given.standard_errors, given.query)
+    asked = Judging(
+        champion.model, champion.alias, metric, given.margin or 0.0, given.standard_errors or 0.0, given.query
+    )
     run = verbs.run_verb(db, replace(_fit(db, champion, given, source, output), follows=asked.steps))
     assert run is not None
     found = RunLog.of_caller(db, run).events.followed()
@@ -298,6 +292,20 @@ def _after_training(db: Database, log: RunLog, step: Following, asked: Judging, 
         types = ("text", "text", "integer", "text")
         db.rows(sql("SELECT cerebro.set_alias($1, $2, $3, $4)"), types, champion.model, champion.alias, version, reason)
     return {}
+
+
+def _require_sound(db: Database, given: RetrainArguments) -> None:
+    """Raise the errors of the arguments that do not depend on the version."""
+    if given.margin is None or not 0 <= given.margin < float("inf"):
+        raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
+    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
+        raise InvalidArgument(
+            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
+        )
+    if given.epochs is not None and given.epochs < 1:
+        raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
+    if given.budget is not None:
+        budgets.read(db, given.budget, "budget")
 
 
 # -- what there is -----------------------------------------------------------------------------------------
@@ -367,7 +375,7 @@ def _configurations(
         built = model.definition["architecture"]
         members = read_members(info.get("members"), where)
         one_by_one = members or [MemberConfiguration(info["architecture"], info["parameters"] or {}, info["epoch"])]
-        layers = ensembles.members_of(built) if members else [built]
+        layers = ensembles.members_of(built) if members[1:] else [built]
         if len(layers) != len(one_by_one):
             raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
         for member, its in zip(one_by_one, layers):
@@ -538,6 +546,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         options["keep"] = BEST
     if "seed" in arguments:
         options["seed"] = arguments["seed"]
+    epochs = given.epochs or champion.epochs
     return Given(
         FIT,
         source_table=source.table.name.quoted,
@@ -549,11 +558,11 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
                                                   "validation_table", "split_by", "split_at", "stratify", "folds",
                                                   "group_by")},
         segments=arguments.get("segments"),
-        epochs=given.epochs or champion.epochs,
+        epochs=epochs,
         budget=_budget(given, before),
         objective=champion.summary.get("objective"),
         direction=champion.summary.get("direction"),
-        evaluate_every=champion.summary.get("evaluate_every") or None,
+        evaluate_every=min(champion.summary.get("evaluate_every") or 0, epochs) or None,
         use_gpus=given.use_gpus,
         run_name=champion.what,
         description=f"from version {champion.version}",
