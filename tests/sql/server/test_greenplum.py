@@ -323,8 +323,8 @@ def test_a_fit_that_has_lost_a_segment_replaces_the_tables(sql: Any, packed: Non
         assert "DROP TABLE" not in (error.diag.message_hint or "")
 
     def is_replaced() -> bool:
-        # This session has also lost its processes there, and says so once.  Greenplum says that a table does not exist if
-        # it is replaced while a query waits for it.
+        # This session has also lost its processes there, and says so once.  Greenplum says that a table does not exist
+        # if it is replaced while a query waits for it.
         with contextlib.suppress(psycopg2.Error):
             return bool(sql(made_by) == [(second,)])
         return False
