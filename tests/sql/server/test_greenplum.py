@@ -295,6 +295,46 @@ def test_the_error_after_a_lost_segment_says_that_the_run_finished(sql: Any, pac
 
 
 @pytest.mark.same_machine
+@pytest.mark.parametrize("how", ["warm_start", "replace"])
+def test_a_fit_that_has_lost_a_segment_replaces_the_tables(sql: Any, packed: None, server: str, how: str) -> None:
+    ((schema,),) = sql("SELECT current_schema()")
+    sql(
+        "CREATE TABLE slow AS"
+        " SELECT mst_key, model_id, compile_params, 'batch_size=4, epochs=20' AS fit_params FROM mst"
+    )
+    sql("CREATE TABLE slow_summary AS SELECT * FROM mst_summary")
+    ((first,),) = sql("SELECT fit('packed', 'kept', 'mst', epochs => 1)")
+    made_by = "SELECT run FROM kept_summary"
+    assert sql(made_by) == [(first,)]
+    with contextlib.closing(psycopg2.connect(server)) as connection, ThreadPoolExecutor(1) as thread:
+        connection.autocommit = True
+        cursor = connection.cursor()
+        cursor.execute(f"SET search_path = {schema}, public, cerebro, madlib")
+        ended = thread.submit(cursor.execute, f"SELECT fit('packed', 'kept', 'slow', epochs => 3, {how} => true)")
+        under_way = (
+            "SELECT a.worker_pid, run FROM attempt a JOIN run r USING (run) WHERE a.hop > 1 AND r.model_table = %s"
+            " AND run > %s"
+        )
+        (victim, second), *_ = eventually(lambda: sql(under_way, f"{schema}.kept", first), 120, "a hop is under way")
+        os.kill(victim, signal.SIGKILL)
+        error = ended.exception(180)
+        assert isinstance(error, psycopg2.Error) and error.pgcode == "58M01", error
+        assert f"run {second} finished" in error.diag.message_primary
+        assert "DROP TABLE" not in (error.diag.message_hint or "")
+
+    def is_replaced() -> bool:
+        # This session has also lost its processes there, and says so once.  Greenplum says that a table does not exist
+        # if it is replaced while a query waits for it.
+        with contextlib.suppress(psycopg2.Error):
+            return bool(sql(made_by) == [(second,)])
+        return False
+
+    eventually(is_replaced, 60, "the models are those of the second run")
+    assert sql("SELECT count(*) FROM kept") == [(2,)]
+    assert sql("SELECT status FROM runs WHERE run = %s", second) == [("finished",)]
+
+
+@pytest.mark.same_machine
 def test_a_segments_process_is_killed_between_the_phases_of_a_commit(sql: Any, packed: None, server: str) -> None:
     """A new process of that segment finishes what the old one prepared, though it never saw the session's SET ROLE."""
     options = json.dumps({"deterministic": True, "seed": 3})
