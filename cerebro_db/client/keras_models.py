@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import CerebroError
 
 from . import stored_model
@@ -111,6 +112,10 @@ def built(architecture: str | dict[str, Any], input_shapes: list[list[int]] | No
         # MultiHeadAttention makes layers when it is built, and does not tell them that it is frozen.
         for inner in () if layer.trainable else layer._flatten_layers(include_self=False):
             inner.trainable = False
+    try:
+        check_activations(model)
+    except CerebroError as error:
+        raise ClientError(f"The model's architecture is refused: {error.message}", error.hint) from error
     return model
 
 

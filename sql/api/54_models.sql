@@ -172,8 +172,8 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
          ON t.j ->> 'own' = 'false' AND logged.owner = (t.j ->> 'owner')::oid
             AND logged.model_table = t.j ->> 'model_table';
 COMMENT ON VIEW cerebro.models IS
-'The tables of trained models that the current user may read. Only tables of the current user and of superusers are read. Of '
-'the tables of others the view has what the log says of the latest run with this model table, for members of '
+'The tables of trained models that the current user may read. Only tables of the current user and of superusers are read, in '
+'schemas of theirs. Of the tables of others the view has what the log says of the latest run with this model table, for members of '
 'cerebro_monitor; for others all columns but model_table and owner are NULL. They are also NULL where a table is in '
 'exclusive use, is not as cerebro_db makes it, or has changed since a REPEATABLE READ transaction began.';
 COMMENT ON COLUMN cerebro.models.model_table IS 'The model table, with its schema: what cerebro.predict takes.';

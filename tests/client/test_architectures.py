@@ -21,6 +21,8 @@ from cerebro_db import client
 from cerebro_db.client import architectures, cli, keras_models
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import state
+from cerebro_db.core.errors import CerebroError
+from cerebro_db.nn.models import build
 
 SCHEMA = "architecture_tests"
 EPOCHS = 6
@@ -331,3 +333,40 @@ def test_frozen_attention_stays_frozen() -> None:
     model = keras.Sequential([keras.Input((6, 8)), body, keras.layers.Flatten(), keras.layers.Dense(2)])
     assert len(model.trainable_weights) == 2
     assert len(keras_models.built(model.to_json(), None).trainable_weights) == 2
+
+
+ENORMOUS: dict[str, tuple[str, dict[str, Any]]] = {
+    "RepeatVector": ("few", {"n": 10**9}),
+    "UpSampling2D": ("image", {"size": [10**5, 10**5]}),
+    "ZeroPadding1D": ("rows", {"padding": [10**9, 0]}),
+    "MultiHeadAttention": ("attention", {"n": 50_000}),  # of the layer before it: the scores are enormous
+    "TimeDistributed": ("each", {"n": 10**9}),
+}
+
+
+@pytest.mark.parametrize("layer", ENORMOUS)
+def test_layers_without_weights_have_a_bound_too(layer: str) -> None:
+    """A few bytes of JSON would make whoever builds the model compute gigabytes for each row."""
+    import keras
+    from keras import layers
+
+    named, large = ENORMOUS[layer]
+    few, rows, image = keras.Input((4,)), keras.Input((4, 4)), keras.Input((4, 4, 1))
+    repeated = layers.RepeatVector(3)(few)
+    model = {
+        "few": keras.Model(few, repeated),
+        "image": keras.Model(image, layers.UpSampling2D(3)(image)),
+        "rows": keras.Model(rows, layers.ZeroPadding1D(3)(rows)),
+        "attention": keras.Model(few, layers.MultiHeadAttention(2, 2)(repeated, repeated)),
+        "each": keras.Sequential([keras.Input((4, 4)), layers.TimeDistributed(layers.RepeatVector(3))]),
+    }[named]
+    assert keras_models.bytes_of_weights(model.to_json(), None) >= 0
+    text = model.to_json()
+    for name, value in large.items():
+        text = re.sub(rf'"{name}": (\[[^]]*\]|[0-9]+)', f'"{name}": {json.dumps(value)}', text)
+    for use in (keras_models.bytes_of_weights, keras_models.built):
+        with pytest.raises(client.ClientError, match=r"computes [0-9,]+ values of each row; at most 268,435,456"):
+            use(text, None)
+    configuration = {"architecture": json.loads(text), "compile": {}, "fit": {}}
+    with pytest.raises(CerebroError, match=r"computes [0-9,]+ values of each row"):
+        build.build_to_predict(configuration, None)

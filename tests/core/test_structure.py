@@ -140,3 +140,17 @@ def test_one_function_makes_the_request_of_a_run() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "RunRequest"
     ]
     assert made == ["runs/request/request.py"]
+
+
+# Of these tables nothing is read: only whether they are there, or which columns they have.
+ONLY_IN_CATALOGS = {
+    "madlib/selection.py", "runs/request/output.py", "runs/request/training_rows.py", "runs/tables/model_tables.py",
+    "serving/retraining.py", "serving/trained.py",
+}  # fmt: skip
+
+
+def test_a_table_beside_another_one_is_read_if_it_has_the_same_owner() -> None:
+    """``relations.beside`` asks for that; whoever may create tables in the schema could have put it there."""
+    found = re.compile(r"\bfind\(db, [^\n]*\.?suffixed\(")
+    paths = {path.relative_to(SERVER).as_posix() for path in SERVER.rglob("*.py") if found.search(path.read_text())}
+    assert paths == ONLY_IN_CATALOGS | {"database/relations.py"}

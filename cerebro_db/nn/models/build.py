@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.architecture import allowlist
+from cerebro_db.core.architecture.limits import check_activations
 from cerebro_db.core.errors import ConfigurationFailed, OutOfResources
 from cerebro_db.core.parameters.params import check_compile
 from cerebro_db.nn.models import custom_functions, numbers
@@ -242,6 +243,7 @@ def _built(architecture: dict[str, Any], layout: dict[str, Any] | None) -> Any:
         if not layer.trainable:  # Keras does not tell the layers in it, such as those that attention makes
             for inner in layer._flatten_layers(include_self=False):
                 inner.trainable = False
+    check_activations(model)
     return model
 
 
