@@ -538,7 +538,7 @@ def test_a_promotion_needs_more_than_a_standard_error(place: Lab) -> None:
         assert promoted == (after < before)
         with pytest.raises(psycopg2.Error, match="standard_errors must be 0 or more"):
             place(f"SELECT cerebro.retrain('{name}', standard_errors => -1)")
-        with pytest.raises(psycopg2.Error, match="budget is 'soon'"):
+        with pytest.raises(psycopg2.Error, match='budget is "soon"'):
             place(f"SELECT cerebro.retrain('{name}', budget => 'soon')")
     finally:
         place.remove_registered(name)
