@@ -459,8 +459,8 @@ def test_an_ensemble_is_trained_and_chosen_again_when_its_rows_have_grown(place:
         place.remove_registered(name)
 
 
-def test_a_grown_table_is_appended_and_a_warm_start_says_what_does_not_fit(place: Lab) -> None:
-    """Appended rows have the categories of before, so the models and their ensemble fit them."""
+def test_rows_that_are_appended_to_a_grown_table_fit_the_models(place: Lab) -> None:
+    """They have the categories of before.  Rows that are packed anew do not fit, and the models stay as they are."""
     trips(place, "more_trips")
     listed = json.dumps([{"architecture": "mlp", "units": units} for units in (4, 8)])
     place(
@@ -475,12 +475,12 @@ def test_a_grown_table_is_appended_and_a_warm_start_says_what_does_not_fit(place
         asked = f"SELECT count(value) FROM cerebro.predict('{model}', 'TABLE newcomers')"
         assert place.value(asked) == 100
     grow(place, "more_trips")
-    with pytest.raises(psycopg2.Error) as error:
+    with pytest.raises(psycopg2.Error, match="every configuration failed"):
         place(
             "SELECT cerebro.fit('more_trips', 'more_models', %s, target => 'cost', inputs => 'land, days', epochs => 1,"
             " segments => 1, warm_start => true)", listed,
         )  # fmt: skip
-    assert "warm" in str(error.value), error.value
+    assert place.value("SELECT count(value) FROM cerebro.predict('more_models', 'TABLE newcomers')") == 100
 
 
 # -- limits ----------------------------------------------------------------------------------------------------
@@ -538,7 +538,7 @@ def test_a_promotion_needs_more_than_a_standard_error(place: Lab) -> None:
         assert promoted == (after < before)
         with pytest.raises(psycopg2.Error, match="standard_errors must be 0 or more"):
             place(f"SELECT cerebro.retrain('{name}', standard_errors => -1)")
-        with pytest.raises(psycopg2.Error, match="budget is 'soon'"):
+        with pytest.raises(psycopg2.Error, match='budget is "soon"'):
             place(f"SELECT cerebro.retrain('{name}', budget => 'soon')")
     finally:
         place.remove_registered(name)
