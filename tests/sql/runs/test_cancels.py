@@ -28,6 +28,14 @@ def transaction(place: Lab) -> Iterator[Any]:
         yield connection
 
 
+@contextlib.contextmanager
+def no_hop(place: Lab) -> Iterator[None]:
+    """No visit can be committed meanwhile."""
+    with transaction(place) as blocker:
+        run(blocker, "LOCK TABLE cerebro.hop IN SHARE ROW EXCLUSIVE MODE")
+        yield
+
+
 class Call:
     """A statement that another session runs meanwhile."""
 
