@@ -569,7 +569,8 @@ def require_whole(place: Lab, run: int, before: list[int], *, wins: bool) -> Non
     assert place.status(run) == "finished"
     *earlier, newest = versions(place)
     assert earlier == before and version(place) == (newest if wins else before[-1])
-    assert not {name for name in place.tables() if "retrained" in name}
+    made = place.value("SELECT model_table FROM cerebro.runs WHERE run = %s", run).partition(".")[2]
+    assert not {made, *(f"{made}{ending}" for ending in ("_info", "_summary", "_packed"))} & place.tables()
     done = "SELECT detail ->> 'task' FROM cerebro.event WHERE run = %s AND event = 'followed' ORDER BY event_id"
     assert [task for (task,) in place(done, run)] == ["judge", "register", "promote", "remove"]
     with pytest.raises(psycopg2.Error, match=f"run {run} is finished"):
