@@ -28,6 +28,14 @@ def transaction(place: Lab) -> Iterator[Any]:
         yield connection
 
 
+@contextlib.contextmanager
+def no_hop(place: Lab) -> Iterator[None]:
+    """No visit can be committed meanwhile."""
+    with transaction(place) as blocker:
+        run(blocker, "LOCK TABLE cerebro.hop IN SHARE ROW EXCLUSIVE MODE")
+        yield
+
+
 class Call:
     """A statement that another session runs meanwhile."""
 
@@ -57,22 +65,31 @@ def next_run(place: Lab) -> int:
     return place.value("SELECT last_value + is_called::integer FROM cerebro.run_id")
 
 
+@contextlib.contextmanager
+def slow_limits(place: Lab) -> Iterator[None]:
+    """Whoever asks for the limits of a run waits until no other session has the lock 4712."""
+    function = "SELECT pg_get_functiondef('cerebro._trainer_limit(name, name)'::regprocedure)"
+    before = place.value(function)
+    wait = "BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared(4712);"
+    place(before.replace("BEGIN", wait, 1))
+    try:
+        yield
+    finally:
+        place(before)
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_between_the_claim_of_a_run_and_its_commit(place: Lab, wait: bool) -> None:
     """The session that begins the run has read its status, and has not committed that it begins."""
     number = next_run(place)
-    with transaction(place) as first, transaction(place) as second:
+    with slow_limits(place), transaction(place) as first, transaction(place) as second:
         run(first, "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"cerebro_db run {number}")
         call = Call(place, *natural_fit("train", f"begun_{wait}", "mst", 300, wait=wait))
         eventually(lambda: place("SELECT 1 FROM cerebro.runs WHERE run = %s", number), 60, "the run is on record")
-        run(second, "LOCK TABLE cerebro.role_limit IN ACCESS EXCLUSIVE MODE")  # which is read between the two
+        run(second, "SELECT pg_advisory_xact_lock(4712)")
         first.rollback()
-        blocked = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'cerebro.role_limit'::regclass"
-        try:
-            eventually(lambda: place(blocked), 10, "the run is being claimed")
-        except AssertionError:
-            print(call.answer, place("SELECT pid, application_name, state, wait_event, query FROM pg_stat_activity"))
-            raise
+        waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 4712"
+        eventually(lambda: place(waits), 60, "the run is being claimed")
         cancel = Call(place, CANCEL, number)
         cancel.over(1)
         second.rollback()

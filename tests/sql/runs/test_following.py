@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.sql.lab import Lab, eventually, run, verb
-from tests.sql.runs.test_cancels import Call, transaction
+from tests.sql.runs.test_cancels import Call, no_hop, transaction
 from tests.sql.runs.test_ensembling import FEW, NOISY
 
 STEPS = ["ensemble", "calibrate"]
@@ -54,9 +54,10 @@ def test_a_call_that_is_waited_for_and_one_that_is_not(noisy: Lab) -> None:
 
 
 def test_an_interruption_of_the_training(noisy: Lab) -> None:
-    number = noisy.value(*train("killed", wait=False, epochs=60))
-    noisy.end_driver(number)
-    eventually(lambda: noisy.status(number) == "interrupted", 60, "the driver is gone")
+    with no_hop(noisy):
+        number = noisy.value(*train("killed", wait=False))
+        noisy.end_driver(number)
+        eventually(lambda: noisy.status(number) == "interrupted", 60, "the driver is gone")
     noisy.told()
     noisy("SELECT cerebro.resume(%s)", number)
     assert any("cerebro.predict('" in line for line in noisy.told())
@@ -104,9 +105,10 @@ def test_a_run_that_is_extended(noisy: Lab) -> None:
 
 def test_a_run_that_an_earlier_version_made(noisy: Lab) -> None:
     """Its options have no list."""
-    number = noisy.value(*train("older", wait=False, epochs=60))
-    noisy.end_driver(number)
-    eventually(lambda: noisy.status(number) == "interrupted", 60, "the driver is gone")
+    with no_hop(noisy):
+        number = noisy.value(*train("older", wait=False))
+        noisy.end_driver(number)
+        eventually(lambda: noisy.status(number) == "interrupted", 60, "the driver is gone")
     noisy("UPDATE cerebro.run SET options = options - 'follows' WHERE run = %s", number)
     noisy("SELECT cerebro.resume(%s)", number)
     assert noisy.status(number) == "finished" and followed(noisy, number) == []
