@@ -8,7 +8,7 @@ import pytest
 from test_building import CODES, KIND, NUMBERS, PRICE, layout
 
 from cerebro_db.core.architecture import building, reading
-from cerebro_db.core.architecture.ensembles import ensemble
+from cerebro_db.core.architecture.ensembles import ensemble, members_of
 from cerebro_db.core.errors import Unsupported
 
 
@@ -28,6 +28,16 @@ def test_each_member_is_in_the_mean_once() -> None:
     (mean,) = [layer for layer in read["config"]["layers"] if layer["class_name"] == "Average"]
     text = json.dumps(mean["inbound_nodes"])
     assert text.count("member_1") == text.count("member_2") == 1
+
+
+def test_the_members_are_found_in_it() -> None:
+    """They can be trained alone, as they were."""
+    members = [building.architecture(kind, layout([NUMBERS, CODES], KIND), None, "x") for kind in ("mlp", "resnet")]
+    found = members_of(reading.architecture(json.dumps(ensemble(members))))
+    for one, member in zip(found, members):
+        read = reading.architecture(json.dumps(one))
+        assert read["config"]["layers"] == reading.architecture(json.dumps(member))["config"]["layers"]
+    assert len(found) == 2 and members_of(members[0]) == []
 
 
 def test_members_that_do_not_fit_are_refused() -> None:

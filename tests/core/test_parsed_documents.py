@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from cerebro_db.core import documents as reading_documents
-from cerebro_db.core import options
+from cerebro_db.core import options, run_options
 from cerebro_db.core.architecture import placeholders, reading
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
 from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
-from cerebro_db.core.packed_summary import PackedSummary
+from cerebro_db.core.member_choice import read_members
+from cerebro_db.core.packed_summary import PackedSummary, Packing
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import (
     AsIs,
@@ -97,6 +98,11 @@ SUMMARY = {
     "source_table": "t", "target": "y", "inputs": "x, z", "target_types": ["text"], "classes": [2],
     "divide_by": 1.0, "y_labels": ["a", None],
 }  # fmt: skip
+PACKING = {
+    "arguments": {"target": "y", "validation_table": "a", "distribution_rules": "b", "seed": 1, "stratify": True},
+    "fingerprint": "ab", "profiles": [],
+}  # fmt: skip
+MEMBERS = [{"architecture": "mlp", "parameters": {"units": 8}, "epoch": 3}]
 ARCHITECTURE = {
     "class_name": "Sequential",
     "config": {
@@ -178,6 +184,10 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "layout": (LAYOUT.to_json(), Layout.from_json),
     "layout of groups": (OF_GROUPS.to_json(), Layout.from_json),
     "layout of windows": (OF_WINDOWS.to_json(), Layout.from_json),
+    "options of a run": ({"named": {"source_table": "a", "validation_table": "b"}},
+                         lambda document: run_options.read(document, "the options")),
+    "members": (MEMBERS, lambda document: read_members(document, "the members")),
+    "packing": (PACKING, lambda document: Packing.read(reading_documents.Fields(document, "the packing"))),
     "summary": (SUMMARY, lambda document: PackedSummary.read(document, ["y"], "the summary")),
     "windows": ({"by": ["a"], "order": "b", "length": 9, "step": 3, "target": "last"}, lambda d: wanted(d, "sequence")),
     "architecture": (ARCHITECTURE, architecture),

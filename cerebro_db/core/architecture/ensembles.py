@@ -52,7 +52,7 @@ def ensemble(members: Sequence[Json]) -> Json:
 
 def members_of(architecture: Json) -> list[Json]:
     """The architectures that an ensemble was made of, as they were but for their names."""
-    layers = {layer["config"]["name"]: layer for layer in architecture["config"]["layers"]}
+    layers = {layer["config"].get("name"): layer for layer in architecture["config"]["layers"]}
     found: list[Json] = []
     while (layer := layers.get(f"member_{len(found) + 1}")) is not None:
         found.append({name: layer[name] for name in ("module", "class_name", "config")})

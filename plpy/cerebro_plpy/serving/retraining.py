@@ -159,16 +159,8 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     visibility.refuse_transaction(db)
     champion = _champion(db, given)
     metric = _metric(given, champion)
-    if given.margin is None or not 0 <= given.margin < float("inf"):
-        raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
-    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
-        raise InvalidArgument(
-            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
-        )
-    if given.epochs is not None and given.epochs < 1:
-        raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
-    if given.budget is not None:
-        budgets.read(db, given.budget, "budget")
+    _require_sound(db, given)
+    source = _rows_to_train_on(db, given, champion)
     if given.wait is False:
         return _submitted(db, given, champion)
     if not db.value(locks.attempt(sql("$1")), ("text",), f"cerebro_db {champion.what}"):
@@ -176,7 +168,6 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
             f"'{champion.model}@{champion.alias}' is being retrained by another session, so this call does nothing"
         )
         return []
-    source = _rows_to_train_on(db, given, champion)
     trained_before = None if given.if_unchanged else _of_these_rows(db, champion, source)
     if trained_before is not None:
         db.notice(
@@ -195,32 +186,38 @@ def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         _calibrate(db, champion, output, given.query)
         # Rows may have come while the new model was trained, and both shall predict the same ones.
         query = given.query or _validation_query(db, champion, source, output.suffixed("_groups"))
-        before = _value(db, metric, champion.reference, query)
-        after = _value(db, metric, output.quoted, query)
-        spread = None
-        if given.standard_errors:
-            spread = _standard_error(db, metric, (champion.reference, output.quoted), query, after[1])
-        needed = max(given.margin, given.standard_errors * (spread or 0.0))
-        wins = metrics.is_better(BEST_IS[metric], after[0], before[0], needed)
-        says = f"{metric} {after[0]:.6g} instead of {before[0]:.6g} on {counted(after[1], 'row')}"
-        if spread is not None:
-            says += f" (standard error of the difference: {spread:.2g})"
-        version = _registered(db, champion, output, run, says, promoted=wins)
+        found = _compared(db, given, metric, (champion.reference, output.quoted), query)
+        version = _registered(db, champion, output, run, found.says, promoted=found.wins)
     except BaseException as error:
         _note(db, run, error)
         raise
     db.notice(
-        f"{champion.model}@{version} has {says}, so "
+        f"{champion.model}@{version} has {found.says}, so "
         + (
             f"it is '{champion.alias}' now; cerebro.roll_back('{champion.model}', '{champion.alias}') takes that back"
-            if wins
+            if found.wins
             else f"'{champion.alias}' stays version {champion.version}, because it has to be better by more than"
-            f" {needed:.2g}"
+            f" {found.needed:.2g}"
         )
     )
     return [
-        {"run": run, "version": version, "metric": metric, "before": before[0], "after": after[0], "promoted": wins}
-    ]
+        {"run": run, "version": version, "metric": metric, "before": found.before, "after": found.after,
+         "promoted": found.wins}
+    ]  # fmt: skip
+
+
+def _require_sound(db: Database, given: RetrainArguments) -> None:
+    """Raise the errors of the arguments that do not depend on the version."""
+    if given.margin is None or not 0 <= given.margin < float("inf"):
+        raise InvalidArgument("margin must be 0 or more.", hint="How much better the new model must be, in the metric.")
+    if given.standard_errors is None or not 0 <= given.standard_errors < float("inf"):
+        raise InvalidArgument(
+            "standard_errors must be 0 or more.", hint="0 compares by margin alone; 1 is the default."
+        )
+    if given.epochs is not None and given.epochs < 1:
+        raise InvalidArgument(f"epochs is {given.epochs}; it must be at least 1.")
+    if given.budget is not None:
+        budgets.read(db, given.budget, "budget")
 
 
 # -- what there is -----------------------------------------------------------------------------------------
@@ -290,7 +287,7 @@ def _configurations(
         built = model.definition["architecture"]
         members = read_members(info.get("members"), where)
         one_by_one = members or [MemberConfiguration(info["architecture"], info["parameters"] or {}, info["epoch"])]
-        layers = ensembles.members_of(built) if members else [built]
+        layers = ensembles.members_of(built) if members[1:] else [built]
         if len(layers) != len(one_by_one):
             raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
         for member, its in zip(one_by_one, layers):
@@ -461,6 +458,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         options["keep"] = BEST
     if "seed" in arguments:
         options["seed"] = arguments["seed"]
+    epochs = given.epochs or champion.epochs
     return Given(
         FIT,
         source_table=source.table.name.quoted,
@@ -472,11 +470,11 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
                                                   "validation_table", "split_by", "split_at", "stratify", "folds",
                                                   "group_by")},
         segments=arguments.get("segments"),
-        epochs=given.epochs or champion.epochs,
+        epochs=epochs,
         budget=_budget(given, before),
         objective=champion.summary.get("objective"),
         direction=champion.summary.get("direction"),
-        evaluate_every=champion.summary.get("evaluate_every") or None,
+        evaluate_every=min(champion.summary.get("evaluate_every") or 0, epochs) or None,
         use_gpus=given.use_gpus,
         run_name=champion.what,
         description=f"from version {champion.version}",
@@ -579,6 +577,28 @@ def _of_errors(metric: str, predicted: list[float], actual: list[float]) -> list
         "r2": math.fsum((one - middle) ** 2 for one in actual) / len(actual),
     }.get(metric, 1.0)
     return [one / (unit or 1.0) for one in squares]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The metric of the version and of its successor, on the same rows."""
+
+    before: float
+    after: float
+    needed: float  # how much better the successor must be
+    wins: bool
+    says: str
+
+
+def _compared(db: Database, given: RetrainArguments, metric: str, models: tuple[str, str], query: str) -> Comparison:
+    (before, _), (after, rows) = (_value(db, metric, model, query) for model in models)
+    spread = _standard_error(db, metric, models, query, rows) if given.standard_errors else None
+    needed = max(given.margin or 0.0, (given.standard_errors or 0.0) * (spread or 0.0))
+    wins = metrics.is_better(BEST_IS[metric], after, before, needed)
+    says = f"{metric} {after:.6g} instead of {before:.6g} on {counted(rows, 'row')}"
+    if spread is not None:
+        says += f" (standard error of the difference: {spread:.2g})"
+    return Comparison(before, after, needed, wins, says)
 
 
 def _registered(db: Database, champion: Champion, output: Name, run: int, says: str, *, promoted: bool) -> int:

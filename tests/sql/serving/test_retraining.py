@@ -459,6 +459,30 @@ def test_an_ensemble_is_trained_and_chosen_again_when_its_rows_have_grown(place:
         place.remove_registered(name)
 
 
+def test_a_grown_table_is_appended_and_a_warm_start_says_what_does_not_fit(place: Lab) -> None:
+    """Appended rows have the categories of before, so the models and their ensemble fit them."""
+    trips(place, "more_trips")
+    listed = json.dumps([{"architecture": "mlp", "units": units} for units in (4, 8)])
+    place(
+        "SELECT cerebro.fit('more_trips', 'more_models', %s, target => 'cost', inputs => 'land, days', epochs => 1,"
+        " segments => 1, packed_table => 'more_packed')", listed,
+    )  # fmt: skip
+    place("SELECT cerebro.ensemble('more_models', 'more_together', all_join => true)")
+    place(f"CREATE TABLE newcomers AS {TRIPS.format(6, 400, 601, 700)}")
+    place("SELECT cerebro.append('more_packed', 'newcomers')")
+    place("SELECT cerebro.fit('more_packed', 'more_models', %s, epochs => 1, warm_start => true)", listed)
+    for model in ("more_models", "more_together"):
+        asked = f"SELECT count(value) FROM cerebro.predict('{model}', 'TABLE newcomers')"
+        assert place.value(asked) == 100
+    grow(place, "more_trips")
+    with pytest.raises(psycopg2.Error) as error:
+        place(
+            "SELECT cerebro.fit('more_trips', 'more_models', %s, target => 'cost', inputs => 'land, days', epochs => 1,"
+            " segments => 1, warm_start => true)", listed,
+        )  # fmt: skip
+    assert "warm" in str(error.value), error.value
+
+
 # -- limits ----------------------------------------------------------------------------------------------------
 
 
