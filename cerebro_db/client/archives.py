@@ -118,7 +118,7 @@ def write(stored: StoredModel, path: Path) -> None:
         "info": text,
         "summary": summary,
         "lineage": _lineage(stored, json.loads(summary).get("group_key")),
-        "metrics": _metrics(stored, json.loads(summary).get("run"), info_row.get("model")),
+        "metrics": _metrics(stored, json.loads(summary), info_row.get("model")),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         files = {
@@ -147,15 +147,21 @@ def _lineage(stored: StoredModel, of_group: Any) -> dict[str, Any]:
     return {"database": database, "server": server, "model_table": str(stored.table), **group}
 
 
-def _metrics(stored: StoredModel, run: Any, model: Any) -> list[Any]:
-    """The metrics of the model after each epoch, as far as the log of its run is there."""
-    if run is None or model is None:
+def _metrics(stored: StoredModel, summary: dict[str, Any], model: Any) -> list[Any]:
+    """The metrics of the model after each epoch, as far as the log of its run is there.
+
+    A summary can have the number of any run.  So the rows of the run must be those of the model.
+    """
+    run, partitions = summary.get("run"), (summary.get("layout") or {}).get("partitions")
+    if run is None or model is None or not partitions:
         return []
     query = (
-        "SELECT pg_catalog.to_jsonb(m) FROM (SELECT model, epoch, dataset, metric, value FROM cerebro.metrics"
-        " WHERE run = %s AND model = %s AND owner = current_user ORDER BY epoch, dataset, metric LIMIT %s) m"
+        "SELECT pg_catalog.to_jsonb(m) FROM (SELECT m.model, m.epoch, m.dataset, m.metric, m.value"
+        " FROM cerebro.metrics m JOIN cerebro.run r ON r.run = m.run"
+        " WHERE m.run = %s AND m.model = %s AND m.owner = current_user AND r.owner = quote_ident(current_user)::regrole"
+        " AND r.layout -> 'partitions' = %s::jsonb ORDER BY epoch, dataset, metric LIMIT %s) m"
     )
-    return [row for (row,) in stored.database.rows(query, (run, model, MOST_METRICS))]
+    return [row for (row,) in stored.database.rows(query, (run, model, json.dumps(partitions), MOST_METRICS))]
 
 
 # -- read ------------------------------------------------------------------------------------------------------
