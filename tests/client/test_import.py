@@ -389,7 +389,7 @@ def test_hostile_files_of_keras(keras_file: Path, tmp_path: Path) -> None:
          "cannot be read as HDF5|weights, and"),
         (lambda f: f.update({"config.json": b" " * (17 << 20)}), "config.json has 17,825,792 bytes"),
         (lambda f: f.update({"config.json": b"[" * 300_000}), "cannot be read|levels deep"),
-        (lambda f: f.update({"config.json": f["config.json"].replace(b'"units": 2', b'"units": 400000000')}),
+        (lambda f: f.update({"config.json": f["config.json"].replace(b'"units": 2', b'"units": 100000000')}),
          "the architecture has .* bytes of weights, and the file has"),
     ):  # fmt: skip
         with pytest.raises(client.ClientError, match=why):
@@ -407,7 +407,7 @@ def test_a_refused_architecture_does_not_burden_the_next_model(keras_file: Path,
     import keras
 
     huge = rewritten(keras_file, tmp_path / "x.keras", lambda f: f.update(
-        {"config.json": f["config.json"].replace(b'"units": 2', b'"units": 400000000')}))  # fmt: skip
+        {"config.json": f["config.json"].replace(b'"units": 2', b'"units": 100000000')}))  # fmt: skip
     with pytest.raises(client.ClientError, match="bytes of weights, and the file has"):
         model_files.read_keras(huge)
     layer = keras.layers.Dense(2)
