@@ -432,7 +432,7 @@ def test_hostile_files_of_safetensors(cerebro: Cerebro, tmp_path: Path) -> None:
 
     def largest(header: dict[str, Any]) -> None:
         text = header["__metadata__"]["architecture"]
-        header["__metadata__"]["architecture"] = text.replace('"units": 8', '"units": 800000000')
+        header["__metadata__"]["architecture"] = text.replace('"units": 8', '"units": 80000000')
 
     def renamed(header: dict[str, Any]) -> None:
         name = next(name for name, one in header.items() if one.get("shape", [1])[-1] > 1 and len(one["shape"]) == 2)
