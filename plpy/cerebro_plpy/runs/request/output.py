@@ -5,8 +5,9 @@ Their name is taken at the start of a call: a second run with that name would tr
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import CerebroError, InUse, WrongState
+from cerebro_db.core.errors import CerebroError, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import RunStatus
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import literal, sql
 
@@ -17,6 +18,8 @@ from ...registry import references
 from ...segment import memory
 from ...sessions.session import Session
 from ..record.run import Run
+
+CODED = {"categories", "words", "one_hot"}  # kinds of preparation whose numbers stand for values
 
 
 def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
@@ -97,6 +100,29 @@ def _made_again(db: Database, name: Name) -> str:
         str(name),
     )
     return f"SELECT cerebro.materialize({'run' if run is None else run}, '{name}', replace => true); makes it again."
+
+
+def require_same_codes(db: Database, name: Name, rows: Layout) -> None:
+    """An error if a category, word or class of the rows has another code than in the rows of the models of a table."""
+    summary = relations.beside(db, name, "_summary")
+    if summary is None or "layout" not in relations.columns(db, summary):
+        return
+    text = db.value(sql("SELECT layout::text FROM {summary} LIMIT 1", summary=summary.sql))
+    if text is None:
+        return
+    layout = Layout.parse(text, f"the layout of {summary.text}")
+    trained = {one.name: one for one in (*layout.inputs, *layout.outputs)}
+    for one in (*rows.inputs, *rows.outputs):
+        before = trained.get(one.name)
+        if before is None or not {one.preparation.kind, before.preparation.kind} & CODED:
+            continue
+        if one.preparation.to_json() != before.preparation.to_json():
+            raise InvalidArgument(
+                f"warm_start cannot be used: '{one.name}' of the rows has other categories, words or classes than the"
+                f" models of '{name}' were trained on.",
+                hint="cerebro.append() adds rows to the packed table of the models, with the codes that they know."
+                " Or leave warm_start out.",
+            )
 
 
 def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:

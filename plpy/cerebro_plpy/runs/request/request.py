@@ -185,6 +185,8 @@ def of_configurations(
         chosen = objective_of(chosen, rows, architectures, validation is not None)
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
         cross_validation.require_possible_groups(source, chosen, len(rows))
+        if warm_start:
+            output.require_same_codes(db, asked.output, Layout.from_json(source.layout))
         if chosen.replay is not None:
             require_same_work(db, chosen, source, rows, architectures)
         most = chosen.budget.configurations if chosen.budget is not None else None
