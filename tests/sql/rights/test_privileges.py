@@ -190,6 +190,7 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         "cerebro._drop_worker_roles()",
         "cerebro._forget(bigint,name)",
         "cerebro._forget_own(bigint,name)",
+        "cerebro._note_run(name,bigint,integer)",
         "cerebro._reals(bytea)",
         "cerebro._sessions()",
         "cerebro._smallints(bytea)",
