@@ -39,7 +39,7 @@ def no_hop(place: Lab) -> Iterator[None]:
 class Call:
     """A statement that another session runs meanwhile."""
 
-    def __init__(self, place: Lab, statement: str, *values: Any) -> None:
+    def __init__(self, place: Any, statement: str, *values: Any) -> None:
         self._connection = place.connect()
         self.answer: Any = None
         self._thread = threading.Thread(target=self._run, args=(statement, values))
@@ -70,7 +70,8 @@ def slow_limits(place: Lab) -> Iterator[None]:
     """Whoever asks for the limits of a run waits until no other session has the lock 4712."""
     function = "SELECT pg_get_functiondef('cerebro._trainer_limit(name, name)'::regprocedure)"
     before = place.value(function)
-    wait = "BEGIN PERFORM pg_catalog.pg_advisory_xact_lock_shared(4712);"
+    # The lock is given back at once: the call asks for its limits before it has a run, too.
+    wait = "BEGIN PERFORM pg_catalog.pg_advisory_lock_shared(4712); PERFORM pg_catalog.pg_advisory_unlock_shared(4712);"
     place(before.replace("BEGIN", wait, 1))
     try:
         yield

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.sql import users
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, natural_fit, run
-from tests.sql.runs.test_cancels import Call, transaction
+from tests.sql.runs.test_cancels import Call, next_run, transaction
 
 LONG = 100_000  # epochs
 
@@ -34,7 +36,7 @@ def end(place: Lab, number: int) -> None:
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_second_run_is_refused_at_once(place: Lab, wait: bool) -> None:
-    name = f"twice_{wait}"
+    name = f"twice_{wait}".lower()
     with transaction(place) as caller:
         call = Call(place, *natural_fit("train", name, "mst", LONG, wait=wait))
         of_name = "SELECT run FROM cerebro.runs WHERE model_table = %s AND status = 'running'"
@@ -81,14 +83,22 @@ def test_a_run_whose_driver_died_and_one_that_was_resumed(place: Lab) -> None:
 
 
 def test_a_run_that_could_not_begin(place: Lab) -> None:
-    """Nobody will begin it, though the session that made it is still there."""
+    """The limit is lowered while the run waits to begin.  Nobody will begin it, though its caller is still there."""
     with users.town(place.dsn) as town:
         ann = town.user("ann", "cerebro_user")
         users.equip(ann, segments=2)
-        town("SELECT cerebro.set_limits(%s, max_segments => 1)", ann.name)
-        for more in ({}, {"wait": False}):
-            ann.refused(*natural_fit("packed", "models", "mst", 1, **more), why=Exception)
-        assert ann("SELECT status FROM cerebro.runs") == ["failed", "failed"]
+        another = SimpleNamespace(connect=lambda: ann.another().connection)
+        for wait in (True, False):
+            town("SELECT cerebro.set_limits(%s, max_segments => 2)", ann.name)
+            number = next_run(place)
+            with transaction(place) as first:
+                run(first, "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"cerebro_db run {number}")
+                call = Call(another, *natural_fit("packed", "models", "mst", 1, wait=wait))
+                eventually(partial(ann, "SELECT 1 FROM cerebro.runs WHERE run = %s", number), 60, "it is on record")
+                town("SELECT cerebro.set_limits(%s, max_segments => 1)", ann.name)
+                first.rollback()
+            assert "a run on 2 segments is more than you may have" in str(call.end())
+            assert ann("SELECT status FROM cerebro.runs WHERE run = %s", number) == ["failed"]
         town("SELECT cerebro.set_limits(%s, max_segments => 2)", ann.name)
         users.fit(ann.another())
 
