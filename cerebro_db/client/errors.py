@@ -71,7 +71,7 @@ class RunFailed(ClientError):
     def __init__(self, run: int, status: str, reason: str | None) -> None:
         what = f"run {run} {HOW_RUNS_END.get(status, f'is {status}')}"
         hint = f"SELECT cerebro.resume({run}); continues it."
-        if status == "finished":
+        if status == "finished" and f"cerebro.resume({run})" not in (reason or ""):
             hint = f"SELECT cerebro.materialize({run}, 'another_table'); makes its model tables."
         super().__init__(what if reason in (None, what) else f"{what}: {reason}", hint)
         self.run = run

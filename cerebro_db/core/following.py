@@ -8,9 +8,9 @@ from typing import Any
 from .documents import Fields
 from .events import Following
 from .records import dataclass, field
-from .search.budget import FollowUp
+from .search.budget import MOST, FollowUp
 
-MOST_FIRSTS, MOST_PASSES, MOST_SECONDS = 1000, 1000, 1e9
+MOST_FIRSTS, MOST_PASSES, MOST_SECONDS = 1000, 1000, MOST
 
 
 @dataclass(frozen=True)

@@ -198,8 +198,10 @@ SELECT k.run,
  -- Greenplum pg_locks asks the segments, and a query that has a subquery over this view could not do that.
  CROSS JOIN LATERAL (
     -- The session itself knows whether it has made them.
+    -- What follows is done in the transaction of the driver, also if another session has made the tables.
     SELECT COALESCE(driver.transaction = k.driver[8] AND driver.pid <> pg_backend_pid(), false)
-           AND COALESCE(k.started[1], '') > COALESCE(k.made[1], '') AS is_making
+           AND (COALESCE(k.started[1], '') > COALESCE(k.made[1], '')
+                OR COALESCE(k.follows AND k.made[2] = 'materialized', false)) AS is_making
  ) holder;
 COMMENT ON VIEW cerebro._runs IS
 'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '

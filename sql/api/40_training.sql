@@ -70,7 +70,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   after every epoch if the objective is measured on the validation table.
 - objective, direction: the metric that says which model is best, such as val_accuracy, and min or max.
 - budget: when to end: an interval such as 2 hours, or JSON with seconds, unit_hours, hops or configurations. An interval
-  counts from the start of the call, but training has at least half of it; JSON counts from the start of the run. Visits
+  counts from the start of the call, but training has at least a tenth of it; JSON counts from the start of the run. Visits
   that have begun are completed. With an interval, at least one model completes an epoch.
 - stop_when: a query that stops models, such as $$SELECT configuration, ''no better than chance'' FROM cerebro.learning_curve
   WHERE run = $1 AND epoch >= 3 AND training_loss > 1.1$$. $1 is the number of the run.
@@ -170,7 +170,7 @@ return api.wait(plpy, *args)
 $py$;
 COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
 'Waits until a run has ended and has made its model tables. Returns the status of the run. A warning
-says if the run is finished but its models are in no table, and which call of cerebro.materialize() makes it.
+says if the run is finished but its models are in no table, and which call makes it.
 
 - timeout: maximum time to wait, in seconds. NULL: no limit.';
 

@@ -71,7 +71,7 @@ how the decisions are made.
 - method, max_configurations, at_once, start_from, evaluate_every: as in cerebro.search.
 - epochs: number of epochs of a model that is never stopped. NULL: follows from the number of rows and the budget.
 - budget: how long the call may take, for instance 2 hours; or limits as in cerebro.fit. It counts
-  from the start of the call, but training has at least half of it. Visits that have begun are completed, and at least one
+  from the start of the call, but training has at least a tenth of it. Visits that have begun are completed, and at least one
   model completes an epoch. NULL: no limit.
 - options: as in cerebro.fit; keep is best (with folds: last), unless it says otherwise.
 - the other arguments: as in cerebro.fit.';

@@ -25,8 +25,6 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import custom_functions
 from ..runs import fit
-from ..runs.begin.new_run import put_on_record
-from ..runs.drive.execution import carry_out
 from ..runs.record.run import require_countable
 from ..runs.request.request import (
     AskedRun,
@@ -38,7 +36,6 @@ from ..runs.request.request import (
     require_epochs,
     say_tensorboard,
 )
-from ..sessions import recorder
 from . import model_tables
 from .fit_multiple import table_or_none
 from .single_table import KEY
@@ -115,6 +112,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
         use_gpus=given.use_gpus,
         name=given.name,
         description=given.description,
+        replace=bool(given.warm_start),
     )
     request = request_of(db, asked, plan)
     names = {
@@ -125,9 +123,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
         "object_table": objects,
     }
     request = model_tables.began(request, SINGLE, names)
-    with recorder.opened(db, own=request.options.in_session) as session:
-        run = carry_out(db, session, put_on_record(db, session, request), begins=True)
-        fit.hand_out(db, session, run, output, replace=bool(given.warm_start))
+    fit.run_request(db, request)
 
 
 def _require_single(db: Database, name: Name) -> None:

@@ -38,9 +38,12 @@ def add(db: Database, output: Name, deadline: float | None) -> None:
         return
     # Without time, the best two are compared.
     seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+    within = sql("SELECT cerebro.ensemble($1, NULL, seconds => $2)")
+    if not platform.of(db).subtransactions_are_safe:  # an error ends the call, and a resumed run tries again
+        db.rows(within, ("text", "double precision"), output.quoted, seconds)
+        return
     try:
         with db.savepoint():
-            within = sql("SELECT cerebro.ensemble($1, NULL, seconds => $2)")
             db.rows(within, ("text", "double precision"), output.quoted, seconds)
     except db.plpy.SPIError as error:
         if error.sqlstate.startswith(CANCELLED):

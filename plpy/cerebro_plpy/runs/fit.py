@@ -8,7 +8,7 @@ from typing import Callable
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
-from cerebro_db.core.events import Event, RunStatus
+from cerebro_db.core.events import Event, Following, RunStatus
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST, SESSION
 from cerebro_db.core.sql import sql
@@ -72,11 +72,10 @@ def submit_request(
         )
     with recorder.opened(db) as session:
         require_rule(session, request)
-        run_id = put_on_record(db, session, request)
+        run_id = put_on_record(db, session, request, submitted=True)
         log = RunLog.of(session, run_id)
         with end_on_record(session, log):
             on_record(run_id)
-            log.events.note(Event.SUBMITTED)
             background.start(db, run_id, on_cancel=lambda error: record_cancel(session, log, error))
     return run_id
 
@@ -122,7 +121,8 @@ def _to_its_end(
     name = Name.parse(run.model_table)
     hand_out(db, session, run, name, replace=output.in_the_way(session, run, name), waits=not submitted)
     following.carry_out(db, run, name)
-    if run.options.follows and not submitted:
+    steps = {step.following for step in run.options.follows}
+    if steps and Following.REMOVE not in steps and not submitted:
         say_how_to_predict(db, name)
 
 
@@ -176,17 +176,18 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             refused.sqlstate = error.sqlstate
             raise refused from error
         raise
+    rest = f" SELECT cerebro.resume({run.id}); does what follows the training." if run.options.follows else ""
     if pending:
         raise SegmentLost(
             f"run {run.id} finished, but this transaction has lost a segment. When it has ended, the models replace"
             f" those in {name}",
-            hint="The run need not be repeated. cerebro.runs says in message if its models are in no table.",
+            hint=f"The run need not be repeated. cerebro.runs says in message if its models are in no table.{rest}",
         )
     if run.segments_lost and waits:
         # Greenplum would fail this transaction with an error that says nothing of the run.
         raise SegmentLost(
             f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
-            hint="The run need not be repeated. Use the models in a new transaction.",
+            hint=f"The run need not be repeated. Use the models in a new transaction.{rest}",
         )
     if waits:
         say_end(db, run)

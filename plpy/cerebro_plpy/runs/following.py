@@ -18,16 +18,18 @@ from .record.log import RunLog
 from .record.run import Run
 
 
-def of_training(joins: FollowUp | None, calibrates: FollowUp | None) -> list[Step]:
+def of_training(db: Database, joins: FollowUp | None, calibrates: FollowUp | None) -> list[Step]:
     """The steps of a call of ``cerebro.train``."""
     steps = ((Following.ENSEMBLE, joins), (Following.CALIBRATE, calibrates))
-    return [Step(task, needs) for task, needs in steps if needs is not None]
+    found = [Step(task, needs) for task, needs in steps if needs is not None]
+    known = sql("SELECT pg_catalog.to_regprocedure('cerebro._after_retraining(bigint, text)') IS NOT NULL")
+    return found if found and db.value(known) else []  # before ALTER EXTENSION, the log takes no such event
 
 
 def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> None:
     """Carry out the steps that are not done.  With each goes its event, in the transaction of the model tables.
 
-    ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that were kept back for it.
+    ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that may be kept back for it.
     """
     steps = run.options.follows
     if not steps:  # where segments can be lost, the caller's session is asked nothing
@@ -39,7 +41,7 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
             continue
         until = deadline if deadline is None else deadline - following.kept_back(steps[place + 1 :])
         if deadline is None and step.needs is not None and step.needs.most > 0:
-            until = time.monotonic() + (step.seconds or step.needs.most)
+            until = time.monotonic() + step.needs.most
         found: dict[str, Any] = {}
         if step.following is Following.ENSEMBLE:
             ensembling.add(db, output, until)

@@ -100,7 +100,9 @@ def to_forget(db: Database, run_id: int, owner: str | None) -> str:
     if whose != relations.current_role(db):
         require_admin(db, run_id, whose, "forget")
     if (status := log.drivers.under_way(whose)) is not None:
-        raise InUse(f"run {run_id} is {status}", hint=f"SELECT cerebro.cancel({run_id}) ends it first.")
+        wait = f"SELECT cerebro.wait({run_id}) waits for its end."
+        end = f"SELECT cerebro.cancel({run_id}) ends it first."
+        raise InUse(f"run {run_id} is {status}", hint=wait if status is RunStatus.FINISHING else end)
     if whose == relations.current_role(db):
         log.known.require_own()
     return whose

@@ -114,7 +114,7 @@ def run_verb(db: Database, given: Given) -> int | None:
         seconds = whole = (asked.budget or {}).get("seconds")
         within = whole if asked.interval else None
         steps = following.of_training(
-            ensembling.planned(db, given, rows, within), calibrating.planned(db, given, rows, within)
+            db, ensembling.planned(db, given, rows, within), calibrating.planned(db, given, rows, within)
         )
         if seconds is not None and asked.interval:
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
@@ -127,11 +127,11 @@ def run_verb(db: Database, given: Given) -> int | None:
         if given.wait is False:
             return submit_request(db, request, on_record)
         run = run_request(db, request, on_record)
-    if given.verb != FIT and whole is not None:
-        _tell_of_time(db, run.id, rows, preparing, began_at)
-        _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
-    deadline = None if whole is None or not asked.interval else begun + whole
-    following.carry_out(db, run, output, deadline)
+        if given.verb != FIT and whole is not None:
+            _tell_of_time(db, run.id, rows, preparing, began_at)
+            _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
+        deadline = None if whole is None or not asked.interval else begun + whole
+        following.carry_out(db, run, output, deadline)
     if given.verb == TRAIN:
         say_how_to_predict(db, output)
     return run.id

@@ -65,7 +65,7 @@ def ensemble(
     output_table: str | None,
     members: int | None,
     all_join: bool | None,
-    seconds: float | None,
+    seconds: float | None = None,
 ) -> None:
     """Make the tables of the ensemble; it is configuration 1."""
     until = None if seconds is None else time.monotonic() + seconds

@@ -8,6 +8,7 @@ from typing import Any
 from cerebro_db import __version__
 from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import InvalidArgument, WrongState
+from cerebro_db.core.events import Event
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
@@ -33,8 +34,8 @@ from .initial_states import RANDOM
 LONGEST = {"name": 10_000, "run_name": 10_000, "description": 100_000}  # bytes
 
 
-def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
-    """Write down what is to be done; returns the run's number."""
+def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submitted: bool = False) -> int:
+    """Write down what is to be done; returns the run's number.  ``submitted``: another session will begin the run."""
     output.take(db, request.asked.output)
     if not recorder.own:
         visibility.require_committed(db, recorder, filter(None, (request.asked.source, request.asked.validation)))
@@ -117,6 +118,8 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest) -> int:
     here = platform.of(db)
     recorder.run(state_tables.create_shared_sql(here, storage))
     initial_states.store(recorder, log, starts, here)
+    if submitted:  # together with the run: a cancel that is accepted is always newer
+        log.events.note(Event.SUBMITTED)
     listen, recorder.listen = recorder.listen, lambda: None  # a cancel of a run on record is recorded by the caller
     with listening.paused():
         recorder.run_statement(COMMIT)

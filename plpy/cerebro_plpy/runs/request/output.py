@@ -48,11 +48,17 @@ def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
             f"run {other['run']} of yours is making '{name}' now",
             hint=f"{another} until it has ended: SELECT cerebro.wait({other['run']});{again}",
         )
-    if not mine and locks.holder_is_mine(db, key):
+    if not mine and not _is_under_way(db, resumed) and locks.holder_is_mine(db, key):
         raise InUse(
             f"another session of yours is making '{name}' now, or has made it and has not committed that",
             hint=f"{another} until its transaction has ended.{again}",
         )
+
+
+def _is_under_way(db: Database, run: int | None) -> bool:
+    """Whether a session works on the run that is to be resumed: whoever claims it says which."""
+    under_way = sql("SELECT EXISTS (SELECT FROM cerebro.runs WHERE owner = current_user AND run = $1 AND NOT ended)")
+    return run is not None and bool(db.value(under_way, ("bigint",), run))
 
 
 def require_place(db: Database, session: Session, run: Run) -> None:

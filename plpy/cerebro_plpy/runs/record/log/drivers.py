@@ -154,7 +154,9 @@ class Drivers(Part):
         if status in (RunStatus.RUNNING, RunStatus.FINISHING) and driver != os.getpid():
             raise InUse(
                 f"run {self.run} is {status}: the session with process id {driver} drives it",
-                hint=f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
+                hint=f"SELECT cerebro.wait({self.run}) waits for its end."
+                if status == RunStatus.FINISHING
+                else f"Follow it in cerebro.run_progress, or end it with SELECT cerebro.cancel({self.run}).",
             )
         # A session of a submitted run begins it because of the event SUBMITTED.
         if submitted:
