@@ -24,7 +24,14 @@ def planned(db: Database, given: Given, rows: Rows, budget: float | None) -> Fol
     """
     if given.verb != TRAIN or given.dry_run or rows.validation is None:
         return None
-    if rows.layout.groups is not None or not platform.of(db).subtransactions_are_safe:
+    if rows.layout.groups is not None:
+        return None
+    if not platform.of(db).subtransactions_are_safe:  # an error would end the whole call
+        model = given.model_table
+        db.notice(
+            "on Greenplum, cerebro.train() adds no ensemble and no calibration",
+            f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
+        )
         return None
     # A trainer starts and builds a program, which most models share. To predict takes less than to evaluate.
     return FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
