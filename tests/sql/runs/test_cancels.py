@@ -114,7 +114,7 @@ def test_a_run_that_nobody_has_begun(place: Lab) -> None:
 
 def test_a_request_that_is_committed_when_all_visits_are_done(place: Lab) -> None:
     if place.greenplum:
-        pytest.skip("a fault of Greenplum 7.0.0: beside other sessions, an open transaction loses rows (docs/greenplum.md)")
+        pytest.skip("a fault of Greenplum 7.0.0: beside other sessions, an open transaction loses rows")
     with transaction(place) as caller:
         number = place.submit("train", "done", "mst", 5)
         assert run(caller, CANCEL, number) == [(True,)]
