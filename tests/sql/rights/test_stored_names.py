@@ -155,6 +155,37 @@ def test_an_ensemble_and_a_calibration_read_no_rows_of_a_strangers_run(scene: Sc
     refused(scene, victim, f"SELECT cerebro.calibrate('{mean}')", "trained by another role")
 
 
+def test_the_tables_of_an_ensemble_bring_no_code_of_a_strangers(scene: Scene, victim: Any) -> None:
+    """An index of the members' tables, or a domain, would run whenever the caller's new tables are used."""
+    mallory, mean = scene.mallory, f"{scene.bob.name}.clean_{victim is scene.root:d}"
+    mallory(
+        "CREATE FUNCTION spring(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM ring();"
+        " RETURN 1; END $$;"
+        f" ALTER FUNCTION spring(integer) SET search_path = {scene.own};"
+        " CREATE INDEX springs ON divided_info ((spring(1) + configuration)); CREATE TYPE sort AS ENUM ('a');"
+        " CREATE DOMAIN word AS text CHECK (spring(1) > 0); ALTER TABLE divided_info ADD odd word, ADD sort sort,"
+        " ALTER reason TYPE word; ALTER TABLE divided_summary ALTER model_table TYPE word"
+    )
+    try:
+        victim(f"SELECT cerebro.ensemble('{scene.own}.divided', '{mean}', all_join => true)")
+        before = scene.calls()
+        assert victim(f"SELECT configuration FROM {mean}_info WHERE configuration > 0") == [1]
+        victim(f"UPDATE {mean}_info SET reason = reason || '.', odd = 'x'; UPDATE {mean}_summary SET model_table = ''")
+        victim("SELECT * FROM cerebro.models")
+        victim(f"SELECT * FROM cerebro.predict('{mean}', 'SELECT * FROM {scene.bob.name}.orders')")
+        assert scene.calls() == before
+        columns = victim(f"SELECT attname FROM pg_attribute WHERE attrelid = '{mean}_info'::regclass AND attnum > 0")
+        assert "odd" in columns and "sort" not in columns
+        victim(f"SELECT spring FROM {scene.own}.spring(1)")
+        assert scene.calls() > before
+    finally:
+        mallory(
+            "DROP INDEX springs; ALTER TABLE divided_info DROP odd, DROP sort, ALTER reason TYPE text;"
+            " ALTER TABLE divided_summary ALTER model_table TYPE text; DROP DOMAIN word; DROP TYPE sort;"
+            " DROP FUNCTION spring(integer)"
+        )
+
+
 def test_an_archive_brings_no_names(scene: Scene, victim: Any, name: str, tmp_path: Path) -> None:
     """Its names stay texts in ``imported``."""
     own = scene.own
