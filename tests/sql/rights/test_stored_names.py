@@ -186,6 +186,46 @@ def test_the_tables_of_an_ensemble_bring_no_code_of_a_strangers(scene: Scene, vi
         )
 
 
+def test_the_rows_for_validation_of_an_own_run_are_the_callers(scene: Scene) -> None:
+    """Their name was derived: after a DROP, anybody may make another table of this name."""
+    bob, mallory = scene.bob, scene.mallory
+    bob(f"CREATE TABLE more_orders AS {ROWS}")
+    (run,) = bob(FIT.format("more_orders", "judged", ""))
+    bob("DROP TABLE judged_packed_validation, judged_packed_validation_summary")
+    for ending in ("", "_summary"):
+        mallory(f"CREATE VIEW seen{ending} AS SELECT * FROM divided_packed_validation{ending} WHERE ring() > 0")
+        mallory(f"GRANT SELECT ON seen{ending} TO PUBLIC")
+        scene.root(f"ALTER VIEW {scene.own}.seen{ending} SET SCHEMA {bob.name}")
+        scene.root(f"ALTER VIEW {bob.name}.seen{ending} RENAME TO judged_packed_validation{ending}")
+    why = f"the rows for validation of run {run} are in .*judged_packed_validation.*, which is no table of yours"
+    refused(scene, bob, "SELECT cerebro.calibrate('judged')", why)
+    before = scene.calls()
+    bob("SELECT cerebro.ensemble('judged', 'judged_mean')")
+    assert scene.calls() == before
+    scene.root(f"DROP VIEW {bob.name}.judged_packed_validation, {bob.name}.judged_packed_validation_summary")
+
+
+def test_a_run_replaces_no_tables_of_a_role_that_its_owner_is_in(scene: Scene) -> None:
+    """Each of its members can put code into them, which would run when the run asks whose tables they are."""
+    bob, mallory, both = scene.bob, scene.mallory, f"{scene.own}_both"
+    (run,) = bob(FIT.format("orders", "kept", ""))
+    bob("DROP TABLE kept, kept_info, kept_summary")
+    scene.root(
+        f"CREATE ROLE {both}; GRANT {both} TO {bob.name}, {mallory.name}; GRANT ALL ON SCHEMA {bob.name} TO {both}"
+    )
+    try:
+        scene.root(f"GRANT USAGE, CREATE ON SCHEMA {scene.own} TO {both}")
+        mallory(
+            f"SET ROLE {both}; CREATE TABLE {bob.name}.kept_summary AS SELECT {run}::bigint AS run;"
+            f" ALTER TABLE {bob.name}.kept_summary ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+            f" CREATE POLICY trap ON {bob.name}.kept_summary USING ({scene.own}.ring() > 0); RESET ROLE"
+        )
+        refused(scene, bob, f"SELECT cerebro.resume({run}, epochs => 2)", "kept_summary' already exists")
+    finally:
+        mallory("RESET ROLE")
+        scene.root(f"DROP OWNED BY {both} CASCADE; DROP ROLE {both}")
+
+
 def test_an_archive_brings_no_names(scene: Scene, victim: Any, name: str, tmp_path: Path) -> None:
     """Its names stay texts in ``imported``."""
     own = scene.own
