@@ -33,6 +33,21 @@ FORMATS = sorted(set(ENDINGS.values()))  # no others: Pillow's reader of EPS sta
 MOST_PIXELS = 50_000_000  # of a file; they take up to 4 bytes each, twice
 ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})  # of COPY
 IN_MEMORY = 32 << 20  # bytes; more of a table is kept in a file meanwhile
+# The source may be another user's. An index of theirs, or a domain, would run that user's code whenever the new table,
+# which is the caller's, is read or written. So the new table has only the primary key, and the types below the domains.
+KEY = """
+SELECT a.attname::text
+  FROM pg_catalog.pg_index i
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid
+       AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1])
+ WHERE i.indrelid = pg_catalog.to_regclass(%s) AND i.indisprimary
+ ORDER BY pg_catalog.array_position(i.indkey::pg_catalog.int2[], a.attnum)"""
+DOMAINS = """
+SELECT a.attname::text, CASE u.base WHEN 'bpchar'::pg_catalog.regtype THEN 'bpchar'
+       ELSE pg_catalog.format_type(u.base, NULL) END
+  FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::oid[])) AS u (name, base)
+  JOIN pg_catalog.pg_attribute a ON a.attname = u.name
+ WHERE a.attrelid = pg_catalog.to_regclass(%s) AND a.attnum > 0 AND a.atttypid <> u.base"""
 
 
 def pixels(image: Any, shape: Sequence[int], *, crop: bool = False) -> bytes:
@@ -99,14 +114,21 @@ def _of_folder(database: DatabaseClient, name: Name, folder: Path, shape: Sequen
 def _of_column(database: DatabaseClient, name: Name, source: str, column: str, shape: Sequence[int], crop: bool) -> int:
     with database.transaction() as transaction, tempfile.SpooledTemporaryFile(IN_MEMORY) as kept:
         transaction.rows("SET LOCAL bytea_output = 'hex'")
+        key = []
         if is_name(source):
-            query = f"TABLE {Name.parse(source).quoted}"
-            transaction.rows(f"CREATE TABLE {name.quoted} (LIKE {Name.parse(source).quoted} INCLUDING INDEXES)")
+            table = Name.parse(source)
+            query = f"TABLE {table.quoted}"
+            transaction.rows(f"CREATE TABLE {name.quoted} (LIKE {table.quoted})")
+            key = [quoted(column) for (column,) in transaction.rows(KEY, (table.quoted,))]
         else:
             query = source
             transaction.rows(f"CREATE TABLE {name.quoted} AS SELECT * FROM ({query}) s WITH NO DATA")
         transaction.rows(f"SELECT * FROM {name.quoted} LIMIT 0")
         types = {one.name: one.type_code for one in transaction.cursor.description}
+        for domain, base in transaction.rows(DOMAINS, (list(types), list(types.values()), name.quoted)):
+            transaction.rows(f"ALTER TABLE {name.quoted} ALTER {quoted(domain)} TYPE {base}")
+        if key:
+            transaction.rows(f"ALTER TABLE {name.quoted} ADD PRIMARY KEY ({', '.join(key)})")
         if column not in types:
             raise ClientError(f"The source has no column {column}.", f"It has {', '.join(types)}.")
         if types[column] != psycopg2.BINARY:  # of a domain this is the type below it

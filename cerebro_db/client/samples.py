@@ -22,6 +22,7 @@ from .stored_model import StoredModel
 
 ROWS = 100
 KEY = "cerebro_row"
+FIRST_OF_USERS = 16384  # the lowest OID of a type that the server's own installation has not made
 # The portable form of dates, intervals and amounts of money, for the scorer and for the server alike.
 SETTINGS = (
     "SET LOCAL timezone = 'UTC'", "SET LOCAL intervalstyle = 'postgres'", "SET LOCAL lc_monetary = 'C'",
@@ -79,12 +80,13 @@ def of_table(
         condition = stored.group.condition(types_of(transaction, source, stored.group.columns))
         source, given = f"SELECT s.* FROM ({source}) s WHERE {condition}", f"the group in {given}"
     source = _with_arrays(transaction, source, preparation.columns)
-    # Texts by their output function: a cast of a user-defined type to json may be anybody's function.
+    # Texts by their output function: a cast of a user-defined type to json may be anybody's function. What the document
+    # says of a column is its author's word, so the server is asked for the types.
     columns = ", ".join(
         f"CASE WHEN s.{quoted(one)} IS NOT NULL THEN pg_catalog.format('%s', s.{quoted(one)}) END AS {quoted(one)}"
-        if _is_text(document, one)
+        if type >= FIRST_OF_USERS or _is_text(document, one)
         else f"s.{quoted(one)}"
-        for one in preparation.columns
+        for one, type in zip(preparation.columns, _type_oids(transaction, source, preparation.columns))
     )
     listed = f"SELECT pg_catalog.to_jsonb({KEY})::text FROM (SELECT {columns} FROM ({source}) s LIMIT {ROWS}) {KEY}"
     rows = [json.loads(line) for (line,) in transaction.rows(listed)]
@@ -159,6 +161,7 @@ def types_of(transaction: Transaction, source: str, columns: Sequence[str]) -> l
 
 
 def _type_oids(transaction: Transaction, source: str, columns: Sequence[str]) -> list[int]:
+    """Of a domain, the type below it."""
     listed = ", ".join(f"s.{quoted(one)}" for one in columns)
     transaction.rows(f"SELECT {listed} FROM ({source}) s LIMIT 0")
     return [column.type_code for column in transaction.cursor.description]

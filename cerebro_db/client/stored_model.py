@@ -160,6 +160,7 @@ def read(
     named = model_columns.of(set(present)) or model_columns.PLAIN
     require_types(table, present, named.types)
     columns = columns_of(database, summary_table)
+    require_there(summary_table, columns)
     require_types(summary_table, columns, {**named.types, **model_columns.OF_GROUPS})
     of_group = None if group is None else _of_group(database, table, configuration, group)
     if of_group is not None:
@@ -190,7 +191,9 @@ def read(
             )[0][0]
     elif size is None:  # too large for one value
         require_same_owner(database, table, "_weights")
-        require_types(weights_table, columns_of(database, weights_table), named.types)
+        chunked = columns_of(database, weights_table)
+        require_there(weights_table, chunked)
+        require_types(weights_table, chunked, named.types)
         chunks = (
             f"SELECT COALESCE(sum(octet_length(payload)), 0)::bigint, COALESCE(max(octet_length(payload)), 0)"
             f" FROM {in_statement(weights_table)}{f' WHERE {number} = %s' if values else ''}"
@@ -276,6 +279,12 @@ def require_same_owner(database: RunsStatements, table: Name, *endings: str) -> 
             )
 
 
+def require_there(table: Name, present: Mapping[str, str | None]) -> None:
+    """An error if a table of the model is gone: another user could make one of its name before it is read."""
+    if not present:
+        raise NoSuchModel(f"The table {table} is not there.", "Keep the tables of a model together.")
+
+
 def require_types(table: Name, present: Mapping[str, str | None], wanted: Types) -> None:
     """An error if a column has another type than it should: its casts and operators may be anybody's functions."""
     for column, types in wanted.items():
@@ -337,10 +346,12 @@ def not_ours(table: Name, column: str, types: Sequence[str] = ()) -> NoSuchModel
 
 def best(database: RunsStatements, table: Name, named: ModelColumns) -> int:
     """The best configuration by the objective of the run, as cerebro.predict chooses it."""
+    info = table.suffixed("_info")
+    present = columns_of(database, info)
+    require_there(info, present)
+    require_types(info, present, named.types)
     directions = database.rows(f"SELECT direction FROM {table.suffixed('_summary').quoted} LIMIT 1")
     order = "DESC" if directions == [("max",)] else "ASC"
-    info = table.suffixed("_info")
-    require_types(info, columns_of(database, info), named.types)
     first, *others = map(quoted, named.figures)
     number = quoted(named.configuration)
     found = database.rows(

@@ -20,7 +20,7 @@ from small_run import Trained, schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import cli, model_files, samples
+from cerebro_db.client import cli, model_files, preparations, samples, stored_model
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
 
@@ -805,11 +805,11 @@ def test_groups_that_have_no_file(cerebro: Cerebro, tmp_path: Path) -> None:
 
 def test_types_of_strangers_run_nothing(cerebro: Cerebro, tmp_path: Path) -> None:
     """A column may have a type whose casts to text and to json are functions of the table's owner."""
-    cerebro.rows("CREATE TYPE evil AS ENUM ('few'); CREATE TABLE casts (n integer)")
+    cerebro.rows("CREATE TYPE evil AS ENUM ('few'); CREATE SEQUENCE casts")
     for source, target in (("evil", "text"), ("evil", "json"), ("mood", "json")):
         cerebro.rows(
             f"CREATE FUNCTION as_{target}({source}) RETURNS {target} LANGUAGE plpgsql AS"
-            " $$BEGIN INSERT INTO casts VALUES (1); RETURN '1'; END$$;"
+            f" $$BEGIN PERFORM nextval('{SCHEMA}.casts'); RETURN '1'; END$$;"
             f" CREATE CAST ({source} AS {target}) WITH FUNCTION as_{target}({source})"
         )
     cerebro.fit("people", "traps", [MLP], target="income", inputs="age", group_by="few", epochs=1)
@@ -825,9 +825,31 @@ def test_types_of_strangers_run_nothing(cerebro: Cerebro, tmp_path: Path) -> Non
         cerebro.rows(f"ALTER TABLE traps{table} DROP {column}; ALTER TABLE traps{table} RENAME before TO {column}")
     try:
         cerebro.export("moods", tmp_path / "moods.cerebro", 1)  # its labels are of the type mood
-        assert cerebro.rows("SELECT * FROM casts") == []
+        assert cerebro.rows("SELECT is_called FROM casts") == [(False,)]
+        # Whoever made the document can say of a column what they like.
+        cerebro.rows("CREATE TABLE listed AS SELECT mood, ARRAY[mood] AS moods FROM people LIMIT 5")
+        with cerebro.transaction() as transaction:
+            stored = stored_model.read(transaction, "incomes", None)
+            document = preparations.document(stored)
+        for column in ("mood", "moods"):
+            variable = {**document["inputs"][0], "columns": [column], "preparation": {"kind": "none"}, "shape": []}
+            changed = {**document, "inputs": [variable]}
+            with contextlib.suppress(client.ClientError, ValueError), cerebro.transaction() as transaction:
+                samples.of_table(transaction, stored, changed, "TABLE listed")
+            assert cerebro.rows("SELECT is_called FROM casts") == [(False,)]
     finally:
         cerebro.rows("DROP CAST (mood AS json)")
+
+
+@pytest.mark.parametrize("ending", ["_summary", "_info"])
+def test_a_table_of_a_model_that_is_not_there(cerebro: Cerebro, tmp_path: Path, ending: str) -> None:
+    """A stranger could make one of its name between the question for it and its reading."""
+    cerebro.rows(f"ALTER TABLE moods{ending} RENAME TO elsewhere")
+    try:
+        with pytest.raises(client.NoSuchModel, match=f"moods{ending} is not there"):
+            cerebro.export("moods", tmp_path / "x.cerebro")
+    finally:
+        cerebro.rows(f"ALTER TABLE elsewhere RENAME TO moods{ending}")
 
 
 SPY = """

@@ -261,6 +261,30 @@ def test_files_in_a_column(cerebro: Cerebro) -> None:
     assert cerebro.add_images("of_domain", files, (4, 4), column="photo") == 2
 
 
+def test_a_table_of_images_has_no_code_of_its_source(cerebro: Cerebro) -> None:
+    """An index on an expression, or the domain of a column, would run in the new table, too."""
+    cerebro.rows(
+        "CREATE FUNCTION odd(anyelement) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';"
+        " CREATE DOMAIN checked AS varchar(9) CHECK (odd(VALUE::text));"
+        " CREATE TABLE sprung (note checked, second int, first int, code char(3), photo bytea,"
+        " PRIMARY KEY (first, second));"
+        " CREATE INDEX ON sprung (second) WHERE odd(first); CREATE UNIQUE INDEX ON sprung ((odd(second)));"
+        " INSERT INTO sprung VALUES ('ab', 1, 2, 'c')"
+    )
+    for made, source in (("clean", "sprung"), ("of_query", "SELECT * FROM sprung")):
+        assert cerebro.add_images(made, source, (4, 4), column="photo") == 1
+        assert cerebro.rows(f"SELECT note, second, first, code FROM {made}") == [("ab", 1, 2, "c  ")]
+        depends = (
+            "SELECT count(*) FROM pg_depend WHERE refobjid IN ('checked'::regtype, 'odd'::regproc)"
+            f" AND objid IN (SELECT '{made}'::regclass UNION"
+            f" SELECT indexrelid FROM pg_index WHERE indrelid = '{made}'::regclass)"
+        )
+        assert cerebro.rows(depends) == [(0,)]
+    keys = "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'clean'::regclass"
+    ((key,),) = cerebro.rows(keys)
+    assert key.endswith("(first, second)")
+
+
 def test_what_is_refused_leaves_no_table(cerebro: Cerebro, folder: Path, tmp_path: Path) -> None:
     cerebro.rows("CREATE TABLE broken AS SELECT 1 AS id, %s::bytea AS photo, '\\x00'::text AS name", (BROKEN,))
     (tmp_path / "x.png").write_bytes(BROKEN)

@@ -306,3 +306,19 @@ def test_a_subtransaction_writes_no_rows(statements: Sql) -> None:
 def test_no_schema_is_made_for_another_role(script: Path) -> None:
     """Greenplum's segments refuse that, if the role may not create schemas itself."""
     assert not re.search(r"\bCREATE SCHEMA\b[^;]*\bAUTHORIZATION\b", script.read_text(encoding="utf-8"))
+
+
+def test_no_table_gets_the_indexes_of_another_one() -> None:
+    """An expression in an index of a stranger's table would run in a table of the caller's."""
+    texts = [
+        node.value
+        for top in ("cerebro_db", "plpy/cerebro_plpy")
+        for path in (ROOT / top).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    scripts = [path.read_text() for path in (ROOT / "sql").rglob("*.sql")]
+    assert (
+        scripts
+        and [one for one in texts + scripts if re.search(r"\bLIKE\b.*\bINCLUDING\b|\bINCLUDING [A-Z]", one)] == []
+    )

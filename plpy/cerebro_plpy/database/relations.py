@@ -266,13 +266,15 @@ def require_own(db: Database, relation: Relation, only: str) -> None:
 def belongs_to(db: Database, relation: Relation, named: Relation) -> bool:
     """Whether a table that a document names is read with no other code than that of what the call named.
 
-    It lies beside the table ``named`` and has the same owner, or it is the caller's own or a superuser's.  The owner of
-    its schema counts as its own owner does, because a schema's owner can put another table in the place of one.
+    It lies beside the table ``named`` and has the same owner, or it is a table of the caller's own or of a superuser,
+    and no view, which may read tables of others.  The owner of its schema counts as its own owner does, because a
+    schema's owner can put another table in the place of one.
     """
     return bool(
         db.value(
             sql(
-                "SELECT c.relnamespace = b.relnamespace AND c.relowner = b.relowner OR NOT EXISTS ("
+                "SELECT c.relnamespace = b.relnamespace AND c.relowner = b.relowner OR c.relkind IN ('r', 'p', 'm')"
+                " AND NOT EXISTS ("
                 "  SELECT FROM pg_catalog.pg_roles r WHERE r.oid IN (c.relowner, {owner}) AND NOT r.rolsuper"
                 "  AND r.rolname <> current_user)"
                 " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,"

@@ -19,6 +19,7 @@ from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import or_null
 
 from .. import platform
@@ -29,6 +30,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..registry import references
+from ..runs.tables.model_tables import set_key
 from . import joining
 from .joining import Joined, Measure
 from .trained import COMPANIONS, best_keys, require_trained
@@ -111,8 +113,11 @@ def source_of(db: Database, table: Relation) -> MemberTables:
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
     named = require_trained(table, relations.columns(db, table))
-    for one in (info, summary):
+    # What is written into a copy of them.
+    written = {info: (named.size, "reason", "status", "model_type"), summary: (named.model_table, "model_info")}
+    for one, more in written.items():
         document_columns.require(relations.columns(db, one), one.text, named.types)
+        document_columns.require_known_types(relations.columns(db, one), one.text, more)
     return MemberTables(table, info, summary, named)
 
 
@@ -283,21 +288,27 @@ def _make_tables(db: Database, source: MemberTables, output: Name) -> None:
         sql("ALTER TABLE {output} ALTER COLUMN {weights} SET STORAGE EXTERNAL", output=output.sql, weights=weights)
     )
     about, told, summary = output.suffixed("_info"), output.suffixed("_summary"), source.summary
+    # The tables of the members may be another user's.  An index of theirs, or a domain, would run that user's code
+    # whenever the new tables, which are the caller's, are read or written.
     db.execute(
         sql(
-            "CREATE TABLE {about} (LIKE {info} INCLUDING INDEXES) {distributed_by}",
+            "CREATE TABLE {about} AS SELECT {kept} FROM {info} LIMIT 0 {distributed_by}",
             about=about.sql,
+            kept=joined(
+                ", ", (_plain(one) for one in relations.columns(db, source.info).values() if _is_of_server(one))
+            ),
             info=source.info.sql,
             distributed_by=here.distributed_by(named.configuration),
         )
     )
-    # The members are models on all rows, and so is the mean.
-    kept = [name for name in relations.columns(db, summary) if name not in OF_GROUPS]
+    set_key(db, about, named.configuration)
+    # The members are models on all rows, and so is the mean.  The labels have the type that their column has.
+    kept = [one for one in relations.columns(db, summary).values() if one.name not in OF_GROUPS]
     db.execute(
         sql(
             "CREATE TABLE {told} AS SELECT {kept} FROM {summary} {distributed_by}",
             told=told.sql,
-            kept=joined(", ", map(identifier, kept)),
+            kept=joined(", ", (_plain(one) if _is_of_server(one) else identifier(one.name) for one in kept)),
             summary=summary.sql,
             distributed_by=here.distributed_by("source_table"),
         )
@@ -309,6 +320,15 @@ def _make_tables(db: Database, source: MemberTables, output: Name) -> None:
     )
     if "model_info" in relations.columns(db, summary):
         db.execute(sql("UPDATE {told} SET model_info = $1", told=told.sql), ("text",), str(about))
+
+
+def _is_of_server(column: Column) -> bool:
+    return SqlType(column.type).parts[0] is None
+
+
+def _plain(column: Column) -> Sql:
+    """The column; of a domain, with the type below it."""
+    return sql("{name}::{kind} AS {name}", name=identifier(column.name), kind=column.cast)
 
 
 def _add_rows(db: Database, source: MemberTables, mean: Mean, output: Name, key: int) -> None:

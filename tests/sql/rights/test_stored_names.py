@@ -155,6 +155,77 @@ def test_an_ensemble_and_a_calibration_read_no_rows_of_a_strangers_run(scene: Sc
     refused(scene, victim, f"SELECT cerebro.calibrate('{mean}')", "trained by another role")
 
 
+def test_the_tables_of_an_ensemble_bring_no_code_of_a_strangers(scene: Scene, victim: Any) -> None:
+    """An index of the members' tables, or a domain, would run whenever the caller's new tables are used."""
+    mallory, mean = scene.mallory, f"{scene.bob.name}.clean_{victim is scene.root:d}"
+    mallory(
+        "CREATE FUNCTION spring(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM ring();"
+        " RETURN 1; END $$;"
+        f" ALTER FUNCTION spring(integer) SET search_path = {scene.own};"
+        " CREATE INDEX springs ON divided_info ((spring(1) + configuration)); CREATE TYPE sort AS ENUM ('a');"
+        " CREATE DOMAIN word AS text CHECK (spring(1) > 0); ALTER TABLE divided_info ADD odd word, ADD sort sort,"
+        " ALTER reason TYPE word; ALTER TABLE divided_summary ALTER model_table TYPE word"
+    )
+    try:
+        victim(f"SELECT cerebro.ensemble('{scene.own}.divided', '{mean}', all_join => true)")
+        before = scene.calls()
+        assert victim(f"SELECT configuration FROM {mean}_info WHERE configuration > 0") == [1]
+        victim(f"UPDATE {mean}_info SET reason = reason || '.', odd = 'x'; UPDATE {mean}_summary SET model_table = ''")
+        victim("SELECT * FROM cerebro.models")
+        victim(f"SELECT * FROM cerebro.predict('{mean}', 'SELECT * FROM {scene.bob.name}.orders')")
+        assert scene.calls() == before
+        columns = victim(f"SELECT attname FROM pg_attribute WHERE attrelid = '{mean}_info'::regclass AND attnum > 0")
+        assert "odd" in columns and "sort" not in columns
+        victim(f"SELECT spring FROM {scene.own}.spring(1)")
+        assert scene.calls() > before
+    finally:
+        mallory(
+            "DROP INDEX springs; ALTER TABLE divided_info DROP odd, DROP sort, ALTER reason TYPE text;"
+            " ALTER TABLE divided_summary ALTER model_table TYPE text; DROP DOMAIN word; DROP TYPE sort;"
+            " DROP FUNCTION spring(integer)"
+        )
+
+
+def test_the_rows_for_validation_of_an_own_run_are_the_callers(scene: Scene) -> None:
+    """Their name was derived: after a DROP, anybody may make another table of this name."""
+    bob, mallory = scene.bob, scene.mallory
+    bob(f"CREATE TABLE more_orders AS {ROWS}")
+    (run,) = bob(FIT.format("more_orders", "judged", ""))
+    bob("DROP TABLE judged_packed_validation, judged_packed_validation_summary")
+    for ending in ("", "_summary"):
+        mallory(f"CREATE VIEW seen{ending} AS SELECT * FROM divided_packed_validation{ending} WHERE ring() > 0")
+        mallory(f"GRANT SELECT ON seen{ending} TO PUBLIC")
+        scene.root(f"ALTER VIEW {scene.own}.seen{ending} SET SCHEMA {bob.name}")
+        scene.root(f"ALTER VIEW {bob.name}.seen{ending} RENAME TO judged_packed_validation{ending}")
+    why = f"the rows for validation of run {run} are in .*judged_packed_validation.*, which is no table of yours"
+    refused(scene, bob, "SELECT cerebro.calibrate('judged')", why)
+    before = scene.calls()
+    bob("SELECT cerebro.ensemble('judged', 'judged_mean')")
+    assert scene.calls() == before
+    scene.root(f"DROP VIEW {bob.name}.judged_packed_validation, {bob.name}.judged_packed_validation_summary")
+
+
+def test_a_run_replaces_no_tables_of_a_role_that_its_owner_is_in(scene: Scene) -> None:
+    """Each of its members can put code into them, which would run when the run asks whose tables they are."""
+    bob, mallory, both = scene.bob, scene.mallory, f"{scene.own}_both"
+    (run,) = bob(FIT.format("orders", "kept", ""))
+    bob("DROP TABLE kept, kept_info, kept_summary")
+    scene.root(
+        f"CREATE ROLE {both}; GRANT {both} TO {bob.name}, {mallory.name}; GRANT ALL ON SCHEMA {bob.name} TO {both}"
+    )
+    try:
+        scene.root(f"GRANT USAGE, CREATE ON SCHEMA {scene.own} TO {both}")
+        mallory(
+            f"SET ROLE {both}; CREATE TABLE {bob.name}.kept_summary AS SELECT {run}::bigint AS run;"
+            f" ALTER TABLE {bob.name}.kept_summary ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+            f" CREATE POLICY trap ON {bob.name}.kept_summary USING ({scene.own}.ring() > 0); RESET ROLE"
+        )
+        refused(scene, bob, f"SELECT cerebro.resume({run}, epochs => 2)", "kept_summary' already exists")
+    finally:
+        mallory("RESET ROLE")
+        scene.root(f"DROP OWNED BY {both} CASCADE; DROP ROLE {both}")
+
+
 def test_an_archive_brings_no_names(scene: Scene, victim: Any, name: str, tmp_path: Path) -> None:
     """Its names stay texts in ``imported``."""
     own = scene.own

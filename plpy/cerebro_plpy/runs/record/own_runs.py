@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cerebro_db.core.errors import WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.records import dataclass
@@ -41,8 +42,17 @@ class OwnRun:
         return self._opened(db, VALIDATION)
 
     def packed_validation(self, db: Database) -> Relation | None:
-        """The packed rows on which the run evaluated its models; None: it had none."""
-        return self._opened(db, PACKED_VALIDATION)
+        """The packed rows on which the run evaluated its models; None: it had none.
+
+        Their name was derived, and not given by the caller.  So the table must be the caller's own: after a DROP,
+        anybody may have made another one of this name.
+        """
+        found = self._opened(db, PACKED_VALIDATION)
+        if found is not None and not found.is_own:
+            raise WrongState(
+                f"the rows for validation of run {self.number} are in '{found.text}', which is no table of yours."
+            )
+        return found
 
     def _opened(self, db: Database, which: str) -> Relation | None:
         stored = self._tables.get(which)

@@ -140,7 +140,8 @@ def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
 def in_the_way(session: Session, run: Run, name: Name) -> bool:
     """Whether the run replaces tables: a model that it goes on from or was told to replace, or its own of before.
 
-    The run's own session is asked: the caller's may have lost a segment.
+    The run's own session is asked: the caller's may have lost a segment.  Reading the table runs code of its owner, so
+    it must be the caller's own.  A role that the caller is in is not enough: each of its members can put code there.
     """
     if run.options.warm_start or run.options.replace:
         return True
@@ -148,10 +149,9 @@ def in_the_way(session: Session, run: Run, name: Name) -> bool:
     own = session.run(
         sql(
             "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
-            " JOIN pg_catalog.pg_roles u ON u.rolname = current_user"
+            " JOIN pg_catalog.pg_roles u ON u.oid = c.relowner AND u.rolname = current_user"
             " WHERE c.oid = pg_catalog.to_regclass({}) AND c.relkind = 'r' AND a.attname = 'run' AND a.atttypid = 20"
             " AND NOT a.attisdropped"
-            " AND (c.relowner = u.oid OR NOT u.rolsuper AND pg_catalog.pg_has_role(c.relowner, 'USAGE'))"
         ),
         (summary.quoted,),
     )

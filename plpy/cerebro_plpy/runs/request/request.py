@@ -396,7 +396,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
     if not relations.belongs_to(db, table, selection):
         raise NotPermitted(
             f"the summary of '{selection.text}' says that the architectures are in '{table.text}', which is another"
-            " user's: reading it would run code of that user.",
+            " user's, or a view: reading it would run code of another user.",
             hint=f"CREATE TABLE architectures AS TABLE {table.name.quoted}; makes a table of yours, for which"
             " madlib.load_model_selection_table() makes a selection table.",
         )
