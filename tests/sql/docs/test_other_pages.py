@@ -34,6 +34,6 @@ def test_a_custom_function_of_madlibs(lab: Lab) -> None:
     (block,) = [one for one in blocks("docs/madlib.md", "sql") if "load_custom_function" in one]
     try:
         lab(*statements(block))
-        assert lab("SELECT kind FROM cerebro.custom_functions WHERE name = 'rooted_error'") == [("loss",)]
+        assert lab("SELECT kind FROM cerebro.custom_functions WHERE name = 'rooted_error'") == [("both",)]
     finally:
         lab("DELETE FROM cerebro.custom_function; DROP TABLE IF EXISTS madlib.custom_functions")
