@@ -11,11 +11,11 @@ from typing import Any, Callable, Optional
 from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import InvalidArgument, WrongState
-from cerebro_db.core.events import Initial, RunStatus
+from cerebro_db.core.events import Initial
 from cerebro_db.core.model_columns import ModelColumns
 from cerebro_db.core.names import written_list
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, literal, sql
+from cerebro_db.core.sql import Sql, identifier, sql
 from cerebro_db.core.texts import counted
 
 from ...data import weights
@@ -26,6 +26,7 @@ from ...sessions.session import Session
 from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
 from ..record.run import SMALL_STATE, Run
+from ..request.output import latest_run
 from ..request.request import RunRequest
 from ..tables import group_tables
 
@@ -122,14 +123,7 @@ def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[in
 
 def _from_model_tables(db: Database, request: RunRequest) -> Starts:
     """From the models of the output table: with the optimizer's state, where a run of ours left exactly these."""
-    run = db.value(
-        sql(
-            "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND status = {finished}",
-            finished=literal(RunStatus.FINISHED),
-        ),
-        ("text",),
-        str(request.asked.output),
-    )
+    run = latest_run(db, request.asked.output)
     table = relations.find(db, request.asked.output)
     chunked = relations.beside(db, request.asked.output, "_weights")
     named = model_columns.of(relations.columns(db, table)) if table is not None else None

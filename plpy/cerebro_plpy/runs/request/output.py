@@ -95,9 +95,9 @@ def of_warm_start(db: Database, text: str | None, argument: str) -> Name:
     return name
 
 
-def _made_again(db: Database, name: Name) -> str:
-    """How to get the tables of a model again."""
-    run = db.value(
+def latest_run(db: Database, name: Name) -> int | None:
+    """The caller's last run that has finished and was to make the tables of this model."""
+    found: int | None = db.value(
         sql(
             "SELECT max(run) FROM cerebro.runs WHERE owner = current_user AND model_table = $1 AND status = {finished}",
             finished=literal(RunStatus.FINISHED),
@@ -105,6 +105,12 @@ def _made_again(db: Database, name: Name) -> str:
         ("text",),
         str(name),
     )
+    return found
+
+
+def _made_again(db: Database, name: Name) -> str:
+    """How to get the tables of a model again."""
+    run = latest_run(db, name)
     return f"SELECT cerebro.materialize({'run' if run is None else run}, '{name}', replace => true); makes it again."
 
 
