@@ -35,19 +35,18 @@ def attempt(name: Sql) -> Sql:
     return sql("SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended({name}, 0))", name=name)
 
 
-def holder_is_mine(db: Database, name: str) -> bool:
-    """Whether a session of the same user's has the lock of a name.  Anybody can take such a lock."""
-    return bool(
-        db.value(
-            sql(
-                "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)"
-                " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND a.usename = session_user"
-                " AND (l.classid::bigint << 32) | l.objid::bigint = pg_catalog.hashtextextended($1, 0))"
-            ),
-            ("text",),
-            name,
-        )
+def holder(db: Database, name: str) -> int | None:
+    """The process id of the session of the same user that has the lock of a name.  Anybody can take such a lock."""
+    found: int | None = db.value(
+        sql(
+            "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)"
+            " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND a.usename = session_user"
+            " AND (l.classid::bigint << 32) | l.objid::bigint = pg_catalog.hashtextextended($1, 0)"
+        ),
+        ("text",),
+        name,
     )
+    return found
 
 
 def take(db: Database, name: str, what: str) -> None:

@@ -48,10 +48,13 @@ def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
             f"run {other['run']} of yours is making '{name}' now",
             hint=f"{another} until it has ended: SELECT cerebro.wait({other['run']});{again}",
         )
-    if not mine and not _is_under_way(db, resumed) and locks.holder_is_mine(db, key):
+    pid = None if mine or _is_under_way(db, resumed) else locks.holder(db, key)
+    if pid is not None:
         raise InUse(
-            f"another session of yours is making '{name}' now, or has made it and has not committed that",
-            hint=f"{another} until its transaction has ended.{again}",
+            f"another session of yours, with process id {pid}, is making '{name}' now, or has made it and has not"
+            " committed that",
+            hint=f"{another} until its transaction has ended."
+            + ("" if resumed is None else f" If it makes another model,{again.removeprefix(' Then')}"),
         )
 
 

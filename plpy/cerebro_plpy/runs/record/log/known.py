@@ -119,11 +119,14 @@ class Known(Part):
         )
 
     def require_own(self) -> None:
-        self.model_table()
+        self._own_model_table()
 
     def model_table(self) -> Name:
         """The name of the model tables of a run of the caller's."""
-        found = self._value(sql("SELECT model_table FROM cerebro.run WHERE {own}", own=OWN))
+        return Name.parse(self._own_model_table(), "model_table")
+
+    def _own_model_table(self) -> str:
+        found: str | None = self._value(sql("SELECT model_table FROM cerebro.run WHERE {own}", own=OWN))
         if found is None:
             raise no_such_run(self.run)
-        return Name.parse(found)
+        return found
