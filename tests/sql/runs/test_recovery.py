@@ -392,6 +392,7 @@ def test_two_resumes_have_one_winner(place: Lab, calm: Calm) -> None:
     (loser,) = [one for one in both if one is not winner]
     assert loser.error is not None and loser.error.pgcode == "55006"
     assert f"process id {winner.pid}" in loser.error.diag.message_primary and loser.error.diag.message_hint
+    eventually(lambda: place.status(run_id) == "running", 60, "the winner drives it")
     with pytest.raises(psycopg2.Error) as caught:
         place("SELECT forget(%s)", run_id)
     assert caught.value.pgcode == "55006"
