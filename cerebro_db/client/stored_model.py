@@ -157,7 +157,9 @@ def read(
         )
     require_same_owner(database, table, "_summary", "_info")
     present = columns_of(database, table)
-    named = model_columns.of(set(present)) or model_columns.PLAIN
+    named = model_columns.of(set(present))
+    if named is None:
+        raise NoSuchModel(f"The table {table} has no models.", "cerebro.models lists the model tables.")
     require_types(table, present, named.types)
     columns = columns_of(database, summary_table)
     require_there(summary_table, columns)

@@ -81,7 +81,7 @@ class StoredName:
 
     Whoever wrote the document has chosen the table, and reading it would run code of its owner.  So this is no ``Name``
     and no text.  ``for_people`` is the text.  ``cerebro_plpy.runs.record.own_runs`` alone opens tables by stored names:
-    those that the current role has named in a call.  ``tests/core/test_stored_names.py`` checks both.
+    those that the current role has named in a call.  ``tests/core/test_stored_name_type.py`` checks both.
     """
 
     __slots__ = ("_stored",)

@@ -418,7 +418,7 @@ def test_models_that_are_not_there(trained: Trained) -> None:
         trained.cerebro.model("mo dels; DROP TABLE iris", 1)
     with pytest.raises(client.NoSuchRun):
         trained.cerebro.model(987654, 1)
-    with pytest.raises(client.ServerError, match="architecture"):
+    with pytest.raises(client.NoSuchModel, match="iris has no models"):
         trained.cerebro.model("iris", 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ REPORT = """<testsuites><testsuite>
 def test_every_listed_file_is_there() -> None:
     """Else it was renamed: rename it in tests/slow.json, too."""
     assert [file for file in slow.known() if not (CLONE / file).exists()] == []
+
+
+def test_no_two_files_without_a_package_have_one_name() -> None:
+    """A run of all tests would collect only the first."""
+    files = [path for path in (CLONE / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    assert [name for name, count in Counter(path.name for path in files).items() if count > 1] == []
 
 
 def test_each_slow_file_runs_in_one_part() -> None:

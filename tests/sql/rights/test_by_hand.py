@@ -30,6 +30,7 @@ BY_TYPE: dict[str, list[Any]] = {
     "text": [None, "", "x", "../../x", "x" * 100_000, "\u0669\ufeff", "{}", "[]", "null", "[" * 50_000],
     "name": [None, "", "nobody", "x" * 63],
     "integer[]": [None, [], [None], [1], [-(2**31)] * 1000],
+    "oid[]": [None, [], [None], [1], [2**32 - 1] * 1000],
     "smallint[]": [None, [], [None], [1], [-(2**15)] * 1000],
     "real[]": [None, [], [None], [1.5], [3e38] * 1000],
     "real": [None, 0.0, -1.5, 3e38, float("nan")],

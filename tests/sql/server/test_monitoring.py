@@ -32,7 +32,7 @@ QUERIES = {query["query_name"]: query["query"] for query in COLLECTOR["queries"]
 METRICS = {metric["metric_name"]: metric for metric in COLLECTOR["metrics"]}
 # A label has a value for each time series that is kept for ever: none may be a name, or a number of a run.
 LABELS = {
-    "status": {"created", "running", "finished", "failed", "cancelled", "interrupted"},
+    "status": {"created", "running", "finishing", "finished", "failed", "cancelled", "interrupted"},
     "kind": {
         *("runs", "models", "attempts", "visits", "evaluations", "epochs", "decisions", "requests"),
         *("states", "log", "segment", "recorder", "run", "waiting", "other"),

@@ -2,7 +2,7 @@
 
 A summary, a layout, an archive and a row of another role's log name tables, too.  Whoever wrote them has chosen these,
 and reading a table runs code of its owner: a view, a policy, the expression of an index.  So no other module opens a
-table by a stored name (tests/core/test_stored_names.py).
+table by a stored name (tests/core/test_stored_name_type.py).
 """
 
 from __future__ import annotations

@@ -83,6 +83,8 @@ def of_warm_start(db: Database, text: str | None, argument: str) -> Name:
     relations.existing(db, text, "A warm start goes on from it.", argument=argument)
     name = relations.qualified(db, Name.parse(text))
     parts = model_parts.of(db, name)
+    if parts.named is None and "" in parts.others:
+        raise WrongState(f"'{name}' has no models, so a warm start cannot go on from it.", hint="Name a model table.")
     missing = next((one for one in ("_info", "_summary") if one not in {**parts.tables, **parts.others}), None)
     if parts.is_model and parts.named is not None and parts.named.has_key and missing is not None:
         raise WrongState(

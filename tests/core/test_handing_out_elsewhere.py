@@ -13,6 +13,8 @@ from cerebro_db.core.sql import text_of
 from cerebro_plpy.runs import fit
 from cerebro_plpy.sessions.session import Statement
 
+NOTHING_FOLLOWS = SimpleNamespace(follows=())
+
 
 class Elsewhere:
     """A session of Greenplum's.  It ``waits`` for what the caller's transaction holds."""
@@ -44,7 +46,7 @@ class Elsewhere:
 @pytest.mark.parametrize("waits", [False, True])
 def test_the_other_session_replaces_what_the_run_replaces(replace: bool, waits: bool) -> None:
     session = Elsewhere(waits=False)
-    run: Any = SimpleNamespace(id=7, segments_lost=True, storage="run_0123456789abcdef", options=None)
+    run: Any = SimpleNamespace(id=7, segments_lost=True, storage="run_0123456789abcdef", options=NOTHING_FOLLOWS)
     says = None
     try:
         fit.hand_out(SimpleNamespace(), session, run, Name("public", "x"), replace=replace, waits=waits)  # type: ignore[arg-type]
@@ -58,7 +60,7 @@ def test_the_other_session_replaces_what_the_run_replaces(replace: bool, waits: 
 def test_a_session_that_waits_for_the_caller_goes_on_without_it() -> None:
     """The caller has locks on the tables that its run went on from, and would wait for the other session for ever."""
     session = Elsewhere(waits=True)
-    run: Any = SimpleNamespace(id=7, segments_lost=True, storage="run_0123456789abcdef", options=None)
+    run: Any = SimpleNamespace(id=7, segments_lost=True, storage="run_0123456789abcdef", options=NOTHING_FOLLOWS)
     with pytest.raises(SegmentLost, match="When it has ended, the models replace those in public.x"):
         fit.hand_out(SimpleNamespace(), session, run, Name("public", "x"), replace=True)  # type: ignore[arg-type]
     assert session.told[0] == "outlive" and len(session.told) == 2
