@@ -896,6 +896,8 @@ def drawn(cerebro: Cerebro, path: Path) -> None:
 @pytest.mark.parametrize("trap", TRAPS)
 def test_the_rows_of_a_stranger_are_not_read(cerebro: Cerebro, tmp_path: Path, stranger: str, trap: str) -> None:
     """The maker of a model table says in it which rows it was trained on, and can change that table at any time."""
+    if trap == "statistics" and cerebro.rows("SELECT current_setting('server_version_num')::integer < 140000")[0][0]:
+        pytest.skip("statistics have no expressions there")
     cerebro.rows(TRAPS[trap])
     cerebro.rows(f"ALTER {'VIEW' if trap == 'view' else 'TABLE'} bait OWNER TO {stranger}")
     cerebro.rows(f"UPDATE incomes_summary SET source_table = '{SCHEMA}.bait'")

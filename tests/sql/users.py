@@ -90,6 +90,11 @@ class Town:
     def greenplum(self) -> bool:
         return self("SELECT current_setting('gp_role', true)") != [None]
 
+    @property
+    def counts_expressions(self) -> bool:
+        """Whether CREATE STATISTICS takes expressions."""
+        return bool(self("SELECT current_setting('server_version_num')::integer >= 140000")[0])
+
     def user(self, name: str, *groups: str) -> User:
         role, password = f"{name}_{self.mark}", secrets.token_hex(8)
         self(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")

@@ -126,10 +126,10 @@ class Stranger:
             self._set(form)
         # Of those that are found without being named.
         listed = [(f"{self.trap}.{table}", self._expression(table)) for table in TWINS if table.startswith("guesses")]
-        self.added = "; ".join(f"CREATE STATISTICS {twin}_st ON {expression} FROM {twin};"
+        self.added = "; ".join(f"{self._statistics(twin, expression)}"
                                f" CREATE INDEX {twin.partition('.')[2]}_ix ON {twin} ({expression})"
                                for twin, expression in listed)  # fmt: skip
-        self.taken_away = "; ".join(f"DROP STATISTICS {twin}_st; DROP INDEX {twin}_ix" for twin, _ in listed)
+        self.taken_away = "; ".join(f"DROP STATISTICS IF EXISTS {twin}_st; DROP INDEX {twin}_ix" for twin, _ in listed)
         self.at, self.written, self._types = PLAIN, None, {}  # type: ignore[var-annotated]
         session(f"ALTER SCHEMA {own}_{PLAIN} RENAME TO {self.trap}")
         for table in WRITTEN:
@@ -150,6 +150,9 @@ class Stranger:
 
     # -- the traps -----------------------------------------------------------------------------------------
 
+    def _statistics(self, twin: str, expression: str) -> str:
+        return f"CREATE STATISTICS {twin}_st ON {expression} FROM {twin};" if self.root.counts_expressions else ""
+
     def _set(self, form: str) -> None:
         """The schema with all twins in one form."""
         own, schema = self.own, f"{self.own}_{form}"
@@ -166,7 +169,7 @@ class Stranger:
             else:
                 self.session(f"CREATE TABLE {twin} AS TABLE {own}.{table}")
             if form == "planned":  # PostgreSQL's planner evaluates these, also for a plain SELECT
-                self.session(f"CREATE STATISTICS {twin}_st ON {expression} FROM {twin};"
+                self.session(f"{self._statistics(twin, expression)}"
                              f" CREATE INDEX ON {twin} ({expression});"
                              f" CREATE INDEX ON {twin} ({expression}) WHERE {rang} > 0;"
                              f" ALTER TABLE {twin} ADD CHECK ({rang} > 0);"
