@@ -36,7 +36,7 @@ from ..segment.prediction import Answer, SegmentPrediction
 from . import packed_rows, teams, trainers
 from .evaluate import evaluating
 from .packed_rows import Batch
-from .trained import TrainedModel, read
+from .trained import ModelTables, TrainedModel, read
 from .trainers import PredictionOrder
 
 COLUMNS = ("run", "objective", "direction")  # of the summary
@@ -84,14 +84,14 @@ class Joined:
     error: float | None = None  # the standard error of the difference, if it was computed
 
 
-def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> Measure | None:
+def measure_of(db: Database, tables: ModelTables, summary: Relation, best: int) -> Measure | None:
     """None, with a notice, if the models cannot be judged on the validation rows of the run."""
     present = relations.columns(db, summary)
     found = None
     if set(COLUMNS) <= set(present):
         relations.require_readable(db, summary, [present[name] for name in COLUMNS])
         found = db.one(sql("SELECT run, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
-    layout = read(db, table.name.quoted, best)[0].layout
+    table, layout = tables.table, read(db, tables, best).layout
     run = None if found is None else own_runs.of_model(db, found["run"], layout)
     if found is None or run is None:
         db.notice(
@@ -117,7 +117,7 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
 
 def joined(
     db: Database,
-    table: str,
+    tables: ModelTables,
     keys: Sequence[int],
     measure: Measure,
     until: float | None = None,
@@ -127,7 +127,7 @@ def joined(
 
     ``until``: when no further model is compared with the first ones.  ``known``: the first one's value on all rows.
     """
-    models = {key: read(db, table, key)[0] for key in keys}
+    models = {key: read(db, tables, key) for key in keys}
     sample = _sample(db, list(models.values()), measure, until)
     if sample is not None and sample.measures(measure, models[keys[0]]):
         if sample.whole:
