@@ -174,7 +174,6 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
 # Of these tables nothing is read: only whether they are there, or which columns they have.
 ONLY_IN_CATALOGS = {
     "data/model_parts.py", "runs/request/training_rows.py", "serving/models.py", "serving/retraining.py",
-    "serving/trained.py",
 }  # fmt: skip
 
 

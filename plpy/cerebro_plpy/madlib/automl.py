@@ -113,7 +113,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
             assert given.compile_params_grid is not None
             space = grid_space.space(ids, given.compile_params_grid, given.fit_params_grid)
             say_tensorboard(db, grid_space.callbacks(given.fit_params_grid))
-            segments = len(source.layout["partitions"])
+            segments = len(source.layout.partitions)
             architectures, chosen = proposed(db, method, arch, space, chosen, known=known, segments=segments)
             rows = []
         if isinstance(method, MadlibHyperband):

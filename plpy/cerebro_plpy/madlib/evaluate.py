@@ -23,7 +23,7 @@ def madlib_keras_evaluate(
     model = read_model(db, references.table_ref(db, model_table), mst_key)
     output = relations.new(db, output_table)
     test = packed.read(db, test_table, argument="test_table")
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
+    packed.require_same_shapes(model.layout, model.table.text, test)
     with evaluating(db, test, use_gpus, model.memory_mb) as (team, parts):
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)

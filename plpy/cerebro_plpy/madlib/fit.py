@@ -93,7 +93,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     say_tensorboard(db, [given.fit_params])
     if given.warm_start:
         architecture = replace(architecture, weights=partial(_weights, db, output))
-    keys = [partition["key"] for partition in source.layout["partitions"]]
+    keys = [partition.key for partition in source.layout.partitions]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average
     assert model_id is not None

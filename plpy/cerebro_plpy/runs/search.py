@@ -67,7 +67,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
     require_epochs(asked.epochs, asked.frequency, ("epochs", "evaluate_every"))
 
     def plan(chosen: RunOptions) -> PlannedRun:
-        layout = Layout.from_json(source.layout)
+        layout = source.layout
         document = flat_space.parted(searched.space, {label: one.source for label, one in named.items()}, "space")
         read = read_space.read(document, fitted(named, layout))
         known = custom_functions.known(db)
@@ -80,8 +80,8 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         optimised = chosen.optimised(validated)
         frequency = asked.frequency or (1 if validated else asked.epochs)
         require_measured(spec, optimised.dataset, frequency)
-        rows = None if chosen.budget else source.layout["rows"]
-        at_once = models_at_once(spec, searched.at_once, len(source.layout["partitions"]), rows)
+        rows = None if chosen.budget else layout.rows
+        at_once = models_at_once(spec, searched.at_once, len(layout.partitions), rows)
         require_end(spec, searched.configurations, chosen.budget)
         plain = {
             label: architectures[number].translated

@@ -18,7 +18,7 @@ from typing import Any, Union
 from cerebro_db.core import calibration, documents
 from cerebro_db.core.calibration import Calibration, Classes, Errors
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.names import is_name
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
@@ -251,8 +251,8 @@ def _read_packed_table(
 ) -> None:
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    layout = Layout.from_json(test.layout)
+    packed.require_same_shapes(model.layout, model.table.text, test)
+    layout = test.layout
     places = [model.layout.outputs.index(variable) for variable in chosen]
     for variable, place in zip(chosen, places):
         if variable.target == "class" and class_labels(variable) != _labels(db, test, layout.outputs[place]):

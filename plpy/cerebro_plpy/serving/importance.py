@@ -69,8 +69,8 @@ def _of_packed_table(
     chosen = None if target is None else target_of(model.layout, target)
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    elements = _elements(Layout.from_json(test.layout))
+    packed.require_same_shapes(model.layout, model.table.text, test)
+    elements = _elements(test.layout)
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
     with evaluate.evaluating(db, test, None, model.memory_mb) as (team, parts):
         counted = teams.again_if_lost(
@@ -78,7 +78,7 @@ def _of_packed_table(
         )
     loss = LOSS
     if chosen is not None and len(model.layout.outputs) > 1:
-        place, packed_targets = model.layout.outputs.index(chosen), [one["name"] for one in test.layout["outputs"]]
+        place, packed_targets = model.layout.outputs.index(chosen), [one.name for one in test.layout.outputs]
         loss = _name_of_loss(reading.outputs(model.definition["architecture"]), packed_targets, place)
         if loss not in counted[0]:
             raise Unsupported(

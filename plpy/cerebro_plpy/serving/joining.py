@@ -18,7 +18,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.member_choice import OfOutput
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.records import dataclass
@@ -105,7 +105,7 @@ def measure_of(db: Database, tables: ModelTables, summary: Relation, best: int) 
             db.notice("the run has no validation rows, so all members join")
             return None
         rows = packed.read(db, validation.name.quoted, argument="validation_table")
-        packed.require_same_shapes(layout.to_json(), table.text, rows)
+        packed.require_same_shapes(layout, table.text, rows)
     except CerebroError as error:
         db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None
@@ -186,7 +186,7 @@ class ValidationSample:
     def measures(self, measure: Measure, model: TrainedModel) -> bool:
         """Whether the objective is a mean over rows that ``OfOutput`` computes."""
         expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
-        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
+        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.weight is None
         return plain and measure.objective.metric == LOSS
 
     @property
@@ -216,7 +216,7 @@ def _sample(
     db: Database, models: Sequence[TrainedModel], measure: Measure, until: float | None
 ) -> ValidationSample | None:
     """None: that cannot be said of such targets, or not here."""
-    layout = Layout.from_json(measure.rows.layout)
+    layout = measure.rows.layout
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
         return None

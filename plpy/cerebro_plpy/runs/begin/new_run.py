@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Event
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import token
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
@@ -44,7 +44,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
     for argument, text in (("name", request.asked.name), ("description", request.asked.description)):
         require_short(argument, text)
     layout, seed = request.asked.source.layout, request.options.seed
-    segments = len(layout["partitions"])
+    segments = len(layout.partitions)
     rows = request.asked.source.dataset
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
     jointly = request.options.adds_gradients
@@ -72,13 +72,13 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
             "evaluate_every": request.evaluate_every,
             "seed": seed,
             "segments": segments,
-            "dist_keys": [partition["key"] for partition in layout["partitions"]],
+            "dist_keys": [partition.key for partition in layout.partitions],
             "configurations": len(request.configurations.rows),
             "rows_per_epoch": rows_of(layout),
             "storage": storage,
             "options": request.options.to_json(),
-            "layout": layout,
-            "validation_layout": request.asked.validation.layout if request.asked.validation else None,
+            "layout": layout.to_json(),
+            "validation_layout": request.asked.validation.layout.to_json() if request.asked.validation else None,
             "validation_rows": rows_of(request.asked.validation.layout) if request.asked.validation else None,
             "packed_summary": request.asked.source.summary.to_json(),
             "version": __version__,
@@ -125,7 +125,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
         recorder.run_statement(COMMIT)
         recorder.listen = listen
     db.notice(
-        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.asked.source.relation.text};"
+        f"run {log.run}: {size(request)} over {counted(layout.rows, 'row')} of {request.asked.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
@@ -148,12 +148,12 @@ def require_short(argument: str, text: str | None) -> None:
         )
 
 
-def rows_of(layout: dict[str, Any]) -> int:
-    return sum(partition["rows"] for partition in layout["partitions"])
+def rows_of(layout: Layout) -> int:
+    return sum(partition.rows for partition in layout.partitions)
 
 
 def size(request: RunRequest) -> str:
-    segments = counted(len(request.asked.source.layout["partitions"]), "segment")
+    segments = counted(len(request.asked.source.layout.partitions), "segment")
     epochs = counted(request.asked.epochs, "epoch")
     rows, least = request.asked.source.dataset, request.options.least_group_rows
     folded = ""

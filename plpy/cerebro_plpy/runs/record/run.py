@@ -229,7 +229,7 @@ class Run:
 
     def parts(self, dataset: str) -> list[int]:
         """The parts of a data set that have rows."""
-        return [number for number, part in enumerate(self.data(dataset).partitions) if part["rows"] > 0]
+        return [number for number, part in enumerate(self.data(dataset).partitions) if part.rows > 0]
 
     def parts_of(self, model: Model, dataset: str) -> list[int]:
         """The parts of a data set that a model is evaluated on."""
@@ -250,12 +250,12 @@ class Run:
         segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
         if self.options.evaluate_training:
             found[DataSetName.TRAINING.value] = {
-                number: segment_of[self.source.partitions[number]["key"]] for number in self.parts(DataSetName.TRAINING)
+                number: segment_of[self.source.partitions[number].key] for number in self.parts(DataSetName.TRAINING)
             }
         if self.validation is not None:
             # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
             found[DataSetName.VALIDATION.value] = {
-                number: segment_of.get(self.validation.partitions[number]["key"], number % self.segments)
+                number: segment_of.get(self.validation.partitions[number].key, number % self.segments)
                 for number in self.parts(DataSetName.VALIDATION)
             }
         return found

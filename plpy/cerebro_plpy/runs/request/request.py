@@ -10,7 +10,6 @@ from typing import Any, Callable
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, StoredName, with_ending
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
@@ -102,7 +101,7 @@ class RunRequest:
 
 def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], PlannedRun]) -> RunRequest:
     """The request of a run.  ``plan`` says what it trains, when its options are known."""
-    keys = [partition["key"] for partition in asked.source.layout["partitions"]]
+    keys = [partition.key for partition in asked.source.layout.partitions]
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
     require_room(db, asked, planned.options)
@@ -186,7 +185,7 @@ def of_configurations(
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
         cross_validation.require_possible_groups(source, chosen, len(rows))
         if warm_start:
-            output.require_same_codes(db, asked.output, Layout.from_json(source.layout))
+            output.require_same_codes(db, asked.output, source.layout)
         if chosen.replay is not None:
             require_same_work(db, chosen, source, rows, architectures)
         most = chosen.budget.configurations if chosen.budget is not None else None
@@ -258,7 +257,7 @@ def read_rows(
     If rows have folds, they are the same.  ``folds``: the caller can train on such rows.
     """
     source = packed.read(db, source_table, argument="source_table")
-    require_countable(epochs, len(source.layout["partitions"]))
+    require_countable(epochs, len(source.layout.partitions))
     if not folds:
         cross_validation.require_whole(source)
     if source.dataset.folds:
@@ -274,7 +273,7 @@ def read_rows(
 
 def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
-    segments = len(asked.source.layout["partitions"])
+    segments = len(asked.source.layout.partitions)
     limits.require_run(limits.asking(db), segments, listener(db.plpy))
     if chosen.in_session or asked.dry:  # to make room ends sessions that wait for the next run
         return
@@ -319,11 +318,8 @@ def require_same_work(
     assert run_id is not None
     log = RunLog.of_caller(db, run_id)
     hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
-    layout = Layout.from_json(source.layout, f"the layout of '{source.relation.text}'")
-    if not source.planned and log.known.rows() != (
-        [partition.sha256 for partition in layout.partitions],
-        layout.groups,
-    ):
+    its = [partition.sha256 for partition in source.layout.partitions], source.layout.groups
+    if not source.planned and log.known.rows() != its:
         raise WrongState(
             f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",

@@ -156,7 +156,7 @@ def _as_packed(job: PackJob, source: Relation) -> Packed:
     return Packed(
         source,
         PackedSummary(StoredName(str(source.name)), None, None, None, None, None, {}),
-        layout.to_json(),
+        layout,
         planned=True,
     )
 

@@ -141,7 +141,7 @@ class PlanLog(Part):
             run_options.read(row.value("options"), f"{where}: options"),
         )
         gpus = run.options.gpus
-        if [one["key"] for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
+        if [one.key for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
             raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
         require_countable(plan.epochs, run.segments)
         return run
@@ -150,7 +150,7 @@ class PlanLog(Part):
         found = Layout.parse(layout, where)
         if not found.partitions:
             raise BadData(f"{where} has no partitions.")
-        return DataSet(Name.parse(table, where).quoted, found.to_json())
+        return DataSet(Name.parse(table, where).quoted, found)
 
     def _load_models(self, run: Run) -> None:
         run.architectures = {
