@@ -277,16 +277,16 @@ class Layout:
             return Variable.read(fields.object(name), (name,), None) if fields.has(name) else None
 
         found = cls(
-            tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
-            tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
-            fields.whole("rows"),
-            tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
-            windows,
-            one("weight"),
-            one("fold"),
-            fields.identifier("key") if fields.has("key") else None,
-            Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
-            fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
+            inputs=tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
+            outputs=tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
+            rows=fields.whole("rows"),
+            partitions=tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
+            windows=windows,
+            weight=one("weight"),
+            fold=one("fold"),
+            key=fields.identifier("key") if fields.has("key") else None,
+            groups=Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
+            end=fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
         )
         fields.done()
         found._require_agreement(fields)

@@ -191,4 +191,13 @@ def _reading(
         )
 
     outputs = natural.outputs_as_json(model.layout.outputs, None)
-    return source, Reading(rows.keys, inputs, best, outputs, chunk, query, list(needed), news)
+    return source, Reading(
+        keys=rows.keys,
+        inputs=inputs,
+        best=best,
+        outputs=outputs,
+        chunk=chunk,
+        query=query,
+        filled=list(needed),
+        news=news,
+    )

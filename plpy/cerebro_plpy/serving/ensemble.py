@@ -163,7 +163,16 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         architecture = json.dumps(mean_of([reading.architecture(one) for one in (architecture, *others)]))
         reading.architecture(architecture)
     of_keys = _members(db, source, keys, lines)
-    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys), group, measure, of_keys)
+    return Mean(
+        keys=keys,
+        architecture=architecture,
+        size=size,
+        place=rows[keys[0]]["place"],
+        what=_told(table, keys),
+        group=group,
+        measure=measure,
+        members=of_keys,
+    )
 
 
 def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:

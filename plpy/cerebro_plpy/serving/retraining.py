@@ -348,19 +348,19 @@ def _champion(db: Database, registered_model: str | None, alias_name: str | None
     infos = [row_of(db, tables.info, one.key) for one in models]
     configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
     return Champion(
-        model.name,
-        alias,
-        version,
-        infos,
-        summary,
-        own_runs.of_model(db, summary["run"], found.layout),
-        Packing.read(documents.Fields(summary["packing"], where)),
-        configurations,
-        epochs or summary["epochs"],
-        tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
-        found.layout.outputs[0].columns[0],
-        found.layout.outputs[0].target != "real",
-        found.grouped,
+        model=model.name,
+        alias=alias,
+        version=version,
+        infos=infos,
+        summary=summary,
+        run=own_runs.of_model(db, summary["run"], found.layout),
+        packing=Packing.read(documents.Fields(summary["packing"], where)),
+        configurations=configurations,
+        epochs=epochs or summary["epochs"],
+        inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
+        target=found.layout.outputs[0].columns[0],
+        is_class=found.layout.outputs[0].target != "real",
+        grouped=found.grouped,
     )
 
 

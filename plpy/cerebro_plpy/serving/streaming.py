@@ -133,7 +133,16 @@ def reading_of(
     chunk = at_a_time(bytes_per_row(model.layout))
     query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
     outputs = natural.outputs_as_json(model.layout.outputs, applied)
-    return source, Reading(list(keys), inputs, best, outputs, chunk, query, list(needed), news)
+    return source, Reading(
+        keys=list(keys),
+        inputs=inputs,
+        best=best,
+        outputs=outputs,
+        chunk=chunk,
+        query=query,
+        filled=list(needed),
+        news=news,
+    )
 
 
 def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:

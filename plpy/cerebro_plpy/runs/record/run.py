@@ -285,22 +285,22 @@ class Run:
             alone = self.averages or bool(jointly)
             short = 0 < model.state_bytes <= SMALL_STATE and not alone
             yield ModelPlan(
-                model.number,
-                model.asked.place if model.build.position is None else model.build.position,
-                model.asked.visits,
-                None if alone else model.build.group,
-                model.build.engine if short else None,
-                self._sort(model),
-                model.asked.refused,
-                self.averages,
-                jointly,
-                model.asked.fold,
+                model=model.number,
+                position=model.asked.place if model.build.position is None else model.build.position,
+                visits=model.asked.visits,
+                group=None if alone else model.build.group,
+                series=model.build.engine if short else None,
+                sort=self._sort(model),
+                refused=model.asked.refused,
+                averages=self.averages,
+                jointly=jointly,
+                fold=model.asked.fold,
                 # The rows for validation of a model on all rows would be rows that it was trained on.
-                not self.folds or model.asked.fold is not None,
-                model.asked.group_number,
-                None if model.asked.start is None else model.asked.start.model,
-                None if model.asked.group_number is None else self._parts(model),
-                self._most_chained(model, evaluations) if short and alike else 0,
+                evaluated=not self.folds or model.asked.fold is not None,
+                group_number=model.asked.group_number,
+                starts_from=None if model.asked.start is None else model.asked.start.model,
+                parts=None if model.asked.group_number is None else self._parts(model),
+                most_chained=self._most_chained(model, evaluations) if short and alike else 0,
             )
 
     def _sort(self, model: Model) -> str:
