@@ -10,7 +10,6 @@ from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Event
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import token
-from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import sql
@@ -73,7 +72,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
             "seed": seed,
             "segments": segments,
             "dist_keys": [partition.key for partition in layout.partitions],
-            "configurations": len(request.configurations.rows),
+            "configurations": len(request.configurations.listed),
             "rows_per_epoch": rows_of(layout),
             "storage": storage,
             "options": request.options.to_json(),
@@ -90,29 +89,29 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
         ],
         [
             {
-                "configuration": row["key"],
+                "configuration": one.key,
                 "place": place,
-                "model_id": row["model_id"],
-                "compile_params": row["compile_params"],
-                "fit_params": row["fit_params"] or "",
-                "compile": row["compile"],
-                "fit": row["fit"],
-                "parameters": flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"]),
+                "model_id": one.model_id,
+                "compile_params": one.compile_params,
+                "fit_params": one.fit_params or "",
+                "compile": one.compile,
+                "fit": one.fit,
+                "parameters": one.parameters,
             }
-            for place, row in enumerate(request.configurations.rows)
+            for place, one in enumerate(request.configurations.listed)
         ],
         [
             {
                 "model": place * len(models) + number + 1,
-                "configuration": row["key"],
+                "configuration": one.key,
                 "seed": derived_seed(seed, "configuration", place),  # of the random weights of all its models
                 "initial": start.initial.value,
                 "initial_sha256": start.sha256,
                 **model,
             }
-            for place, row in enumerate(request.configurations.rows)
+            for place, one in enumerate(request.configurations.listed)
             for number, model in enumerate(models)
-            for start in [starts.get((row["key"], model.get("group_number")), RANDOM)]
+            for start in [starts.get((one.key, model.get("group_number")), RANDOM)]
         ],
     )
     here = platform.of(db)
@@ -164,7 +163,7 @@ def size(request: RunRequest) -> str:
         folded = f" x {counted(len(variants(rows, least)) + 1, 'model')} ({parts} and all rows{within})"
     space = request.options.space
     if space is None:
-        return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"
+        return f"{counted(len(request.configurations.listed), 'configuration')} x {segments} x {epochs}{folded}"
     # The configurations of a search come while it goes on.
     most = space.configurations
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"
