@@ -213,10 +213,12 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
     of_run = {name: summary.get(name) for name in OF_ANOTHER_DATABASE}
     of_run["packing"] = None if packing is None else packing.tables
     return Archive(
-        path, sha256, size, configuration, model["architecture"], model["info"], model["summary"],
-        {output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
-         if isinstance(output.preparation, OneHot)},
-        layout, packing, {**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
+        path=path, sha256=sha256, size=size, configuration=configuration, architecture=model["architecture"],
+        info=model["info"], summary=model["summary"],
+        labels={output.name + "_labels": _label_type(output.preparation) for output in layout.outputs
+                if isinstance(output.preparation, OneHot)},
+        layout=layout, packing=packing,
+        imported={**lineage, **of_run, "sha256": sha256, "metrics": list(model["metrics"])[:MOST_METRICS]},
     )  # fmt: skip
 
 

@@ -132,7 +132,15 @@ def export(
                 os.replace(made, path)
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}.") from error
-    return Exported(path, size, sha256, difference, told, tuple(beside), left_out)
+    return Exported(
+        path=path,
+        bytes=size,
+        sha256=sha256,
+        difference=difference,
+        compared=told,
+        beside=tuple(beside),
+        left_out=left_out,
+    )
 
 
 def _compared(writer: Writer, given: ForExport, path: Path, tolerance: float | None) -> float:

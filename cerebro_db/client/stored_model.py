@@ -211,8 +211,9 @@ def read(
     layout, groups = described[0]
     kept = of_info(database, table, named, configuration, "calibration") if of_group is None else None
     return StoredModel(
-        database, table, configuration, named, architecture, size, longest, layout, kept and json.dumps(kept),
-        groups if of_group is None else None, of_group,
+        database=database, table=table, configuration=configuration, named=named, architecture=architecture, size=size,
+        longest_chunk=longest, layout=layout, calibration=kept and json.dumps(kept),
+        group_by=groups if of_group is None else None, group=of_group,
     )  # fmt: skip
 
 

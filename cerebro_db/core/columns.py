@@ -312,8 +312,9 @@ def _number(found: Found, wish: Wish) -> NumberFeature:
     one = chosen(found.numbers, wish.arguments.get("transform"))
     fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
     return NumberFeature(
-        found.family, SqlType(found.type), one.transform, one.mean, one.deviation, fill, missing, not_finite,
-        one.unit, one.knots, one.scores, edges(found.numbers, one),
+        family=found.family, type=SqlType(found.type), transform=one.transform, mean=one.mean, deviation=one.deviation,
+        fill=fill, missing=missing, not_finite=not_finite, unit=one.unit, knots=one.knots, scores=one.scores,
+        edges=edges(found.numbers, one),
     )  # fmt: skip
 
 
@@ -326,7 +327,15 @@ def _date(found: Found, wish: Wish) -> DateFeature:
     mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
     cycles = tuple(dict.fromkeys(wish.arguments.get("cycles", usual)))
     days = edges(found.numbers, Transform("standard", mean, deviation)) if deviation else ()
-    return DateFeature(found.family, SqlType(found.type), cycles, mean, deviation, found.nulls > 0, days)
+    return DateFeature(
+        family=found.family,
+        type=SqlType(found.type),
+        cycles=cycles,
+        mean=mean,
+        deviation=deviation,
+        missing=found.nulls > 0,
+        edges=days,
+    )
 
 
 def _category(found: Found, wish: Wish) -> CategoryFeature:

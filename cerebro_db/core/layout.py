@@ -277,16 +277,16 @@ class Layout:
             return Variable.read(fields.object(name), (name,), None) if fields.has(name) else None
 
         found = cls(
-            tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
-            tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
-            fields.whole("rows"),
-            tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
-            windows,
-            one("weight"),
-            one("fold"),
-            fields.identifier("key") if fields.has("key") else None,
-            Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
-            fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
+            inputs=tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
+            outputs=tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
+            rows=fields.whole("rows"),
+            partitions=tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
+            windows=windows,
+            weight=one("weight"),
+            fold=one("fold"),
+            key=fields.identifier("key") if fields.has("key") else None,
+            groups=Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
+            end=fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
         )
         fields.done()
         found._require_agreement(fields)
@@ -330,41 +330,29 @@ class Layout:
             raise fields.wrong('must have "by" with the columns of the groups', "sequence")
 
 
-def has_grown(before: Json, now: Json) -> bool:
+def has_grown(before: Layout, now: Layout) -> bool:
     """Whether rows were added to the table since it had the first of two layouts.  Its buffers are still there."""
-    changing = ("rows", "partitions", "end")
-    kept = [{name: value for name, value in one.items() if name not in changing} for one in (before, now)]
-    return kept[0] == kept[1] and before.get("end", FIRST_ADDED) < now.get("end", FIRST_ADDED)
+    return replace(before, rows=now.rows, partitions=now.partitions, end=now.end) == now and before.end < now.end
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A packed table, as SQL, with its layout as JSON."""
+    """A packed table, as SQL, with its layout."""
 
     table: str
-    layout: Json
+    layout: Layout
     # Filled when they are first read.
     _pieces: dict[int, dict[int, int]] = field(default_factory=dict, compare=False, repr=False)
     _spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
     _folds: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def partitions(self) -> list[Json]:
-        return self.layout["partitions"]
-
-    @property
-    def end(self) -> int:
-        """The buffer_id from which on buffers are not of this layout: they were added later."""
-        return self.layout.get("end", FIRST_ADDED)  # type: ignore[no-any-return]
-
-    def partition(self, number: int) -> Json:
-        return self.partitions[number]
+    def partitions(self) -> tuple[Partition, ...]:
+        return self.layout.partitions
 
     @property
     def folds(self) -> int:
-        """The number of folds; 0: rows have none."""
-        fold = self.layout.get("fold")
-        return fold["preparation"]["folds"] if fold else 0
+        return self.layout.folds
 
     def rows_of_fold(self, fold: int, group: int | None = None) -> int:
         return sum(self.rows_for(fold, group, trained=False).values())
@@ -393,22 +381,22 @@ class DataSet:
         """The rows of a partition and of each fold there; ``group``: of these the rows of a group."""
         if group is None:
             partition = self.partitions[number]
-            return partition["rows"], partition.get("folds", ())
+            return partition.rows, partition.folds
         return self.pieces[group][number], self._folds.get((number, group), ())
 
     @property
-    def groups(self) -> list[list[str | None]]:
+    def groups(self) -> tuple[tuple[str | None, ...], ...]:
         """The values of each group; empty: rows have no groups."""
-        return self.layout["groups"]["labels"] if "groups" in self.layout else []  # type: ignore[no-any-return]
+        return self.layout.groups.labels if self.layout.groups is not None else ()
 
     @property
     def group_by(self) -> list[str]:
         """The columns that tell the groups apart; empty: rows have no groups."""
-        return [one["name"] for one in self.layout["groups"]["columns"]] if self.has_groups else []
+        return [one.name for one in self.layout.groups.columns] if self.layout.groups is not None else []
 
     @property
     def has_groups(self) -> bool:
-        return "groups" in self.layout
+        return self.layout.groups is not None
 
     @property
     def spans(self) -> dict[tuple[int, int], tuple[int, int]]:
@@ -416,11 +404,10 @@ class DataSet:
         if not self._spans and self.has_groups:
             for number, partition in enumerate(self.partitions):
                 start = 0
-                groups = partition.get("groups", ())
-                for group, rows in groups:
+                for group, rows in partition.groups:
                     self._spans[number, group] = start, rows
                     start += rows
-                for (group, _), folds in zip(groups, partition.get("group_folds", ())):
+                for (group, _), folds in zip(partition.groups, partition.group_folds):
                     self._folds[number, group] = folds
         return self._spans
 
@@ -434,26 +421,19 @@ class DataSet:
 
     @property
     def variables(self) -> list[str]:
-        return [variable["name"] for variable in self.layout["inputs"] + self._outputs + self._fold]
+        return [variable.name for variable in (*self.layout.inputs, *self._outputs, *self._fold)]
 
     @property
     def for_trainer(self) -> Json:
         """The layout as orders to trainers have it: without labels, source columns and partitions."""
-        keys = ("name", "dtype", "shape", "scale", "kind")
-        sides = {"inputs": self.layout["inputs"], "outputs": self._outputs}
-        if self._fold:
-            sides["fold"] = self._fold
-        return {
-            side: [{key: variable[key] for key in keys if key in variable} for variable in variables]
-            for side, variables in sides.items()
-        }
+        sides = {"inputs": self.layout.inputs, "outputs": self._outputs, **({"fold": self._fold} if self._fold else {})}
+        return {side: [variable.for_trainer() for variable in variables] for side, variables in sides.items()}
 
     @property
-    def _outputs(self) -> list[Json]:
+    def _outputs(self) -> tuple[Variable, ...]:
         """What a model is trained on besides the inputs.  The weights of the rows come last."""
-        weight = self.layout.get("weight")
-        return self.layout["outputs"] + ([weight] if weight else [])
+        return (*self.layout.outputs, *([self.layout.weight] if self.layout.weight is not None else []))
 
     @property
-    def _fold(self) -> list[Json]:
-        return [self.layout["fold"]] if "fold" in self.layout else []
+    def _fold(self) -> tuple[Variable, ...]:
+        return () if self.layout.fold is None else (self.layout.fold,)

@@ -154,12 +154,15 @@ class ModelColumns:
 
 
 PLAIN = ModelColumns(
-    "configuration", "weights", "architecture", ("parameters",), "loss_name", "metric_names", "training_loss",
-    "validation_loss", "bytes", 1, "model_table", OF_MODELS,
+    configuration="configuration", weights="weights", architecture="architecture", parameters=("parameters",),
+    loss_name="loss_name", metric_names="metric_names", training_loss="training_loss",
+    validation_loss="validation_loss", size="bytes", bytes_per_size=1, model_table="model_table", types=OF_MODELS,
 )  # fmt: skip
 MADLIB = ModelColumns(
-    "mst_key", "model_weights", "model_arch", ("compile_params", "fit_params"), "loss_type", "metrics_type",
-    "training_loss_final", "validation_loss_final", "model_size", 1024, "model", OF_MADLIB,
+    configuration="mst_key", weights="model_weights", architecture="model_arch",
+    parameters=("compile_params", "fit_params"), loss_name="loss_type", metric_names="metrics_type",
+    training_loss="training_loss_final", validation_loss="validation_loss_final", size="model_size",
+    bytes_per_size=1024, model_table="model", types=OF_MADLIB,
 )  # fmt: skip
 # What madlib_keras_fit leaves: _summary has what _info has of several models.
 MADLIB_SINGLE = replace(MADLIB, has_key=False)

@@ -36,10 +36,19 @@ class SummaryColumns:
         return ("source_table", self.target, self.inputs, self.target_types, self.classes, self.divide_by, "packing")
 
 
-PLAIN = SummaryColumns("packed_table", "target", "inputs", "target_types", "classes", "divide_by", "_labels", False)
+PLAIN = SummaryColumns(
+    table="packed_table",
+    target="target",
+    inputs="inputs",
+    target_types="target_types",
+    classes="classes",
+    divide_by="divide_by",
+    labels="_labels",
+    lists=False,
+)
 MADLIB = SummaryColumns(
-    "output_table", "dependent_varname", "independent_varname", "dependent_vartype", "num_classes", "normalizing_const",
-    "_class_values", True,
+    table="output_table", target="dependent_varname", inputs="independent_varname", target_types="dependent_vartype",
+    classes="num_classes", divide_by="normalizing_const", labels="_class_values", lists=True,
 )  # fmt: skip
 ENDINGS = (PLAIN.labels, MADLIB.labels)
 

@@ -132,7 +132,15 @@ class JointVisit:
         self.clock.lap("save")
         self.ready.token, self.ready.sha256 = token, state.sha256
         loss = metrics.loss(counted.means)
-        visit = TrainedVisit(self.rows, self.steps, loss, values, counted, math.isfinite(loss), seconds)
+        visit = TrainedVisit(
+            rows=self.rows,
+            steps=self.steps,
+            loss=loss,
+            metrics=values,
+            metric_states=counted,
+            finite=math.isfinite(loss),
+            seconds=seconds,
+        )
         return TrainedMember([visit], state), self.clock.laps
 
     def _next(self) -> JointStep:

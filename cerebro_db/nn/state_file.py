@@ -122,7 +122,15 @@ def write(program: Program, path: str, index: int, token: str | None) -> Outgoin
                 written += len(part)
         file.truncate(written)
     offset, length = layout(program).weights
-    return OutgoingState(index, written, digest.hexdigest(), offset, length, token, frozen and frozen.part)
+    return OutgoingState(
+        index=index,
+        bytes=written,
+        sha256=digest.hexdigest(),
+        weights_offset=offset,
+        weights_bytes=length,
+        token=token,
+        frozen=frozen and frozen.part,
+    )
 
 
 def _frozen_written(program: Program, path: str) -> FrozenFile | None:

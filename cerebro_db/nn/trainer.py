@@ -229,7 +229,13 @@ class Trainer:
             self._report(Progress(rows, total, loss))
 
         shared = training.TrainingOrder(
-            programs, configurations, dataset, self._with_outputs, Pace(PROGRESS_SECONDS), report, self._listen
+            programs=programs,
+            configurations=configurations,
+            dataset=dataset,
+            evaluated=self._with_outputs,
+            pace=Pace(PROGRESS_SECONDS),
+            report=report,
+            listen=self._listen,
         )
         results, done, index = [], 0, 0
         for group in order.groups:

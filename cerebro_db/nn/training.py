@@ -153,7 +153,15 @@ class _Passes:
             so_far = counted if earlier is None else metric_states.merged([earlier, counted])
             values = program.metric_values(so_far)
         steps = self.fit.steps_of(self.size)
-        return TrainedVisit(rows, steps, loss, values, so_far, math.isfinite(loss), seconds)
+        return TrainedVisit(
+            rows=rows,
+            steps=steps,
+            loss=loss,
+            metrics=values,
+            metric_states=so_far,
+            finite=math.isfinite(loss),
+            seconds=seconds,
+        )
 
     def evaluated(self, member: Member) -> list[EvaluatedModel]:
         """The results of the evaluations of the state that is in the variables."""

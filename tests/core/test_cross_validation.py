@@ -38,17 +38,18 @@ FOLDED = Layout((NUMBERS,), (KIND,), 15, PARTS, fold=FOLD)
 def test_a_layout_with_folds_survives_json() -> None:
     document = json.loads(json.dumps(FOLDED.to_json()))
     assert Layout.from_json(document) == FOLDED and FOLDED.folds == 3
-    rows = DataSet("t", document)
+    rows = DataSet("t", FOLDED)
     assert rows.folds == 3 and [rows.rows_of_fold(fold) for fold in (1, 2, 3)] == [5, 7, 3]
     assert rows.variables == ["numbers", "kind", "__fold__"]
     assert rows.for_trainer["fold"] == [{"name": "__fold__", "dtype": "uint8", "shape": [1], "kind": "fold"}]
 
 
 def test_a_layout_without_folds_is_what_it_was() -> None:
-    document = replace(FOLDED, fold=None, partitions=tuple(replace(one, folds=()) for one in PARTS)).to_json()
+    layout = replace(FOLDED, fold=None, partitions=tuple(replace(one, folds=()) for one in PARTS))
+    document = layout.to_json()
     assert set(document) == {"inputs", "outputs", "rows", "partitions"}
     assert set(document["partitions"][0]) == {"key", "rows", "buffers", "bytes", "sha256"}
-    assert DataSet("t", document).folds == 0 and set(DataSet("t", document).for_trainer) == {"inputs", "outputs"}
+    assert DataSet("t", layout).folds == 0 and set(DataSet("t", layout).for_trainer) == {"inputs", "outputs"}
 
 
 @pytest.mark.parametrize("folds", [[4, 6], [4, 5, 0], [10], [4, 6, 0, 0], [-1, 11, 0], "all", None])

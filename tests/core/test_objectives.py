@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.events import Initial
-from cerebro_db.core.layout import DataSet
+from cerebro_db.core.layout import DataSet, Layout, Partition
 from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedVisit
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import Evaluate, Train
@@ -64,7 +64,7 @@ def run(size: int = LARGE, **options: Any) -> Run:
 
 
 def data() -> DataSet:
-    return DataSet("t", {"partitions": [{"key": 0, "rows": 10}, {"key": 1, "rows": 10}], "rows": 20})
+    return DataSet("t", Layout((), (), 20, tuple(Partition(key, 10, 1, 100, "a" * 64) for key in (0, 1))))
 
 
 def objectives(of: Run, log: Log) -> Objectives:

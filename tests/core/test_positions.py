@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cerebro_db.core.events import Initial
-from cerebro_db.core.layout import DataSet
+from cerebro_db.core.layout import DataSet, Layout, Partition
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_plpy.runs.preflight.preflight import Built, settle_positions
 from cerebro_plpy.runs.record.log import RunLog
@@ -19,7 +19,7 @@ SPACE = RecordedSpace({}, 3, 2)
 
 
 def run_of(*requested: dict[str, Any], **options: Any) -> Run:
-    rows = DataSet("t", {"partitions": [{"key": 0, "rows": 10}, {"key": 1, "rows": 10}], "rows": 20})
+    rows = DataSet("t", Layout((), (), 20, tuple(Partition(key, 10, 1, 100, "a" * 64) for key in (0, 1))))
     run = Run(1, "me", rows, None, "models", 9, 1, 1, [0, 1], "run_0", RunOptions(**options))
     for number, known in {**dict.fromkeys(PARAMETERS, {}), **dict(enumerate(requested, 4))}.items():
         asked = AskedModel(number, number, 0, 1, "", "", {"fit": {}}, 1, Initial.RANDOM, **known)

@@ -81,7 +81,7 @@ def test_a_layout_survives_json() -> None:
 
 
 def test_trainers_get_what_they_need_and_no_labels() -> None:
-    data = DataSet("packed", LAYOUT.to_json())
+    data = DataSet("packed", LAYOUT)
     assert data.for_trainer == {
         "inputs": [
             {"name": "image", "dtype": "uint8", "shape": [8, 8], "scale": 16.0},
@@ -94,7 +94,7 @@ def test_trainers_get_what_they_need_and_no_labels() -> None:
         ],
     }
     assert data.variables == ["image", "features", "digit", "code", "price"]
-    assert data.partition(1)["key"] == 7
+    assert data.partitions[1].key == 7
 
 
 def changed(path: str, value: Any) -> Any:
@@ -300,10 +300,10 @@ def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
 
 def test_the_weights_of_rows_come_last_for_a_trainer() -> None:
     weight = SourceVariable("__weight__", [], Weight(), "float32", (1,)).documented()
-    data = DataSet("t", replace(LAYOUT, weight=weight).to_json())
+    data = DataSet("t", replace(LAYOUT, weight=weight))
     assert data.variables == ["image", "features", "digit", "code", "price", "__weight__"]
     assert data.for_trainer["outputs"][-1] == {"name": "__weight__", "dtype": "float32", "shape": [1], "kind": "weight"}
-    assert Layout.from_json(data.layout).weight == weight
+    assert Layout.from_json(data.layout.to_json()).weight == weight
 
 
 def test_every_kind_has_its_expression_and_its_line_in_the_table() -> None:

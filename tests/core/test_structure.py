@@ -142,6 +142,32 @@ def test_one_function_makes_the_request_of_a_run() -> None:
     assert made == ["runs/request/request.py"]
 
 
+# Their arguments are values of a statement, or cells of a row of a table for people, as many as it has.
+TAKE_LISTS = {"add_row", "execute"}
+MOST_POSITIONS = 6
+
+
+def positions(call: ast.Call) -> int:
+    """The values that a call gives by their position."""
+    return sum(not isinstance(one, ast.Starred) for one in call.args)
+
+
+def test_calls_with_many_values_name_them() -> None:
+    """Of values by position that have the same type, a swapped pair is found by a user."""
+    found = {
+        f"{path.name}:{node.lineno}"
+        for top in (CEREBRO_DB, SERVER)
+        for path in top.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1] not in TAKE_LISTS
+        and positions(node) > MOST_POSITIONS
+    }
+    assert found == set()
+    (call,) = (node for node in ast.walk(ast.parse("f(1, *more, 2, a=3)")) if isinstance(node, ast.Call))
+    assert positions(call) == 2
+
+
 # -- messages --------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +200,6 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
 # Of these tables nothing is read: only whether they are there, or which columns they have.
 ONLY_IN_CATALOGS = {
     "data/model_parts.py", "runs/request/training_rows.py", "serving/models.py", "serving/retraining.py",
-    "serving/trained.py",
 }  # fmt: skip
 
 

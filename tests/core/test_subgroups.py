@@ -99,8 +99,8 @@ GROUPED = Layout((NUMBERS,), (KIND,), 15, PARTS, groups=GROUPS)
 def test_a_layout_with_groups_survives_json() -> None:
     document = json.loads(json.dumps(GROUPED.to_json()))
     assert Layout.from_json(document) == GROUPED
-    rows = DataSet("t", document)
-    assert rows.has_groups and rows.groups == [["Bonn"], ["Rome"], [None]]
+    rows = DataSet("t", Layout.from_json(document))
+    assert rows.has_groups and rows.groups == (("Bonn",), ("Rome",), (None,))
     assert rows.spans == {(0, 1): (0, 4), (0, 2): (4, 6), (1, 1): (0, 2), (1, 3): (2, 3)}
     assert rows.pieces == {1: {0: 4, 1: 2}, 2: {0: 6}, 3: {1: 3}}
 
@@ -166,7 +166,7 @@ def test_a_layout_with_folds_of_groups_survives_json() -> None:
     assert Layout.from_json(document) == FOLDED
     whole = Layout.from_json(document).without_groups
     assert Layout.from_json(json.loads(json.dumps(whole.to_json()))) == whole and whole.folds == 2
-    rows = DataSet("t", document)
+    rows = DataSet("t", Layout.from_json(document))
     assert [rows.folds_of(group) for group in (1, 2, 3)] == [[1, 2], [], []]  # those of group 2 are all in one fold
     assert rows.rows_of_fold(2) == 7 and rows.rows_of_fold(2, 1) == 4 and rows.rows_of_fold(1, 3) == 0
     assert rows.rows_for(None, 1, trained=True) == {0: 4, 1: 2} == rows.rows_for(None, 1, trained=False)

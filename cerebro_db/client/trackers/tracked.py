@@ -70,11 +70,12 @@ def _tracked(reader: RunReader, run: dict[str, Any], plan: dict[str, Any]) -> Tr
     direction = contents.direction_of(objective, plan["options"] or {}, ranked)
     began = run["started_at"] or run["created_at"]
     return TrackedRun(
-        run["run"], run["owner"], _text(run["run_name"] or ""), run["status"], run["ended"], began.timestamp(),
-        _seconds(run["ended_at"]), objective or "loss", _text(contents.curve_of(objective or "loss")), direction,
-        {name: _text(value) for name, value in contents.settings_of(plan, entries).items()},
-        tuple(_model(one, curves, times.get(one["model"], {})) for one in entries),
-        len(known) - len(ranked),
+        run=run["run"], owner=run["owner"], name=_text(run["run_name"] or ""), status=run["status"], ended=run["ended"],
+        started_at=began.timestamp(), ended_at=_seconds(run["ended_at"]), objective=objective or "loss",
+        objective_curve=_text(contents.curve_of(objective or "loss")), direction=direction,
+        about={name: _text(value) for name, value in contents.settings_of(plan, entries).items()},
+        models=tuple(_model(one, curves, times.get(one["model"], {})) for one in entries),
+        left_out=len(known) - len(ranked),
     )  # fmt: skip
 
 
@@ -82,11 +83,12 @@ def _model(entry: dict[str, Any], curves: contents.Curves, times: Mapping[int, f
     described = {"architecture": entry["architecture"], **entry["parameters"]}
     value = entry["objective_value"]
     return TrackedModel(
-        entry["model"], entry["configuration"], entry["status"],
-        {_text(name): _parameter(one) for name, one in described.items()},
-        value if isinstance(value, float) and value - value == 0 else None,
-        {_text(name): of_models[entry["model"]] for name, of_models in curves.items() if entry["model"] in of_models},
-        times, entry["engine"], entry["reason"] and _text(entry["reason"]),
+        model=entry["model"], configuration=entry["configuration"], status=entry["status"],
+        parameters={_text(name): _parameter(one) for name, one in described.items()},
+        value=value if isinstance(value, float) and value - value == 0 else None,
+        curves={_text(name): of_models[entry["model"]] for name, of_models in curves.items()
+                if entry["model"] in of_models},
+        times=times, engine=entry["engine"], reason=entry["reason"] and _text(entry["reason"]),
     )  # fmt: skip
 
 

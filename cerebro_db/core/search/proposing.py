@@ -98,7 +98,13 @@ def new_models(space: Space, points: Sequence[Point]) -> list[NewModel]:
         drawn = space.configuration(point)
         model_id = drawn.model_id if drawn.architecture is None else None
         own = NewConfiguration(
-            drawn.compile_params, drawn.fit_params, model_id, drawn.architecture, point, drawn.name, drawn.arch_params
+            compile_params=drawn.compile_params,
+            fit_params=drawn.fit_params,
+            model_id=model_id,
+            architecture=drawn.architecture,
+            chosen=point,
+            name=drawn.name,
+            arch_params=drawn.arch_params,
         )
         made.append(NewModel(configuration=own))
     return made

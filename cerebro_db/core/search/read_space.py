@@ -244,7 +244,7 @@ def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number
             raise wrong(f"{path}.step", f"the step {step} is too small")
     if points is not None and (not isinstance(points, int) or isinstance(points, bool) or not 1 <= points <= 1000):
         raise wrong(f"{path}.points", "this must be a whole number from 1 to 1000")
-    return Number(name, path, (), low, high, log, whole, step, points)
+    return Number(name, path, (), low, high, log=log, whole=whole, step=step, points=points)
 
 
 def _connected(found: list[_Found], users: Mapping[str, tuple[Label, ...]]) -> tuple[Dimension, ...]:

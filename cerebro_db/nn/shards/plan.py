@@ -53,13 +53,13 @@ class Cost:
         ]
         ratios = [slot_bytes.get(id(one), 0) / max(1, bytes_of(one)) for one in trained]
         return cls(
-            piece.bytes,
-            sum(map(bytes_of, trained)),
-            sum(slot_bytes.get(id(one), 0) for one in trained),
-            batch_size * sum(_activations(node) for node in piece.nodes),
-            max(map(bytes_of, trained), default=0),
-            max(parts, default=0),
-            max((int(part * ratio) for part, ratio in zip(parts, ratios)), default=0),
+            variables=piece.bytes,
+            gradients=sum(map(bytes_of, trained)),
+            slots=sum(slot_bytes.get(id(one), 0) for one in trained),
+            activations=batch_size * sum(_activations(node) for node in piece.nodes),
+            largest=max(map(bytes_of, trained), default=0),
+            part=max(parts, default=0),
+            part_slots=max((int(part * ratio) for part, ratio in zip(parts, ratios)), default=0),
         )
 
     def to_predict(self) -> Cost:

@@ -132,7 +132,7 @@ def _target(db: Database, text: str | None, argument: str) -> Target:
     listed = joined(", ", map(identifier, NEEDED))
     row = db.one(sql("SELECT {listed} FROM {summary} FOR UPDATE", listed=listed, summary=described.sql)) or {}
     found = packed.read(db, text, argument=argument)  # as the last one to add rows has left it
-    layout = Layout.from_json(found.layout, f"the layout of '{table.text}'")
+    layout = found.layout
     if layout.groups is not None:
         raise Unsupported(
             f"'{table.text}' was packed with group_by, and the rows of a group lie together.", hint=PACK_ALL

@@ -126,15 +126,15 @@ def asked_for(
     families = {name: (one.type, family_of(one)) for name, one in present.items()}
     wishes = deciding.wishes(documents.argument(given.prepare, "prepare"), families, "prepare")
     return AskedColumns(
-        wanted,
-        chosen,
-        given.inputs is not None,
-        wishes,
-        relations.keys(db, source),
-        relations.references(db, source) | lineage.references_below(db, source),
-        key[0] if len(key) == 1 else None,
-        lineage.keys_below(db, source),
-        later,
+        targets=wanted,
+        inputs=chosen,
+        named=given.inputs is not None,
+        wishes=wishes,
+        keys=relations.keys(db, source),
+        references=relations.references(db, source) | lineage.references_below(db, source),
+        key=key[0] if len(key) == 1 else None,
+        keys_below=lineage.keys_below(db, source),
+        later=later,
     )
 
 

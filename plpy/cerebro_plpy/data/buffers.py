@@ -209,14 +209,16 @@ def _write_buffers(db: Database, job: PackJob, written: list[Written], first: in
         raise Restart(f"rows of '{job.source.text}' went to other groups again and again")
     job.partitions = [
         Partition(
-            one.key,
-            one.rows,
-            one.buffers,
-            one.size,
-            one.digest.hexdigest(),
-            tuple(one.folds[fold] for fold in range(1, job.folds + 1)),
-            job.groups.of_segment(segment) if job.groups else (),
-            job.groups.folds_of_segment(segment, folds_of_pieces, job.folds) if job.groups and job.folds else (),
+            key=one.key,
+            rows=one.rows,
+            buffers=one.buffers,
+            bytes=one.size,
+            sha256=one.digest.hexdigest(),
+            folds=tuple(one.folds[fold] for fold in range(1, job.folds + 1)),
+            groups=job.groups.of_segment(segment) if job.groups else (),
+            group_folds=job.groups.folds_of_segment(segment, folds_of_pieces, job.folds)
+            if job.groups and job.folds
+            else (),
         )  # fmt: skip
         for segment, one in enumerate(written)
     ]
@@ -246,7 +248,9 @@ def _open(db: Database, job: PackJob) -> Cursor:
     if job.groups is not None:
         group = job.groups.group(lambda c: sql("s.{name}", name=identifier(c.name)))
         pieces = Pieces(group, job.groups.piece)
-    wanted = RowsToPack(job.source.rows, stored, values, order, job.seed, costly, pieces)
+    wanted = RowsToPack(
+        source=job.source.rows, stored=stored, values=values, order=order, seed=job.seed, costly=costly, pieces=pieces
+    )
     return platform.of(db).rows_to_pack(db, wanted)
 
 

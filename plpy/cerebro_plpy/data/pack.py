@@ -114,7 +114,18 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
     asked = asked_for(db, source, given, [*apart, *group_by], windows, weight)
-    return WantedPacking(given, source, wanted, rule, windows, divided, group_by, split, weight, asked)
+    return WantedPacking(
+        given=given,
+        source=source,
+        segments=wanted,
+        rule=rule,
+        windows=windows,
+        folds=divided,
+        group_by=group_by,
+        split=split,
+        weight=weight,
+        asked=asked,
+    )
 
 
 def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tuple[PackJob, Relation | None]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cerebro_db.core.errors import BadData, WrongState
-from cerebro_db.core.layout import DataSet
+from cerebro_db.core.layout import DataSet, Layout
 from cerebro_db.core.names import with_ending
 from cerebro_db.core.packed_summary import PackedSummary
 from cerebro_db.core.records import dataclass
@@ -24,7 +22,7 @@ class Packed:
 
     relation: Relation
     summary: PackedSummary
-    layout: dict[str, Any]  # as JSON; it is known to be a Layout
+    layout: Layout
     planned: bool = False  # a dry run would pack it: the sizes of its partitions are about right, and no hash is known
 
     @property
@@ -57,7 +55,7 @@ def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE
             raise WrongState(f"'{relation.text}' is not a packed table: it has no column '{name}'.", hint=please)
     relations.require_readable(db, relation, [present[name] for name in needed])
     described = columns_of_summary(db, summary, layout, relation.text)
-    return Packed(relation, described, layout.to_json())
+    return Packed(relation, described, layout)
 
 
 def _missing(relation: Relation, argument: str) -> str:
@@ -71,14 +69,18 @@ def _missing(relation: Relation, argument: str) -> str:
     )
 
 
-def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed) -> None:
+def require_same_shapes(trained: Layout, trained_on: str, other: Packed) -> None:
     """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
     # Vectors of as many elements as there are classes stand for labels, and labels for such vectors, as in MADlib.
     alike = {"encoded": "class"}
-    for side in ("inputs", "outputs"):
+    sides = {
+        "inputs": (trained.inputs, other.layout.inputs),
+        "outputs": (trained.outputs, other.layout.outputs),
+    }
+    for side, variables in sides.items():
         ours, theirs = (
-            [(v["shape"], alike.get(v.get("kind"), v.get("kind"))) for v in layout[side]]
-            for layout in (trained, other.layout)
+            [(list(one.shape), alike.get(str(one.target), one.target)) for one in variables_of_one]
+            for variables_of_one in variables
         )
         if ours != theirs:
             raise BadData(
@@ -86,10 +88,10 @@ def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed)
                 f" {[s for s, _ in theirs]}, those of '{trained_on}' {[s for s, _ in ours]}.",
                 hint="Pack it with cerebro.pack_like(), naming the training table.",
             )
-        for ours_one, theirs_one in zip(trained[side], other.layout[side]):
-            if "features" in ours_one["preparation"] and ours_one["preparation"] != theirs_one["preparation"]:
+        for ours_one, theirs_one in zip(*variables):
+            if ours_one.preparation.features and ours_one.preparation != theirs_one.preparation:
                 raise BadData(
                     f"the columns of '{other.relation.text}' were prepared differently from those of"
-                    f" '{trained_on}' (input {ours_one['name']}).",
+                    f" '{trained_on}' (input {ours_one.name}).",
                     hint="Pack it with cerebro.pack_like(), naming the training table.",
                 )

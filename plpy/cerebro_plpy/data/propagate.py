@@ -145,7 +145,16 @@ def _checked(db: Database, given: PropagateArguments) -> WantedPropagation:
     relations.require_readable(db, source, present.values())
     slices = propagated_columns.slices(db, source, key, columns)
     rules = Rules(given.normalization, bool(given.undirected), bool(given.self_loops))
-    return WantedPropagation(source, present, key, columns, slices, given.hops, edges, rules)
+    return WantedPropagation(
+        source=source,
+        present=present,
+        key=key,
+        columns=columns,
+        slices=slices,
+        hops=given.hops,
+        edges=edges,
+        rules=rules,
+    )
 
 
 def _shown(value: object) -> str:

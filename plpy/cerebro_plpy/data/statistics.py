@@ -277,6 +277,6 @@ def _found(looked: Looked, nulls: int, groups: int, **more: Any) -> Found:
     nothing = {"not_finite": 0, "numbers": Distribution([]), "with_time": False, "values": [], "texts": 0,
                "words_in_all": 0, "look_like_numbers": 0}  # fmt: skip
     return Found(
-        column.name, column.type, column.shown, looked.family, looked.is_key, looked.refers, nulls,
-        groups=groups, **{**nothing, **more},
+        name=column.name, type=column.type, shown=column.shown, family=looked.family, is_key=looked.is_key,
+        refers=looked.refers, nulls=nulls, groups=groups, **{**nothing, **more},
     )  # fmt: skip

@@ -202,7 +202,9 @@ def found(db: Database, rows: Relation, columns: tuple[Column, ...], segments: i
     apart = [group for group, pieces in sorted(pieces_of.items()) if len(pieces) > 1]
     known = {counts[label][0]: pieces_of[group][0] for group, label in enumerate(labels, 1)}
     known.update({counts[labels[group - 1]][0]: -place for place, group in enumerate(apart, 1)})
-    whole = Placed(columns, tuple(labels), len(planned), tuple(at), known, (), ())
+    whole = Placed(
+        columns=columns, labels=tuple(labels), segments=len(planned), at=tuple(at), known=known, split=(), rows=()
+    )
     sizes = [size for pieces in planned for _, size in pieces]
     limits = _limits(db, rows, whole, order, [[sizes[piece] for piece in pieces_of[group]] for group in apart])
     split = tuple(SplitGroup(tuple(pieces_of[group]), one) for group, one in zip(apart, limits))

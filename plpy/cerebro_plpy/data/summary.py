@@ -79,15 +79,15 @@ class PackJob:
     @property
     def layout(self) -> Layout:
         return Layout(
-            tuple(variable.documented() for variable in self.inputs),
-            tuple(variable.documented() for variable in self.outputs),
-            self.rows,
-            tuple(self.partitions),
-            self.windows,
-            self.weight.documented() if self.weight else None,
-            self.fold.documented() if self.fold else None,
-            self.key,
-            self.groups.documented() if self.groups else None,
+            inputs=tuple(variable.documented() for variable in self.inputs),
+            outputs=tuple(variable.documented() for variable in self.outputs),
+            rows=self.rows,
+            partitions=tuple(self.partitions),
+            windows=self.windows,
+            weight=self.weight.documented() if self.weight else None,
+            fold=self.fold.documented() if self.fold else None,
+            key=self.key,
+            groups=self.groups.documented() if self.groups else None,
         )
 
 

@@ -32,7 +32,7 @@ def require_committed(db: Database, recorder: Session, packed_tables: Iterable[P
                 sql("SELECT layout::text FROM {companion}", companion=data.relation.name.suffixed("_summary").sql)
             )
             # Read as the caller's own was: a number may be written in another way.
-            layout = parsed(db, found[0][0], data.relation.text).to_json() if found else None
+            layout = parsed(db, found[0][0], data.relation.text) if found else None
         if layout is None or layout != data.layout and not has_grown(data.layout, layout):
             raise WrongState(
                 f"'{data.relation.text}' was made or changed in this transaction, which is not"

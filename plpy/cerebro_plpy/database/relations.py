@@ -11,6 +11,7 @@ from cerebro_db.core import pgvector
 from cerebro_db.core.errors import (
     BadData,
     DuplicateTable,
+    InvalidArgument,
     InvalidName,
     InvalidSyntax,
     NotPermitted,
@@ -142,19 +143,53 @@ def beside(db: Database, table: Relation | Name, ending: str) -> Relation | None
     return found if named is not None and found is not None and found.owner == named.owner else None
 
 
-def hold(db: Database, text: str | None) -> None:
+def beside_all(db: Database, table: Relation, endings: Sequence[str]) -> dict[str, Relation]:
+    """As ``beside``, for several endings at once: the tables that are there."""
+    names = [table.name.suffixed(ending) for ending in endings]
+    rows = db.rows(
+        sql(
+            "SELECT c.oid::bigint AS oid, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary"
+            " FROM pg_catalog.unnest($1::text[]) AS u (name)"
+            " JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(u.name) WHERE c.relowner = $2::oid"
+        ),
+        ("text[]", "bigint"),
+        [name.quoted for name in names],
+        table.owner,
+    )
+    there = {
+        row["relname"]: Relation(
+            row["oid"],
+            table.schema,
+            row["relname"],
+            row["relkind"],
+            row["temporary"],
+            str(Name(table.schema, row["relname"])),
+            owner=table.owner,
+        )
+        for row in rows
+    }
+    return {ending: there[name.table] for ending, name in zip(endings, names) if name.table in there}
+
+
+def hold(db: Database, name: Name) -> None:
     """Keep a table and its name as they are until the transaction ends, if there is one that the user may read.
 
     A transaction that replaces the table is waited for.  It is found by its name once more then, so what is read of it
     and of the tables beside it is all old or all new, for whoever replaces it locks it before the others.
     """
-    if text is None or not text.strip():
-        return
     try:
-        db.text(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=Name.parse(text, "table").sql))
+        db.text(sql("SELECT 1 AS one FROM {table} LIMIT 0", table=name.sql))
     except db.plpy.SPIError as error:
         if not error.sqlstate.startswith("42"):  # what is wrong with the name is said by who reads the table
             raise
+
+
+def input_name(db: Database, text: str | None, argument: str) -> Name:
+    """The name in an argument that takes an input table or view."""
+    if text is None or not text.strip():
+        empty = "NULL/empty input table name!" if db.madlib else f"{argument} must not be NULL or empty."
+        raise InvalidName(empty, hint=f"{argument} takes the name of a table or view.")
+    return Name.parse(text, "input table name" if db.madlib else argument)
 
 
 def existing(
@@ -170,11 +205,8 @@ def existing(
     Functions that use some of its columns require them with ``require_readable``.  The error of a user who may read
     none names all that is missing, also for the table's companions with these endings.
     """
-    if text is None or not text.strip():
-        empty = "NULL/empty input table name!" if db.madlib else f"{argument} must not be NULL or empty."
-        raise InvalidName(empty, hint=f"{argument} takes the name of a table or view.")
-    shown = text.strip()
-    relation = find(db, Name.parse(text, "input table name" if db.madlib else argument), shown)
+    name, shown = input_name(db, text, argument), (text or "").strip()
+    relation = find(db, name, shown)
     if relation is None:
         if db.value(sql("SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there"), ("text",), shown):
             raise SerializationFailure(
@@ -188,8 +220,7 @@ def existing(
         )
     if relation.kind not in READABLE:
         raise Unsupported(f"{argument}: '{relation.text}' is not a table or view.")
-    found = [beside(db, relation, ending) for ending in companions]
-    require_select(db, [relation, *(companion for companion in found if companion is not None)])
+    require_select(db, [relation, *(beside_all(db, relation, companions).values() if companions else ())])
     whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
     if whole:
         return relation
@@ -362,6 +393,13 @@ def qualified(db: Database, name: Name) -> Name:
             f" GRANT CREATE ON SCHEMA {quoted(schema)} TO {current_user(db)};",
         )
     return name
+
+
+def require_query(query: str | None) -> str:
+    """An error if the argument ``query`` is empty."""
+    if query is None or not query.strip():
+        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    return query
 
 
 def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:

@@ -39,6 +39,7 @@ from ..runs.request.request import (
     Architecture,
     AskedRun,
     Configurations,
+    FitConfiguration,
     PlannedRun,
     read_architecture,
     read_rows,
@@ -113,7 +114,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
             assert given.compile_params_grid is not None
             space = grid_space.space(ids, given.compile_params_grid, given.fit_params_grid)
             say_tensorboard(db, grid_space.callbacks(given.fit_params_grid))
-            segments = len(source.layout["partitions"])
+            segments = len(source.layout.partitions)
             architectures, chosen = proposed(db, method, arch, space, chosen, known=known, segments=segments)
             rows = []
         if isinstance(method, MadlibHyperband):
@@ -192,17 +193,17 @@ def configurations(
     return drawn("random", method.configurations, seed)
 
 
-def read_row(place: int, row: grids.Row, architectures: dict[int, Architecture], known: Known) -> dict[str, Any]:
+def read_row(place: int, row: grids.Row, architectures: dict[int, Architecture], known: Known) -> FitConfiguration:
     """A configuration as a fit has it: what ``generate`` made has passed the checks."""
     model_id, compiled, fit = row
-    return {
-        "key": place + 1,
-        "model_id": model_id,
-        "compile_params": compiled,
-        "fit_params": fit,
-        "compile": reading.for_outputs(params.compile_params(compiled, known), architectures[model_id].translated),
-        "fit": params.fit_params(fit, tensorboard=True),
-    }
+    return FitConfiguration(
+        key=place + 1,
+        model_id=model_id,
+        compile_params=compiled,
+        fit_params=fit,
+        compile=reading.for_outputs(params.compile_params(compiled, known), architectures[model_id].translated),
+        fit=params.fit_params(fit, tensorboard=True),
+    )
 
 
 def proposed(

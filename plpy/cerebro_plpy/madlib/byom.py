@@ -18,7 +18,7 @@ from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from ..serving.trained import TrainedModel
+from ..serving.trained import ModelTables, TrainedModel
 
 
 def inputs(
@@ -73,7 +73,12 @@ def read_model(
     )
     assert model_id is not None
     return TrainedModel(
-        arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id")
+        tables=ModelTables(table=arch, info=None, summary=None, weights=None, groups=None),
+        key=model_id,
+        definition={"architecture": architecture},
+        layout=layout,
+        chunked=None,
+        named=replace(MADLIB, configuration="model_id"),
     )
 
 

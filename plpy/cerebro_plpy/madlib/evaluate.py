@@ -10,6 +10,7 @@ from ..data import packed
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..registry import references
 from ..serving import teams
 from ..serving.evaluate import evaluating
 from ..serving.remembered import read_model
@@ -19,10 +20,10 @@ from ..serving.remembered import read_model
 def madlib_keras_evaluate(
     db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
 ) -> None:
-    model = read_model(db, model_table, mst_key)
+    model = read_model(db, references.table_ref(db, model_table), mst_key)
     output = relations.new(db, output_table)
     test = packed.read(db, test_table, argument="test_table")
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
+    packed.require_same_shapes(model.layout, model.table.text, test)
     with evaluating(db, test, use_gpus, model.memory_mb) as (team, parts):
         loss, metrics = teams.again_if_lost(team, lambda: teams.evaluate(db, team, model, test.dataset, parts))
     _, metric = first(metrics)

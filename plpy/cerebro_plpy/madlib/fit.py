@@ -29,6 +29,7 @@ from ..runs.record.run import require_countable
 from ..runs.request.request import (
     AskedRun,
     Configurations,
+    FitConfiguration,
     PlannedRun,
     read_architecture,
     read_rows,
@@ -82,22 +83,22 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     relations.require_columns(db, arch, ["model_id", "model_arch"])
     architecture = read_architecture(db, arch, model_id)
     compiled = params.compile_params(given.compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
-    row = {
-        "key": KEY,
-        "model_id": model_id,
-        "compile_params": given.compile_params,
-        "fit_params": given.fit_params,
-        "compile": reading.for_outputs(compiled, architecture.translated),
-        "fit": params.fit_params(given.fit_params, tensorboard=True),
-    }
+    assert model_id is not None
+    configuration = FitConfiguration(
+        key=KEY,
+        model_id=model_id,
+        compile_params=given.compile_params,
+        fit_params=given.fit_params,
+        compile=reading.for_outputs(compiled, architecture.translated),
+        fit=params.fit_params(given.fit_params, tensorboard=True),
+    )
     say_tensorboard(db, [given.fit_params])
     if given.warm_start:
         architecture = replace(architecture, weights=partial(_weights, db, output))
-    keys = [partition["key"] for partition in source.layout["partitions"]]
+    keys = [partition.key for partition in source.layout.partitions]
     averaging = len(keys) > 1
     require_countable(iterations, len(keys) + averaging)  # with the hops that average
-    assert model_id is not None
-    configurations = Configurations("madlib_keras_fit", [row], {model_id: architecture}, arch_table=arch.text)
+    configurations = Configurations("madlib_keras_fit", [configuration], {model_id: architecture}, arch_table=arch.text)
 
     def plan(chosen: RunOptions) -> PlannedRun:
         # The weights stand for a warm start.

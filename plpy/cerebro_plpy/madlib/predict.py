@@ -10,6 +10,7 @@ from cerebro_db.core.records import dataclass
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..registry import references
 from ..serving import execution, trained
 
 
@@ -49,12 +50,13 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     given = PredictArguments(*arguments)
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
-    memory_mb = trained.memory_of(db, given.model_table)
-    with execution.place_for(db, test, given.use_gpus, memory_mb=memory_mb) as predict:
+    ref = references.table_ref(db, given.model_table)
+    tables = trained.tables_of(db, ref)
+    with execution.place_for(db, test, given.use_gpus, memory_mb=tables.memory_mb(db)) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
         from ..serving.remembered import read_model
 
-        model = read_model(db, given.model_table, given.mst_key)
+        model = read_model(db, ref, given.mst_key, tables)
         output = relations.new(db, given.output_table)
         present = relations.columns(db, test)
         identity = table_rows.id_column(given.id_col, present, test)

@@ -6,8 +6,10 @@ import re
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.names import Name
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
+from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
@@ -16,6 +18,43 @@ SCHEMA = "cerebro_registry"
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 REFERENCE = re.compile(r"([a-z_][a-z0-9_]{0,39})@([a-z0-9_]{1,40})")
 LATEST = "latest"  # the highest version
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """The model table that a call names: by its own name, or as a registered model.
+
+    It is made once, at the door of the call, so that all of the call reads the same version.
+    """
+
+    given: str  # what the caller wrote
+    table: Name
+    is_reference: bool
+
+    @classmethod
+    def of_table(cls, table: Name) -> ModelRef:
+        return cls(given=table.quoted, table=table, is_reference=False)
+
+    @property
+    def text(self) -> str:
+        """What errors call the model table."""
+        return self.table.quoted if self.is_reference else self.given
+
+
+def model_ref(db: Database, text: str | None) -> ModelRef:
+    """The model table that the argument ``model_table`` names; an error if it is an unknown registered model."""
+    return of_reference(db, text or "") if is_reference(text) else table_ref(db, text)
+
+
+def table_ref(db: Database, text: str | None) -> ModelRef:
+    """As ``model_ref``, where only the name of a table will do."""
+    table = relations.input_name(db, text, "model_table")
+    return ModelRef(given=(text or "").strip(), table=table, is_reference=False)
+
+
+def of_reference(db: Database, text: str) -> ModelRef:
+    """The version of a registered model."""
+    return ModelRef(given=text.strip(), table=table_of(db, text), is_reference=True)
 
 
 def is_reference(text: str | None) -> bool:

@@ -14,11 +14,13 @@ from cerebro_db.core.errors import InvalidArgument, InvalidSyntax, WrongState
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_db.core.search import flat_space, methods, read_space
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.methods import Proposals
+from cerebro_db.core.search.objective import Reported
 from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
 from cerebro_db.core.search.tpe import Trial
 
@@ -67,7 +69,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
     require_epochs(asked.epochs, asked.frequency, ("epochs", "evaluate_every"))
 
     def plan(chosen: RunOptions) -> PlannedRun:
-        layout = Layout.from_json(source.layout)
+        layout = source.layout
         document = flat_space.parted(searched.space, {label: one.source for label, one in named.items()}, "space")
         read = read_space.read(document, fitted(named, layout))
         known = custom_functions.known(db)
@@ -80,8 +82,8 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         optimised = chosen.optimised(validated)
         frequency = asked.frequency or (1 if validated else asked.epochs)
         require_measured(spec, optimised.dataset, frequency)
-        rows = None if chosen.budget else source.layout["rows"]
-        at_once = models_at_once(spec, searched.at_once, len(source.layout["partitions"]), rows)
+        rows = None if chosen.budget else layout.rows
+        at_once = models_at_once(spec, searched.at_once, len(layout.partitions), rows)
         require_end(spec, searched.configurations, chosen.budget)
         plain = {
             label: architectures[number].translated
@@ -99,12 +101,12 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
         methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
         weights = {str(label): added.recorded(one.label, one.weights()) for label, one in named.items() if one.weights}
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials), weights)
+        configurations = Configurations("the space", [], architectures)
         if chosen.replay is not None:
             require_same_architectures(db, chosen.replay, architectures, space)
-            require_same_work(db, chosen, source, [], {})
+            require_same_work(db, chosen, source, configurations)
         chosen = replace(chosen, method=spec, space=space)
         cross_validation.require_possible_groups(source, chosen, searched.configurations or read.size() or 1)
-        configurations = Configurations("the space", [], architectures)
         return PlannedRun(configurations, chosen, frequency)
 
     return request_of(db, asked, plan)
@@ -176,12 +178,11 @@ def objective_of_space(
         drawn = space.configuration(point)
         tried.setdefault(((drawn.model_id, drawn.architecture), drawn.compile_params), drawn)
     translated = {which: architecture_of(drawn, architectures) for (which, _), drawn in tried.items()}
-    rows, built = [], {}
-    for place, ((which, compile_params), _) in enumerate(tried.items()):
-        built[place] = Architecture(None, "", translated[which], None)
+    configurations: dict[int, Reported] = {}
+    for place, (which, compile_params) in enumerate(tried):
         compiled = reading.for_outputs(params.compile_params(compile_params, known), translated[which])
-        rows.append({"key": place, "model_id": place, "compile": compiled})
-    return objective_of(chosen, rows, built, validated, numbered=False)
+        configurations[place] = reported(compiled, reading.outputs(translated[which]))
+    return objective_of(chosen, configurations, validated, numbered=False)
 
 
 def architecture_of(drawn: Drawn, architectures: dict[int, Architecture]) -> dict[str, Any]:

@@ -376,20 +376,17 @@ def _fitting(
         groups = rows.layout.groups
         each = f", each for all rows and for {counted(len(groups.labels), 'group')}," if groups is not None else ""
         db.notice(
-            f"{counted(len(found.rows), 'configuration')}{each} would train on"
+            f"{counted(len(found.listed), 'configuration')}{each} would train on"
             f" {counted(rows.segments, 'segment')} for {counted(epochs, 'epoch')}"
         )
         if given.warm_start and "memory_mb" not in options:
             options = {**options, "memory_mb": output_tables.memory_of(db, output, bool(given.use_gpus))}
         with needs.told(db, options, rows.layout) as tell:
-            for row in found.rows[:MOST_SHOWN]:
-                architecture = found.architectures[row["model_id"]]
-                name = architecture.name or f"architecture {row['model_id']}"
-                parameters = flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"])
-                db.notice(f"{row['key']}: {json.dumps({flat.ARCHITECTURE: name, **parameters})}")
+            for one in found.listed[:MOST_SHOWN]:
+                name = found.architectures[one.model_id].name or f"architecture {one.model_id}"
+                db.notice(f"{one.key}: {json.dumps({flat.ARCHITECTURE: name, **one.parameters})}")
                 if tell is not None:
-                    definition = {"architecture": architecture.translated, "compile": row["compile"], "fit": row["fit"]}
-                    db.notice(f"{row['key']}: {tell(definition)}")
+                    db.notice(f"{one.key}: {tell(found.definition(one))}")
         return None
     return request
 

@@ -26,7 +26,7 @@ from .calibrations import Wanted
 from .chunks import at_a_time, gathered_arrays
 from .reading import Reading
 from .table_rows import bytes_per_row
-from .trained import Grouped, TrainedModel, may_read, of_configuration
+from .trained import Grouped, TrainedModel, of_configuration
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -116,8 +116,7 @@ def predicted(
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
     cursor = db.cursor(reading.query(source))
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
-    sealed = model.is_registered and not may_read(db, model.table)
-    with trainers.own_segment(db, chosen, sealed=sealed) as (mine, _), ExitStack() as stack:
+    with trainers.own_segment(db, chosen, sealed=model.tables.must_seal(db)) as (mine, _), ExitStack() as stack:
         ready: tuple[int | None, int | None] | None = None
         prediction: SegmentPrediction | None = None
         while batch := cursor.fetch(1):
@@ -192,4 +191,13 @@ def _reading(
         )
 
     outputs = natural.outputs_as_json(model.layout.outputs, None)
-    return source, Reading(rows.keys, inputs, best, outputs, chunk, query, list(needed), news)
+    return source, Reading(
+        keys=rows.keys,
+        inputs=inputs,
+        best=best,
+        outputs=outputs,
+        chunk=chunk,
+        query=query,
+        filled=list(needed),
+        news=news,
+    )

@@ -18,7 +18,7 @@ from typing import Any, Union
 from cerebro_db.core import calibration, documents
 from cerebro_db.core.calibration import Calibration, Classes, Errors
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.names import is_name
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
@@ -30,6 +30,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
+from ..registry.references import model_ref
 from ..runs.record import own_runs
 from ..segment.prediction import SegmentPrediction
 from . import by_group, calibrations, judging, packed_rows, streaming, trainers
@@ -63,7 +64,7 @@ def calibrate(
     decide_by, seconds = (*more, None)[:2]
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
-    model = read_model(db, model_table or "", configuration)
+    model = read_model(db, model_ref(db, model_table), configuration)
     by_group.refuse_groups(model)
     info = _info(db, model)
     chosen = [judging.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
@@ -98,7 +99,7 @@ def _info(db: Database, model: TrainedModel) -> Relation:
             "a registered version never changes.",
             hint="Calibrate the model table that it was made from, and register it as a new version.",
         )
-    info = relations.beside(db, model.table, "_info")
+    info = model.tables.info
     if info is None or not model.named.has_key or "parameters" not in relations.columns(db, info):
         raise Unsupported(
             f"'{model.table.text}' is a table of MADlib's form, which keeps no calibration.",
@@ -200,8 +201,9 @@ def _samples(
 
 
 def _read_query(db: Database, model: TrainedModel, query: str, variable: Variable, sample: Sample) -> None:
-    source, present, _, windows = judging.judged_of(db, model.table.name.quoted, query, variable.name, model.key)
-    actual = actual_of(db, source, present[variable.columns[0]], variable)
+    judged = judging.judged_of(db, model, query, variable.name)
+    source, windows = judged.source, model.layout.windows
+    actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
     pairs = shown(judging.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
     rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
     place = model.layout.outputs.index(variable)
@@ -249,8 +251,8 @@ def _read_packed_table(
 ) -> None:
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    layout = Layout.from_json(test.layout)
+    packed.require_same_shapes(model.layout, model.table.text, test)
+    layout = test.layout
     places = [model.layout.outputs.index(variable) for variable in chosen]
     for variable, place in zip(chosen, places):
         if variable.target == "class" and class_labels(variable) != _labels(db, test, layout.outputs[place]):

@@ -107,7 +107,7 @@ def of_model(db: Database, model: TrainedModel) -> Calibration:
 def _read(db: Database, model: TrainedModel) -> Calibration:
     from cerebro_db.core import calibration
 
-    info = relations.beside(db, model.table, "_info")
+    info = model.tables.info
     present = relations.columns(db, info) if info is not None else {}
     if info is None or COLUMN not in present or not model.named.has_key:
         return {}

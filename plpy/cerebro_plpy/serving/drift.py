@@ -19,6 +19,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column
 from ..registry import references
+from ..registry.references import ModelRef
 
 NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families whose values can be binned
 
@@ -26,11 +27,11 @@ NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families
 @entry(called="cerebro.drift")
 def drift_rows(db: Database, model_table: str | None, query: str | None) -> list[dict[str, Any]]:
     """A row for each column, the most different one first."""
-    if query is None or not query.strip():
-        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    trained = _profiles(db, model_table)
+    query = relations.require_query(query)
+    ref = references.model_ref(db, model_table)
+    trained = _profiles(db, ref)
     source, present = relations.of_query(db, query)
-    _require_inputs(db, model_table, present)
+    _require_inputs(db, ref, present)
     binned = [Binned(present[one.column], one) for one in trained if one.column in present]
     for one in binned:
         _require_kind(one)
@@ -61,31 +62,29 @@ def _compared(before: Profile, now: list[int]) -> dict[str, Any]:
     }
 
 
-def _profiles(db: Database, text: str | None) -> tuple[Profile, ...]:
+def _profiles(db: Database, ref: ModelRef) -> tuple[Profile, ...]:
     """Those that packing has kept, from the summary of a model table or of a packed table."""
-    found = read_packing(db, text)
+    found = read_packing(db, ref)
     if found is None or not found.profiles:
         raise WrongState(
-            f"'{(text or '').strip()}' does not say how the values of its columns were distributed.",
+            f"'{ref.given}' does not say how the values of its columns were distributed.",
             hint="cerebro.pack() of this version keeps that, and so do cerebro.train(), search() and fit() when they"
             " pack a table. Train again.",
         )
     return found.profiles
 
 
-def read_packing(db: Database, text: str | None) -> Packing | None:
+def read_packing(db: Database, ref: ModelRef) -> Packing | None:
     """How the rows of a model table or a packed table were packed; None if its summary does not say it."""
-    document = _of_summary(db, text, "packing")
+    document = _of_summary(db, ref, "packing")
     if document is None:
         return None
-    where = f"the packing of '{(text or '').strip()}'"
+    where = f"the packing of '{ref.given}'"
     return Packing.read(documents.Fields(documents.decoded(document, where), where))
 
 
-def _of_summary(db: Database, text: str | None, column: str) -> Any:
-    if references.is_reference(text):
-        text = references.table_of(db, text or "").quoted
-    table = relations.existing(db, text, argument="model_table", companions=("_summary",))
+def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:
+    table = relations.existing(db, ref.text, argument="model_table", companions=("_summary",))
     summary = relations.beside(db, table, "_summary")
     if summary is None or "layout" not in relations.columns(db, summary):
         raise WrongState(
@@ -98,9 +97,9 @@ def _of_summary(db: Database, text: str | None, column: str) -> Any:
     return db.value(sql("SELECT {column} FROM {summary}", column=identifier(column), summary=summary.sql))
 
 
-def _require_inputs(db: Database, text: str | None, present: dict[str, Column]) -> None:
+def _require_inputs(db: Database, ref: ModelRef, present: dict[str, Column]) -> None:
     """The errors that predictions of these rows would have."""
-    layout = parsed(db, _of_summary(db, text, "layout"), (text or "").strip())
+    layout = parsed(db, _of_summary(db, ref, "layout"), ref.given)
     by_name.found(layout, present, "the query")
 
 

@@ -31,19 +31,23 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..registry import references
 from ..runs.tables.model_tables import set_key
-from . import joining
+from . import joining, trained
 from .joining import Joined, Measure
-from .trained import COMPANIONS, best_keys, require_trained
+from .trained import COMPANIONS, ModelTables, best_keys, require_trained
 
 
 @dataclass(frozen=True)
 class MemberTables:
     """The tables of a run's models."""
 
-    table: Relation
+    tables: ModelTables
     info: Relation
     summary: Relation
     named: ModelColumns
+
+    @property
+    def table(self) -> Relation:
+        return self.tables.table
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def _add(db: Database, source: MemberTables, members: int, all_join: bool, until
 
 
 def source_of(db: Database, table: Relation) -> MemberTables:
-    info, summary = (relations.beside(db, table, ending) for ending in ("_info", "_summary"))
+    tables = trained.tables_beside(db, table)
+    info, summary = tables.info, tables.summary
     if info is None or summary is None:
         raise UndefinedObject(f"{table.text} is not the model table of a run.", hint="cerebro.fit() makes it.")
     named = require_trained(table, relations.columns(db, table))
@@ -118,7 +123,7 @@ def source_of(db: Database, table: Relation) -> MemberTables:
     for one, more in written.items():
         document_columns.require(relations.columns(db, one), one.text, named.types)
         document_columns.require_known_types(relations.columns(db, one), one.text, more)
-    return MemberTables(table, info, summary, named)
+    return MemberTables(tables=tables, info=info, summary=summary, named=named)
 
 
 def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None = None) -> Mean:
@@ -138,7 +143,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
             hint="Train more configurations.",
         )
     whole = [key for key in keys if rows[key]["size"] is not None]
-    measure = None if all_join else joining.measure_of(db, table, source.summary, keys[0])
+    measure = None if all_join else joining.measure_of(db, source.tables, source.summary, keys[0])
     if measure is not None and whole[:1] == keys[:1]:
         keys = whole
     keys = keys[:members]
@@ -147,7 +152,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     group = None
     if measure is not None:
         known = rows[keys[0]]["objective" if measure.of_run else "loss"]
-        group = joining.joined(db, table.name.quoted, keys, measure, until, known)
+        group = joining.joined(db, source.tables, keys, measure, until, known)
     if group is not None:
         keys = group.keys
     size = sum(rows[key]["size"] for key in keys)
@@ -158,7 +163,16 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         architecture = json.dumps(mean_of([reading.architecture(one) for one in (architecture, *others)]))
         reading.architecture(architecture)
     of_keys = _members(db, source, keys, lines)
-    return Mean(keys, architecture, size, rows[keys[0]]["place"], _told(table, keys), group, measure, of_keys)
+    return Mean(
+        keys=keys,
+        architecture=architecture,
+        size=size,
+        place=rows[keys[0]]["place"],
+        what=_told(table, keys),
+        group=group,
+        measure=measure,
+        members=of_keys,
+    )
 
 
 def _rows(db: Database, source: MemberTables) -> dict[int, dict[str, Any]]:

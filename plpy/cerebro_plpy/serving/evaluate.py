@@ -22,8 +22,8 @@ def evaluating(
     ``memory_mb``: of the models that it will evaluate.
     """
     data = test.dataset
-    parts = [number for number, part in enumerate(data.partitions) if part["rows"]]
-    keys = [data.partition(number)["key"] for number in parts]
+    parts = [number for number, part in enumerate(data.partitions) if part.rows]
+    keys = [data.partitions[number].key for number in parts]
     chosen = trainers.options(db, use_gpus, keys, memory_mb)
     visibility.refuse_transaction(db)
     own = bool(visibility.seen_only_here(db, [test]))

@@ -35,7 +35,7 @@ def place_for(
 ) -> Iterator[Predict]:
     """Where the rows of a table are predicted.  Trainers start at once, while the caller looks up what they need.
 
-    ``memory_mb``: of the model, as ``trained.memory_of`` knows it.
+    ``memory_mb``: of the model, as ``ModelTables.memory_mb`` knows it.
     ``sealed``: the caller may not read the weights, which therefore stay in the caller's session.
     """
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE

@@ -18,9 +18,11 @@ from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
 from ..data import packed
 from ..data.preparation import hash_of_row, shuffled
+from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..registry.references import ModelRef, model_ref
 from .actual import Actual, actual_of
 from .judging import judged_of, target_of, with_pairs
 from .natural import PAIR
@@ -42,10 +44,11 @@ def importance(
     times = 1 if repeats is None else repeats
     if not 1 <= times <= MOST_REPEATS:
         raise InvalidArgument(f"repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
+    ref = model_ref(db, model_table)
     if query is not None and is_name(query):
-        before, losses = _of_packed_table(db, model_table, query, target, configuration, times)
+        before, losses = _of_packed_table(db, ref, query, target, configuration, times)
     else:
-        before, losses = _of_query(db, model_table, query, target, configuration, times)
+        before, losses = _of_query(db, ref, query, target, configuration, times)
     found = [
         {"column_name": name, "importance": loss - before, "loss": loss, "loss_before": before}
         for name, loss in losses.items()
@@ -57,17 +60,17 @@ def importance(
 
 
 def _of_packed_table(
-    db: Database, model_table: str | None, table: str, target: str | None, configuration: int | None, repeats: int
+    db: Database, ref: ModelRef, table: str, target: str | None, configuration: int | None, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The loss of the rows as they are, and for each column the loss with its values exchanged."""
     from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
 
-    model = read_model(db, model_table or "", configuration)
+    model = read_model(db, ref, configuration)
     chosen = None if target is None else target_of(model.layout, target)
     please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
     test = packed.read(db, table, argument="query", please=please)
-    packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
-    elements = _elements(Layout.from_json(test.layout))
+    packed.require_same_shapes(model.layout, model.table.text, test)
+    elements = _elements(test.layout)
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
     with evaluate.evaluating(db, test, None, model.memory_mb) as (team, parts):
         counted = teams.again_if_lost(
@@ -75,7 +78,7 @@ def _of_packed_table(
         )
     loss = LOSS
     if chosen is not None and len(model.layout.outputs) > 1:
-        place, packed_targets = model.layout.outputs.index(chosen), [one["name"] for one in test.layout["outputs"]]
+        place, packed_targets = model.layout.outputs.index(chosen), [one.name for one in test.layout.outputs]
         loss = _name_of_loss(reading.outputs(model.definition["architecture"]), packed_targets, place)
         if loss not in counted[0]:
             raise Unsupported(
@@ -105,16 +108,14 @@ def _name_of_loss(outputs: list[str], targets: list[str], place: int) -> str:
 
 
 def _of_query(
-    db: Database,
-    model_table: str | None,
-    query: str | None,
-    target: str | None,
-    configuration: int | None,
-    repeats: int,
+    db: Database, ref: ModelRef, query: str | None, target: str | None, configuration: int | None, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    source, present, variable, windows = judged_of(db, model_table, query, target, configuration)
-    layout = read_model(db, model_table or "", configuration).layout
+    query = relations.require_query(query)
+    model = read_model(db, ref, configuration)
+    layout = model.layout
+    judged = judged_of(db, model, query, target)
+    source, present, variable = judged.source, judged.present, judged.variable
     actual = actual_of(db, source, present[variable.columns[0]], variable)
     exchanged = dict.fromkeys(name for one in layout.inputs for name in one.columns)
     if variable.columns[0] in exchanged:
@@ -122,12 +123,12 @@ def _of_query(
             f"the target '{variable.name}' is an input, too, and the query would exchange both.",
             hint="Name a packed table: cerebro.importance('models', 'models_packed_validation').",
         )
-    if windows is None:  # of a window, only the last row needs the target
+    if layout.windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)
 
     def loss(rows: Sql) -> float:
-        query = with_pairs(rows, actual, sql("NULL"), variable, windows)
-        return _loss(db, model_table, query, variable, configuration)
+        query = with_pairs(rows, actual, sql("NULL"), variable, layout.windows)
+        return _loss(db, ref, query, variable, configuration)
 
     before = loss(source.rows)
     losses = {}
@@ -180,7 +181,7 @@ def _exchanged(source: Relation, present: dict[str, Column], name: str, seed: in
     )
 
 
-def _loss(db: Database, model_table: str | None, query: Sql, variable: Variable, configuration: int | None) -> float:
+def _loss(db: Database, ref: ModelRef, query: Sql, variable: Variable, configuration: int | None) -> float:
     """The mean squared error, or the mean cross-entropy, of a query with pairs."""
     known = sql("(p.key_value::pg_catalog.json OPERATOR(pg_catalog.->>) 1)")
     if variable.target == "real":
@@ -202,7 +203,7 @@ def _loss(db: Database, model_table: str | None, query: Sql, variable: Variable,
             " {key}, 1000000) p WHERE p.target = {name} AND {known} IS NOT NULL",
             loss=loss,
             known=known,
-            model=literal(model_table or ""),
+            model=literal(ref.given),
             query=quoting(query),
             pair=literal(PAIR),
             key=sql("NULL") if configuration is None else configuration,

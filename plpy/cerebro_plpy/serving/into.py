@@ -11,11 +11,12 @@ from cerebro_db.core.sql import Sql, sql
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..registry.references import ModelRef, model_ref
 from . import execution, staging, trained
 
 if TYPE_CHECKING:
     from ..database.relations import Column, Relation
-    from .trained import TrainedModel
+    from .trained import ModelTables, TrainedModel
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,11 @@ def predict_into(db: Database, *arguments: Any) -> int:
     given = IntoArguments(*arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
-    answered = _by_group(db, given, source) if trained.may_have_groups(db, given.model_table) else None
-    staged, outputs = answered or _by_one_model(db, given, source)
+    ref = model_ref(db, given.model_table)
+    tables = trained.tables_of(db, ref)
+    # Whether the models of groups are of this model, its summary says.
+    answered = None if tables.groups is None else _by_group(db, given, ref, tables, source)
+    staged, outputs = answered or _by_one_model(db, given, ref, tables, source)
     from . import predictions  # only now, as in _by_one_model
 
     predictions.write_rows(db, staged, output, outputs)
@@ -49,16 +53,18 @@ def predict_into(db: Database, *arguments: Any) -> int:
     return int(rows)
 
 
-def _by_one_model(db: Database, given: IntoArguments, source: Relation) -> tuple[Sql, str]:
+def _by_one_model(
+    db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
+) -> tuple[Sql, str]:
     """The table with the answers, and the outputs that they are of."""
-    sealed, memory_mb = trained.must_seal(db, given.model_table), trained.memory_of(db, given.model_table)
+    sealed, memory_mb = tables.must_seal(db), tables.memory_mb(db)
     with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
         from . import calibrations, natural, table_rows  # only now: the trainer starts meanwhile
         from .remembered import read_model
 
         ranks = natural.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-        model = read_model(db, given.model_table or "", given.configuration)
+        model = read_model(db, ref, given.configuration, tables)
         present = relations.columns(db, source)
         inputs = natural.inputs_of(db, model.layout, present, f"'{source.text}'")
         columns = _key(db, given, model, source, present)
@@ -69,14 +75,16 @@ def _by_one_model(db: Database, given: IntoArguments, source: Relation) -> tuple
     return staged, natural.outputs_as_json(model.layout.outputs, applied)
 
 
-def _by_group(db: Database, given: IntoArguments, source: Relation) -> tuple[Sql, str] | None:
+def _by_group(
+    db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
+) -> tuple[Sql, str] | None:
     """The same with models of groups, in the caller's session; None: the model table has none."""
     from . import by_group, calibrations, natural
     from .remembered import read_model
 
     ranks = natural.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-    model = read_model(db, given.model_table or "", given.configuration)
+    model = read_model(db, ref, given.configuration, tables)
     if model.grouped is None:
         return None
     by_group.require_plain(wanted, given.model_table)

@@ -18,7 +18,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.layout import Variable
 from cerebro_db.core.member_choice import OfOutput
 from cerebro_db.core.metrics import LOSS, number
 from cerebro_db.core.records import dataclass
@@ -36,7 +36,7 @@ from ..segment.prediction import Answer, SegmentPrediction
 from . import packed_rows, teams, trainers
 from .evaluate import evaluating
 from .packed_rows import Batch
-from .trained import TrainedModel, read
+from .trained import ModelTables, TrainedModel, read
 from .trainers import PredictionOrder
 
 COLUMNS = ("run", "objective", "direction")  # of the summary
@@ -84,14 +84,14 @@ class Joined:
     error: float | None = None  # the standard error of the difference, if it was computed
 
 
-def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> Measure | None:
+def measure_of(db: Database, tables: ModelTables, summary: Relation, best: int) -> Measure | None:
     """None, with a notice, if the models cannot be judged on the validation rows of the run."""
     present = relations.columns(db, summary)
     found = None
     if set(COLUMNS) <= set(present):
         relations.require_readable(db, summary, [present[name] for name in COLUMNS])
         found = db.one(sql("SELECT run, objective, direction FROM {summary} LIMIT 1", summary=summary.sql))
-    layout = read(db, table.name.quoted, best)[0].layout
+    table, layout = tables.table, read(db, tables, best).layout
     run = None if found is None else own_runs.of_model(db, found["run"], layout)
     if found is None or run is None:
         db.notice(
@@ -105,7 +105,7 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
             db.notice("the run has no validation rows, so all members join")
             return None
         rows = packed.read(db, validation.name.quoted, argument="validation_table")
-        packed.require_same_shapes(layout.to_json(), table.text, rows)
+        packed.require_same_shapes(layout, table.text, rows)
     except CerebroError as error:
         db.notice(f"the models cannot be judged on the validation rows, so all members join: {error.message}")
         return None
@@ -117,7 +117,7 @@ def measure_of(db: Database, table: Relation, summary: Relation, best: int) -> M
 
 def joined(
     db: Database,
-    table: str,
+    tables: ModelTables,
     keys: Sequence[int],
     measure: Measure,
     until: float | None = None,
@@ -127,7 +127,7 @@ def joined(
 
     ``until``: when no further model is compared with the first ones.  ``known``: the first one's value on all rows.
     """
-    models = {key: read(db, table, key)[0] for key in keys}
+    models = {key: read(db, tables, key) for key in keys}
     sample = _sample(db, list(models.values()), measure, until)
     if sample is not None and sample.measures(measure, models[keys[0]]):
         if sample.whole:
@@ -186,7 +186,7 @@ class ValidationSample:
     def measures(self, measure: Measure, model: TrainedModel) -> bool:
         """Whether the objective is a mean over rows that ``OfOutput`` computes."""
         expected = CROSS_ENTROPY if self.outputs[0].of_classes else SQUARED_ERROR
-        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.get("weight") is None
+        plain = len(self.outputs) == 1 and model.loss_name == expected and measure.rows.layout.weight is None
         return plain and measure.objective.metric == LOSS
 
     @property
@@ -216,7 +216,7 @@ def _sample(
     db: Database, models: Sequence[TrainedModel], measure: Measure, until: float | None
 ) -> ValidationSample | None:
     """None: that cannot be said of such targets, or not here."""
-    layout = Layout.from_json(measure.rows.layout)
+    layout = measure.rows.layout
     known = all(one.target == "class" or (one.target == "real" and one.elements == 1) for one in layout.outputs)
     if not known or not platform.of(db).runs_functions_in_session:
         return None

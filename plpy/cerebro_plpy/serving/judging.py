@@ -19,11 +19,12 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from ..registry.references import model_ref
 from . import calibrations
 from .actual import TEXT, Actual, actual_of
 from .natural import PAIR
 from .remembered import read_model
-from .trained import class_labels
+from .trained import TrainedModel, class_labels
 
 MOST_BINS = 1_000_000
 
@@ -54,12 +55,13 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     db.called = given.called
     if given.bins is None or not 1 <= given.bins <= MOST_BINS:
         raise InvalidArgument(f"bins must be at least 1, not {or_null(given.bins)}.", hint="10 is usual.")
-    source, present, variable, windows = judged_of(
-        db, given.model_table, given.query, given.target, given.configuration
-    )
+    query = relations.require_query(given.query)
+    model = read_model(db, model_ref(db, given.model_table), given.configuration)
+    judged = judged_of(db, model, query, given.target)
+    source, variable = judged.source, judged.variable
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     # For its errors alone: those of cerebro.predict, which applies them, would name cerebro.predict.
-    calibrations.applied(db, read_model(db, given.model_table or "", given.configuration), wanted)
+    calibrations.applied(db, model, wanted)
     kind, blank, wanted_class = (given.wanted or "").partition(" ")  # a class may be an empty text
     is_number = variable.target == "real"
     if kind != "any" and is_number != (kind == "number"):
@@ -71,11 +73,11 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     judged_class = _class(variable, wanted_class if blank else None) if kind == "one" else None
     if kind == "any" and classes is not None and len(classes) == 2:
         judged_class = classes[1]
-    pair_key = _key(given.key, present)
-    actual = actual_of(db, source, present[variable.columns[0]], variable)
+    pair_key = _key(given.key, judged.present)
+    actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
     return [
         {
-            "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, windows)),
+            "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, model.layout.windows)),
             "row_key": PAIR,
             "of_target": variable.name,
             "class": judged_class,
@@ -85,15 +87,19 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     ]
 
 
-def judged_of(
-    db: Database, model_table: str | None, query: str | None, target: str | None, configuration: int | None
-) -> tuple[Relation, dict[str, Column], Variable, Windows | None]:
-    """The rows of the query, their columns, the target, and the windows that the model reads."""
-    if query is None or not query.strip():
-        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    layout = read_model(db, model_table or "", configuration).layout
+@dataclass(frozen=True)
+class JudgedRows:
+    """The rows of a query, and what is judged on them."""
+
+    source: Relation
+    present: dict[str, Column]
+    variable: Variable  # the target
+
+
+def judged_of(db: Database, model: TrainedModel, query: str, target: str | None) -> JudgedRows:
+    """An error if the query does not have the target, or it cannot be judged."""
     source, present = relations.of_query(db, query)
-    variable = target_of(layout, target)
+    variable = target_of(model.layout, target)
     if variable.columns[0] not in present:
         raise UndefinedColumn(
             f"the query does not have the target '{variable.columns[0]}'.",
@@ -101,7 +107,7 @@ def judged_of(
         )
     if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
         raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
-    return source, present, variable, layout.windows
+    return JudgedRows(source=source, present=present, variable=variable)
 
 
 def target_of(layout: Layout, target: str | None) -> Variable:

@@ -13,7 +13,7 @@ from .. import platform
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
-from ..registry import references
+from ..registry.references import ModelRef, model_ref
 from . import by_group, calibrations
 from .remembered import read_model
 from .trained import TrainedModel
@@ -35,12 +35,12 @@ def create_predictor(
     thresholds: bool | None = False,
 ) -> str:
     """Create the function; return how to call it."""
-    model_table = model_table or ""
-    if configuration is not None and references.is_reference(model_table):
+    ref = model_ref(db, model_table)
+    if configuration is not None and ref.is_reference:
         raise InvalidArgument(
-            f"'{model_table.strip()}' names one model, so there is no configuration to choose.", hint="Leave it out."
+            f"'{ref.given}' names one model, so there is no configuration to choose.", hint="Leave it out."
         )
-    model = read_model(db, model_table, configuration)
+    model = read_model(db, ref, configuration)
     wanted = calibrations.Wanted.of(None, False, thresholds)
     if model.grouped is not None:
         by_group.require_plain(wanted, model_table)
@@ -72,9 +72,9 @@ def create_predictor(
     body = sql(
         "{begin}SELECT {returned} FROM cerebro.predict({table}, pg_catalog.format({query}, {places}){chosen}{decided})"
         "{where}",
-        begin=platform.of(db).begin_call(str(function), _for_all_rows(model, model_table, pinned, bool(thresholds))),
+        begin=platform.of(db).begin_call(str(function), _for_all_rows(model, ref, pinned, bool(thresholds))),
         returned=returned,
-        table=literal(model_table.strip()) if references.is_reference(model_table) else quoting(model.table.sql),
+        table=literal(ref.given) if ref.is_reference else quoting(model.table.sql),
         query=quoting(_rows(model.layout, of_group, inputs)),
         places=joined(", ", places),
         chosen=sql(", configuration => {key}", key=model.key) if pinned else sql(""),
@@ -86,7 +86,7 @@ def create_predictor(
         sql(
             "COMMENT ON FUNCTION {function} IS {text}",
             function=_signature(function, arguments),
-            text=literal(_comment(model, target.name, _which(model, model_table, pinned))),
+            text=literal(_comment(model, target.name, _which(model, ref, pinned))),
         )
     )
     return f"{function}({', '.join(str(Name(None, column)) for column, _ in arguments)})"
@@ -160,9 +160,9 @@ def _of_one_window(trained: Layout, places: list[Sql]) -> Sql:
     return sql(" WHERE cerebro._require_window({length}, ARRAY[{sizes}])", length=trained.windows.length, sizes=sizes)
 
 
-def _for_all_rows(model: TrainedModel, model_table: str, pinned: bool, thresholds: bool) -> str:
+def _for_all_rows(model: TrainedModel, ref: ModelRef, pinned: bool, thresholds: bool) -> str:
     """What the user of a predictor does instead of calling it for each row."""
-    table = model_table.strip() if references.is_reference(model_table) else str(model.table.name)
+    table = ref.given if ref.is_reference else str(model.table.name)
     doubled = table.replace("'", "''")
     chosen = f", configuration => {model.key}" if pinned else ""
     decided = ", thresholds => true" if thresholds else ""
@@ -172,9 +172,9 @@ def _for_all_rows(model: TrainedModel, model_table: str, pinned: bool, threshold
     )
 
 
-def _which(model: TrainedModel, model_table: str, pinned: bool) -> str:
-    if references.is_reference(model_table):
-        return f"the registered model {model_table.strip()}"
+def _which(model: TrainedModel, ref: ModelRef, pinned: bool) -> str:
+    if ref.is_reference:
+        return f"the registered model {ref.given}"
     which = f"configuration {model.key}" if pinned else "the best model"
     return f"{which} of {model.table.name}{'' if model.grouped is None else ' for the group of the row'}"
 

@@ -13,7 +13,7 @@ from cerebro_db.core.sql import literal, sql, sql_of_user, text_of
 
 from ..database.access import Database
 from ..database.relations import FIRST_OF_USERS, Relation
-from ..registry import references
+from ..registry.references import ModelRef
 from ..segment.keeping import Limits
 from . import resident
 
@@ -30,6 +30,7 @@ class RowRecipe:
     """What the recipe of a call is made of."""
 
     given: tuple[Any, ...]  # the arguments
+    ref: ModelRef
     known: Remembered  # the model
     source: Relation  # the query
     reading: Reading  # how its rows are read
@@ -43,12 +44,12 @@ class RowRecipe:
         parts = text_of(marked).split(f"({ROWS}\n)")
         if len(parts) != 2 or any(kind >= FIRST_OF_USERS for _, kind in described):
             return "", ""
-        model, reading = self.known.tables[0].name, self.reading
+        model, reading = self.known.model.table.name, self.reading
         question = self.known.question
-        if references.is_reference(self.given[0]):  # another version may have its name by then
+        if self.ref.is_reference:  # another version may have its name by then
             question = sql(
                 "SELECT CASE WHEN cerebro._registered({reference}) = {table} THEN ({question}) END",
-                reference=literal(self.given[0]),
+                reference=literal(self.ref.given),
                 table=literal(model.quoted),
                 question=question,
             )

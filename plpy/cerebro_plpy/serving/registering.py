@@ -26,6 +26,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..registry import aliases, history, references, rights, stored
+from ..registry.references import ModelRef
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
 from . import group_copies, trained
@@ -67,15 +68,11 @@ def register(db: Database, *arguments: Any) -> int:
     given = RegisterArguments(*arguments)
     name = references.require_name(given.registered_model, "registered_model", "churn")
     alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
-    model_table = given.model_table
     for argument in ("description", "reason"):
         history.require_short(argument, getattr(given, argument))
     if (theirs := history.find(db, name)) is not None:
         history.require(theirs, theirs.owns, admin=False)
-    if references.is_reference(model_table):
-        model_table = references.table_of(db, model_table or "").quoted
-    relations.hold(db, model_table)
-    model, (info, summary) = _read(db, model_table, given.configuration)
+    model, info, summary = _read(db, references.model_ref(db, given.model_table), given.configuration)
     before = model.version(db)
     copy = (
         _of_one_group(db, model, info, summary, given)
@@ -110,14 +107,19 @@ def register(db: Database, *arguments: Any) -> int:
     return version
 
 
-def _read(db: Database, model_table: str | None, configuration: int | None) -> tuple[TrainedModel, list[Any]]:
-    model, beside = trained.read(db, model_table or "", configuration)
+def _read(
+    db: Database, ref: ModelRef, configuration: int | None
+) -> tuple[TrainedModel, relations.Relation, relations.Relation]:
+    """The model, and its tables ``_info`` and ``_summary``."""
+    model = trained.read(db, trained.tables_of(db, ref), configuration)
     if model.named is not trained.PLAIN:
         raise Unsupported(
             f"'{model.table.text}' is a table of MADlib's form, which the registry does not take.",
             hint="cerebro.train(), cerebro.search() and cerebro.fit() make tables that it takes.",
         )
-    return model, beside
+    info, summary = model.tables.info, model.tables.summary
+    assert info is not None and summary is not None
+    return model, info, summary
 
 
 def _of_all_rows(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Union
 
+from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, joined, literal, number_array, sql
 from cerebro_db.core.sql_types import SqlType
@@ -21,78 +22,64 @@ from ..database.access import Database
 from ..database.kept import KeptByRole
 from ..database.relations import Relation
 from ..definitions import custom_functions
-from ..registry import references
+from ..registry.references import ModelRef
 from . import trained
-from .trained import TrainedModel
+from .trained import ModelTables, TrainedModel
 
 MOST_MODELS = 8
 MOST_ROWS = 200  # of a table: looking at more of them takes as long as reading the model
 
-Key = tuple[str, Union[int, None]]  # the name of the table as the caller wrote it, and the configuration
+Key = tuple[Name, Union[int, None]]  # the name of the table as the caller wrote it, and the configuration
 
 
 @dataclass(frozen=True)
 class Remembered:
-    tables: list[Relation]  # that it was read from
+    model: TrainedModel
     question: Sql  # for the mark
     mark: str
-    model: TrainedModel | None  # None: something may have changed while it was read
     types: list[SqlType]  # of users and extensions, to which statements cast; the mark says nothing of them
 
     def serves(self, db: Database, mark: str | None) -> bool:
-        return self.model is not None and self.mark == mark and all(types.may_use(db, one) for one in self.types)
+        return self.mark == mark and all(types.may_use(db, one) for one in self.types)
 
 
 _models: KeptByRole[Key, Remembered] = KeptByRole(MOST_MODELS)
 
 
-def read_model(db: Database, text: str, key: int | None) -> TrainedModel:
+def read_model(db: Database, ref: ModelRef, key: int | None, tables: ModelTables | None = None) -> TrainedModel:
     """The model with this number in a model table; without a number, the best one.
 
-    ``text``: the name of the table, or a reference to a registered model.
+    ``tables``: those of the model, if the call has found them.
     """
-    return read_and_known(db, text, key, twice=False)[0]
+    return read_and_known(db, ref, key, tables)[0]
 
 
 def read_and_known(
-    db: Database, text: str, key: int | None, *, twice: bool = True
+    db: Database, ref: ModelRef, key: int | None, tables: ModelTables | None = None
 ) -> tuple[TrainedModel, Remembered | None]:
-    """As ``read_model``, and what is remembered of it.
-
-    ``twice``: it is read a second time if it is new here, because only what was read between two equal marks is
-    remembered.
-    """
-    if references.is_reference(text) and not db.madlib:
-        text = references.table_of(db, text).quoted
-    model = _read(db, text, key)
-    known = _models.get((text, key))
-    if twice and known is not None and known.model is None:
-        model = _read(db, text, key)
-        known = _models.get((text, key))
-    return model, known if known is not None and known.model is model else None
-
-
-def _read(db: Database, text: str, key: int | None) -> TrainedModel:
-    relations.hold(db, text)
+    """As ``read_model``, and what is remembered of it."""
     if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
-        return trained.read(db, text, key)[0]
-    asked = (text, key)
+        return trained.read(db, tables or trained.tables_of(db, ref), key), None
+    if tables is None:
+        relations.hold(db, ref.table)  # before the mark is read
+    asked = (ref.table, key)
     known = _models.get(asked)
-    mark = None if known is None else _mark(db, known.question)
-    if known is not None and known.model is not None and known.serves(db, mark):
-        return known.model
+    if known is not None and known.serves(db, _mark(db, known.question)):
+        return known.model, known
     _models.drop(asked)
-    model, companions = trained.read(db, text, key)
-    tables = [model.table, *companions]
-    if _may_be_remembered(db, model, tables):
-        model.known_version = model.version(db)
-        question = known.question if known is not None and known.tables == tables else _question(text, tables)
-        after = _mark(db, question)
-        if after is not None:
-            # What was read is what the mark says if nothing has changed from before until after.
-            same = model if after == mark else None
-            _models.put(asked, Remembered(tables, question, after, same, _types_of_others(model)))
-    return model
+    tables = tables or trained.tables_of(db, ref)
+    question = _question(ref.table, tables.described) if _can_be_marked(db, tables.described) else None
+    before = None if question is None else _mark(db, question)
+    model = trained.read(db, tables, key)
+    if question is None or before is None or not _may_be_remembered(db, model):
+        return model, None
+    model.known_version = model.version(db)
+    if _mark(db, question) != before:  # something has changed while it was read
+        model.known_version = None
+        return model, None
+    known = Remembered(model=model, question=question, mark=before, types=_types_of_others(model))
+    _models.put(asked, known)
+    return model, known
 
 
 def _types_of_others(model: TrainedModel) -> list[SqlType]:
@@ -107,16 +94,19 @@ def _types_of_others(model: TrainedModel) -> list[SqlType]:
     return found
 
 
-def _may_be_remembered(db: Database, model: TrainedModel, tables: list[Relation]) -> bool:
-    if (
-        model.grouped is not None
-        or any(table.kind != "r" for table in tables)
-        or (model.chunked is not None and not model.is_registered)
-    ):
+def _can_be_marked(db: Database, tables: list[Relation]) -> bool:
+    if any(table.kind != "r" for table in tables):
         return False
     may = sql("SELECT bool_and(pg_catalog.has_table_privilege(one, 'SELECT')) FROM unnest($1::oid[]) AS one")
-    whole = db.value(may, ("bigint[]",), [table.oid for table in tables])
-    return bool(whole) and not custom_functions.of(db, model.definition)
+    return bool(db.value(may, ("bigint[]",), [table.oid for table in tables]))
+
+
+def _may_be_remembered(db: Database, model: TrainedModel) -> bool:
+    return (
+        model.grouped is None
+        and (model.chunked is None or model.is_registered)
+        and not custom_functions.of(db, model.definition)
+    )
 
 
 def _mark(db: Database, question: Sql) -> str | None:
@@ -133,7 +123,7 @@ def _mark(db: Database, question: Sql) -> str | None:
         return None
 
 
-def _question(text: str, tables: list[Relation]) -> Sql:
+def _question(name: Name, tables: list[Relation]) -> Sql:
     """The statement whose answer is the mark.  It has no parameters, so that PostgreSQL plans it once per session."""
     oids = number_array([table.oid for table in tables])
     return sql(
@@ -149,7 +139,7 @@ def _question(text: str, tables: list[Relation]) -> Sql:
         tables=len(tables),
         few=joined(" AND ", (sql("r{place}.n <= {most}", place=place, most=MOST_ROWS) for place in range(len(tables)))),
         marks=joined(", ", (sql("r{place}.mark", place=place) for place in range(len(tables)))),
-        text=literal(text),
+        text=literal(name.quoted),
         oids=oids,
         rows=joined(", ", (_rows(place, table) for place, table in enumerate(tables))),
     )

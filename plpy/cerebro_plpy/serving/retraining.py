@@ -318,9 +318,11 @@ def _champion(db: Database, registered_model: str | None, alias_name: str | None
     history.require(model, model.owns, admin=False)
     if not model.may_move:
         raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
-    table = references.table_of(db, f"{model.name}@{alias}")
-    found, (info_table, summary_table) = trained.read(db, table.quoted, None)
-    summary = {name: one for name, one in row_of(db, summary_table, None).items() if name not in NAMES_OF_TABLES}
+    ref = references.of_reference(db, f"{model.name}@{alias}")
+    table, tables = ref.table, trained.tables_of(db, ref)
+    found = trained.read(db, tables, None)
+    assert tables.info is not None and tables.summary is not None
+    summary = {name: one for name, one in row_of(db, tables.summary, None).items() if name not in NAMES_OF_TABLES}
     version = int(table.table.rpartition("@")[2])
     if summary.get("group_key") is not None:
         raise Unsupported(
@@ -343,22 +345,22 @@ def _champion(db: Database, registered_model: str | None, alias_name: str | None
     where = f"the packing of {model.name}@{version}"
     keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
     models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
-    infos = [row_of(db, info_table, one.key) for one in models]
+    infos = [row_of(db, tables.info, one.key) for one in models]
     configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
     return Champion(
-        model.name,
-        alias,
-        version,
-        infos,
-        summary,
-        own_runs.of_model(db, summary["run"], found.layout),
-        Packing.read(documents.Fields(summary["packing"], where)),
-        configurations,
-        epochs or summary["epochs"],
-        tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
-        found.layout.outputs[0].columns[0],
-        found.layout.outputs[0].target != "real",
-        found.grouped,
+        model=model.name,
+        alias=alias,
+        version=version,
+        infos=infos,
+        summary=summary,
+        run=own_runs.of_model(db, summary["run"], found.layout),
+        packing=Packing.read(documents.Fields(summary["packing"], where)),
+        configurations=configurations,
+        epochs=epochs or summary["epochs"],
+        inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
+        target=found.layout.outputs[0].columns[0],
+        is_class=found.layout.outputs[0].target != "real",
+        grouped=found.grouped,
     )
 
 
@@ -468,7 +470,7 @@ def _of_these_rows(db: Database, champion: Champion, source: RowsOfToday) -> str
     if last is None or last == champion.version:
         return None
     reference = f"{champion.model}@{last}"
-    packing = read_packing(db, reference)
+    packing = read_packing(db, references.of_reference(db, reference))
     return reference if packing is not None and _is_unchanged(db, packing, source) else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
-from cerebro_db.core.errors import InvalidArgument, SerializationFailure
+from cerebro_db.core.errors import SerializationFailure
 from cerebro_db.core.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -21,13 +21,13 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
+from ..registry.references import model_ref
 from . import calibrations, natural, trainers
 from .chunks import at_a_time, gathered_arrays
 from .reading import Reading
 from .recipes import RowRecipe
 from .remembered import read_and_known
 from .table_rows import bytes_per_row
-from .trained import may_read
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -62,13 +62,12 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     ``begun``: a query that resident.py has begun; its cursor is open.
     """
     given = PredictRowsArguments(*arguments)
-    query, key = given.query, given.key
     ranks = natural.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-    if query is None or not query.strip():
-        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+    query, key = relations.require_query(given.query), given.key
     platform.of(db).require_own_session(db)
-    model, known = read_and_known(db, given.model_table or "", given.configuration)
+    ref = model_ref(db, given.model_table)
+    model, known = read_and_known(db, ref, given.configuration)
     if begun is not None and (known is None or known.mark != begun.mark):
         raise SerializationFailure(
             f"the model in '{given.model_table}' was changed while the rows were read.", hint="Try again."
@@ -97,10 +96,9 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     begin = trainers.begin_of(db, model, reading.order)
     recipe = None
     if known is not None and asked in model.remembered:
-        recipe = RowRecipe(arguments, known, source, reading).written
-    sealed = model.is_registered and not may_read(db, model.table)
+        recipe = RowRecipe(arguments, ref, known, source, reading).written
     with (
-        trainers.own_segment(db, chosen, begin, recipe, sealed=sealed) as (mine, seconds),
+        trainers.own_segment(db, chosen, begin, recipe, sealed=model.tables.must_seal(db)) as (mine, seconds),
         trainers.predicting(db, mine, model, reading.order, begin) as prediction,
     ):
         for rows, ids, variables in chunks(db, source, reading, begun):
@@ -135,7 +133,16 @@ def reading_of(
     chunk = at_a_time(bytes_per_row(model.layout))
     query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
     outputs = natural.outputs_as_json(model.layout.outputs, applied)
-    return source, Reading(list(keys), inputs, best, outputs, chunk, query, list(needed), news)
+    return source, Reading(
+        keys=list(keys),
+        inputs=inputs,
+        best=best,
+        outputs=outputs,
+        chunk=chunk,
+        query=query,
+        filled=list(needed),
+        news=news,
+    )
 
 
 def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:

@@ -29,7 +29,7 @@ from cerebro_db.core.model_columns import (
     ModelColumns,
     has_groups,
 )
-from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.names import split_list
 from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.preparation import OneHot
@@ -45,6 +45,7 @@ from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions import custom_functions
 from ..registry import references, stored
+from ..registry.references import ModelRef
 
 LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
 
@@ -84,11 +85,37 @@ class Grouped:
         )
 
 
+@dataclass(frozen=True)
+class ModelTables:
+    """A model table, and the tables beside it that are there."""
+
+    table: Relation
+    info: Relation | None
+    summary: Relation | None
+    weights: Relation | None
+    groups: Relation | None
+
+    @property
+    def described(self) -> list[Relation]:
+        """Those that say all of a model but its weights."""
+        return [one for one in (self.table, self.info, self.summary) if one is not None]
+
+    def must_seal(self, db: Database) -> bool:
+        """Whether the weights must not leave the caller's session, because the caller may not read them."""
+        return references.is_registered(self.table) and not may_read(db, self.table)
+
+    def memory_mb(self, db: Database) -> int | None:
+        """What ``TrainedModel.memory_mb`` will be, for a trainer that starts before the model is read."""
+        with contextlib.suppress(CerebroError):  # who reads the model says what is wrong
+            return None if self.summary is None else run_memory.of_summary(db, self.summary)
+        return None
+
+
 @dataclass
 class TrainedModel:
     """One trained model of a model table."""
 
-    table: Relation
+    tables: ModelTables
     key: int
     definition: dict[str, Any]
     layout: Layout  # of the packed table that it was trained on
@@ -105,16 +132,20 @@ class TrainedModel:
     def of_group(self, grouped: Grouped, number: int) -> TrainedModel:
         """The model of a group, of the same configuration."""
         return TrainedModel(
-            self.table,
-            self.key,
-            self.definition,
-            self.layout,
-            None,
-            self.named,
+            tables=self.tables,
+            key=self.key,
+            definition=self.definition,
+            layout=self.layout,
+            chunked=None,
+            named=self.named,
             grouped=grouped,
             group_number=number,
             memory_mb=self.memory_mb,
         )
+
+    @property
+    def table(self) -> Relation:
+        return self.tables.table
 
     @property
     def is_registered(self) -> bool:
@@ -161,20 +192,20 @@ class TrainedModel:
         return self.table.sql, self.chunked.sql if self.chunked is not None else None, self.key, self.named
 
 
-def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
-    """The model with this number in a model table, and the tables beside it that it was read from.
+def read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
+    """The model with this number in a model table.
 
     Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
     """
-    model, beside = _read(db, text, key)
+    model = _read(db, tables, key)
     if key is not None and model.is_registered and model.grouped is not None:
         count = sql("SELECT count(*) FROM {table}", table=model.table.sql)
         if db.value(count) > 1:
             raise InvalidArgument(
-                f"'{text.strip()}' has the best model of each group, so there is no configuration to choose.",
+                f"'{model.table.text}' has the best model of each group, so there is no configuration to choose.",
                 hint="Leave configuration out.",
             )
-    return model, beside
+    return model
 
 
 def of_configuration(db: Database, model: TrainedModel, key: int) -> TrainedModel:
@@ -182,22 +213,18 @@ def of_configuration(db: Database, model: TrainedModel, key: int) -> TrainedMode
 
     A version of a registered model has the weights on all rows of one configuration only.
     """
-    return model if key == model.key else _read(db, model.table.name.quoted, key)[0]
+    return model if key == model.key else _read(db, model.tables, key)
 
 
-def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
-    if references.is_reference(text) and not db.madlib:
-        text = references.table_of(db, text).quoted
-    table = _table(db, text)
+def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
+    table, info, summary = tables.table, tables.info, tables.summary
     present = relations.columns(db, table)
     named = require_trained(table, present)
     document_columns.require(present, table.text, named.types)
-    info = relations.beside(db, table, "_info")
-    summary = relations.beside(db, table, "_summary")
     described = relations.columns(db, summary) if summary is not None else {}
     document_columns.require(described, f"{table.text}_summary", named.types)
     if summary is not None and not named.has_key:
-        return _read_single(db, table, summary, named, key), [summary]
+        return _read_single(db, tables, summary, named, key)
     known = relations.columns(db, info) if info is not None else {}
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
@@ -252,16 +279,17 @@ def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[
             else f"'{table.text}' has no configuration {key}.",
             hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
-    chunked = _chunks(db, table, named) if row["large"] else None
+    chunked = _chunks(db, tables, named) if row["large"] else None
     if row["large"] and not (references.is_registered(table) or _has_chunks(db, chunked, number, key)):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    model = _model(db, table, summary, named, key, row, chunked=chunked)
-    model.grouped = _grouped(db, table, summary, described)
-    return model, [info, summary]
+    model = _model(db, tables, summary, named, key, row, chunked=chunked)
+    model.grouped = _grouped(db, tables, summary, described)
+    return model
 
 
-def _grouped(db: Database, table: Relation, summary: Relation, described: dict[str, Column]) -> Grouped | None:
+def _grouped(db: Database, tables: ModelTables, summary: Relation, described: dict[str, Column]) -> Grouped | None:
     """The models of groups, if the summary says that there are some."""
+    table, groups = tables.table, tables.groups
     if not OF_GROUPS.keys() <= described.keys():
         return None
     document_columns.require(described, f"{table.text}_summary", OF_GROUPS)
@@ -277,7 +305,6 @@ def _grouped(db: Database, table: Relation, summary: Relation, described: dict[s
     kinds = [types.settled(db, SqlType(one)) for one in fields.texts("group_types", different=False)]
     if len(kinds) != len(names):
         raise fields.wrong(f"must have {len(names)} types", "group_types")
-    groups = relations.beside(db, table, "_groups")
     present = relations.columns(db, groups) if groups is not None else {}
     if groups is None or not has_groups(present):
         raise UndefinedObject(
@@ -291,44 +318,33 @@ def _grouped(db: Database, table: Relation, summary: Relation, described: dict[s
     return Grouped(groups, columns, fields.choice("new_groups", NEW_GROUPS))
 
 
-def _table(db: Database, text: str | None) -> Relation:
-    found = relations.find(db, Name.parse(text)) if text and text.strip() else None
+def tables_of(db: Database, ref: ModelRef) -> ModelTables:
+    """The tables of the model that a call names; an error unless the model table is there and may be used.
+
+    They stay as they are until the transaction ends.
+    """
+    relations.hold(db, ref.table)
+    return tables_beside(db, _table(db, ref))
+
+
+def tables_beside(db: Database, table: Relation) -> ModelTables:
+    """A model table that is known, with the tables beside it."""
+    found = relations.beside_all(db, table, COMPANIONS)
+    info, summary, weights, groups = (found.get(ending) for ending in COMPANIONS)
+    return ModelTables(table=table, info=info, summary=summary, weights=weights, groups=groups)
+
+
+def _table(db: Database, ref: ModelRef) -> Relation:
+    found = relations.find(db, ref.table)
     if found is None or not references.is_registered(found):
-        return relations.existing(db, text, argument="model_table", companions=COMPANIONS)
+        return relations.existing(db, ref.text, argument="model_table", companions=COMPANIONS)
     # Who may use a registered model may not read its weights.
     if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), found.oid):
         raise NotPermitted(
             f"permission denied to use the registered model '{found.table}'.",
             hint="Its owner can say: SELECT cerebro.share(…);",
         )
-    return replace(found, text=(text or "").strip())
-
-
-def memory_of(db: Database, text: str | None) -> int | None:
-    """What ``TrainedModel.memory_mb`` will be, for a trainer that starts before the model is read."""
-    with contextlib.suppress(CerebroError):  # who reads the model says what is wrong
-        if text and text.strip():
-            name = references.table_of(db, text) if references.is_reference(text) else Name.parse(text)
-            summary = relations.beside(db, name, "_summary")
-            return None if summary is None else run_memory.of_summary(db, summary)
-    return None
-
-
-def may_have_groups(db: Database, text: str | None) -> bool:
-    """Whether a table of models of groups lies beside this model table; the summary says whether it belongs to it."""
-    if not (text and text.strip()):
-        return False
-    name = references.table_of(db, text) if references.is_reference(text) else Name.parse(text)
-    return relations.find(db, name.suffixed("_groups")) is not None
-
-
-def must_seal(db: Database, text: str | None) -> bool:
-    """Whether this model's weights must not leave the caller's session, because the caller may not read them."""
-    if not references.is_reference(text):
-        found = relations.find(db, Name.parse(text)) if text and text.strip() else None
-    else:
-        found = relations.find(db, references.table_of(db, text or ""))
-    return found is not None and references.is_registered(found) and not may_read(db, found)
+    return replace(found, text=ref.text)
 
 
 def may_read(db: Database, table: Relation) -> bool:
@@ -389,9 +405,10 @@ def best_keys(
 
 
 def _read_single(
-    db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None
+    db: Database, tables: ModelTables, summary: Relation, named: ModelColumns, key: int | None
 ) -> TrainedModel:
     """The model of a table that madlib_keras_fit has made."""
+    table = tables.table
     if key is not None:
         raise InvalidArgument(
             "Single model should not pass mst_key"
@@ -408,15 +425,15 @@ def _read_single(
     row = db.one(sql("{selected} FROM {summary} t, {table} m", selected=selected, summary=summary.sql, table=table.sql))
     if row is None:
         raise WrongState(f"Input table '{table.text}' is empty!")
-    chunked = _chunks(db, table, named) if row["large"] else None
-    return _model(db, table, summary, named, 1, row, chunked=chunked)
+    chunked = _chunks(db, tables, named) if row["large"] else None
+    return _model(db, tables, summary, named, 1, row, chunked=chunked)
 
 
-def _chunks(db: Database, table: Relation, named: ModelColumns) -> Relation | None:
+def _chunks(db: Database, tables: ModelTables, named: ModelColumns) -> Relation | None:
     """The table of the weights that are too large for one value."""
-    found = relations.beside(db, table, "_weights")
+    found = tables.weights
     if found is not None:
-        document_columns.require(relations.columns(db, found), f"{table.text}_weights", named.types)
+        document_columns.require(relations.columns(db, found), f"{tables.table.text}_weights", named.types)
     return found
 
 
@@ -440,7 +457,7 @@ def _selected(named: ModelColumns, present: dict[str, Column]) -> Sql:
 
 def _model(
     db: Database,
-    table: Relation,
+    tables: ModelTables,
     summary: Relation,
     named: ModelColumns,
     key: int,
@@ -448,17 +465,16 @@ def _model(
     *,
     chunked: Relation | None,
 ) -> TrainedModel:
-    where = f"the parameters of configuration {key} of '{table.text}'"
-    definition, trained_on = _definition(db, row, where), _layout(db, table, summary)
+    where = f"the parameters of configuration {key} of '{tables.table.text}'"
     return TrainedModel(
-        table,
-        key,
-        definition,
-        trained_on,
-        chunked,
-        named,
-        row["loss_name"],
-        row["metric_names"],
+        tables=tables,
+        key=key,
+        definition=_definition(db, row, where),
+        layout=_layout(db, tables.table, summary),
+        chunked=chunked,
+        named=named,
+        loss_name=row["loss_name"],
+        metric_names=row["metric_names"],
         memory_mb=run_memory.of_summary(db, summary),
     )
 

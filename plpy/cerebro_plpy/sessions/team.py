@@ -241,12 +241,12 @@ class Team:
 
     async def read(self, worker: Worker, data: DataSet, number: int) -> tuple[str, float]:
         """Make sure that the trainer has a partition's rows in its cache: (handle, seconds it took)."""
-        partition = data.partition(number)
-        handle = f"{data.table}/{number}/{partition['sha256']}"
+        partition = data.partitions[number]
+        handle = f"{data.table}/{number}/{partition.sha256}"
         if handle in worker.verified:
             return handle, 0.0
         started = time.monotonic()
-        versions = await self.versions(data.table, int(partition["key"]), data.end)
+        versions = await self.versions(data.table, partition.key, data.layout.end)
         if versions is not None and worker.cached.get(handle) == versions:
             worker.verified.add(handle)
             return handle, time.monotonic() - started
@@ -257,8 +257,8 @@ class Team:
         table, columns = Name.parse(data.table).sql, list(map(identifier, data.variables))
         calls = joined(", ", (sql("cerebro._data_in({}, {}, {column})", column=column) for column in columns))
         temporary = Name(STATE_SCHEMA, f"part_{token()}").sql
-        table, key, around = self.platform.bring_rows(table, columns, int(partition["key"]), worker.dist_key, temporary)
-        rows = _buffers(table, key, data.end)
+        table, key, around = self.platform.bring_rows(table, columns, partition.key, worker.dist_key, temporary)
+        rows = _buffers(table, key, data.layout.end)
         query = Statement(
             sql("SELECT {calls} FROM {rows}", calls=calls, rows=rows),
             [text for name in data.variables for text in (handle, name)],
@@ -268,9 +268,7 @@ class Team:
             query = Statement.joined([BEGIN, before, query, after, COMMIT])
         await query
         try:
-            await self.order(
-                worker, protocol.LoadRows(handle, data.for_trainer, partition["rows"], partition["sha256"])
-            )
+            await self.order(worker, protocol.LoadRows(handle, data.for_trainer, partition.rows, partition.sha256))
         except Refused as refused:
             if isinstance(refused.error, (TrainerFailed, RowsLost)):
                 raise

@@ -27,7 +27,7 @@ from ..record import state_tables
 from ..record.log import RunLog, StateOnRecord
 from ..record.run import SMALL_STATE, Run
 from ..request.output import latest_run
-from ..request.request import RunRequest
+from ..request.request import FitConfiguration, RunRequest
 from ..tables import group_tables
 
 Starts = dict[tuple[int, Optional[int]], "Start"]  # by configuration and group; None: all rows
@@ -66,9 +66,9 @@ def of_request(db: Database, request: RunRequest, groups: Sequence[int]) -> Star
         if architecture.weights is not None
     }
     return {
-        (row["key"], number): given[row["model_id"]]
-        for row in request.configurations.rows
-        if row["model_id"] in given
+        (one.key, number): given[one.model_id]
+        for one in request.configurations.listed
+        if one.model_id in given
         for number in (None, *groups)
     }
 
@@ -98,7 +98,7 @@ def _from_table_of_groups(db: Database, request: RunRequest, groups: Sequence[in
             hint='With the option "groups_start": "all rows", models of groups start with the weights of the model on'
             " all rows.",
         )
-    keys = {row["key"] for row in request.configurations.rows}
+    keys = {one.key for one in request.configurations.listed}
     numbers = {tuple(dataset.groups[number - 1]): number for number in groups}
     found_starts: Starts = {}
     for row in db.rows(
@@ -130,8 +130,8 @@ def _from_model_tables(db: Database, request: RunRequest) -> Starts:
     assert named is not None  # the tables are those of a fit: see request/output.py
     found: Starts = {}
     weights_only = []
-    for row in request.configurations.rows:
-        key = row["key"]
+    for one in request.configurations.listed:
+        key = one.key
         model = db.one(
             sql(
                 "SELECT encode(sha256({weights}), 'hex') AS sha256, {weights} IS NULL AS large"
@@ -148,9 +148,9 @@ def _from_model_tables(db: Database, request: RunRequest) -> Starts:
         chunks = chunked.sql if model["large"] and chunked is not None else None
         if model["large"] and chunks is None:
             raise WrongState(f"model {key} of '{request.asked.output}' has no weights to go on from")
-        architecture = request.configurations.architectures[row["model_id"]].translated
+        architecture = request.configurations.architectures[one.model_id].translated
         given = GivenWeights(chunks, model["sha256"], named)
-        start = _whole_state(db, run, row, architecture, given) if run else None
+        start = _whole_state(db, run, one, architecture, given) if run else None
         if start is None:
             weights_only.append(key)
             pieces = partial(weights.pieces, db, request.asked.output.sql, chunks, key, named)
@@ -166,19 +166,19 @@ def _from_model_tables(db: Database, request: RunRequest) -> Starts:
 
 
 def _whole_state(
-    db: Database, run: int, row: dict[str, Any], architecture: dict[str, Any], given: GivenWeights
+    db: Database, run: int, one: FitConfiguration, architecture: dict[str, Any], given: GivenWeights
 ) -> Start | None:
     """The best or last state of an earlier run, if it trained the same configuration and has these very weights."""
-    earlier = RunLog.of_caller(db, run).states.earlier_model(row["key"])
+    earlier = RunLog.of_caller(db, run).states.earlier_model(one.key)
     if (
         earlier is None
-        or decoded(earlier.compile, f"run {run}") != row["compile"]
+        or decoded(earlier.compile, f"run {run}") != one.compile
         or decoded(earlier.architecture, f"run {run}") != architecture
     ):
         return None
     for state in earlier.states:
         place = state.place(earlier.storage, earlier.dist_keys)
-        if state_tables.are_there(db, place.tables) and _has_weights(db, row["key"], place.rows, state, given):
+        if state_tables.are_there(db, place.tables) and _has_weights(db, one.key, place.rows, state, given):
             return Start(Initial.FULL, rows=place.rows, sha256=state.state_sha256, state_bytes=state.state_bytes)
     return None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Event
+from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import token
-from cerebro_db.core.parameters import flat
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import sql
@@ -44,7 +43,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
     for argument, text in (("name", request.asked.name), ("description", request.asked.description)):
         require_short(argument, text)
     layout, seed = request.asked.source.layout, request.options.seed
-    segments = len(layout["partitions"])
+    segments = len(layout.partitions)
     rows = request.asked.source.dataset
     validation = request.asked.validation.dataset if request.asked.validation is not None else None
     jointly = request.options.adds_gradients
@@ -72,13 +71,13 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
             "evaluate_every": request.evaluate_every,
             "seed": seed,
             "segments": segments,
-            "dist_keys": [partition["key"] for partition in layout["partitions"]],
-            "configurations": len(request.configurations.rows),
+            "dist_keys": [partition.key for partition in layout.partitions],
+            "configurations": len(request.configurations.listed),
             "rows_per_epoch": rows_of(layout),
             "storage": storage,
             "options": request.options.to_json(),
-            "layout": layout,
-            "validation_layout": request.asked.validation.layout if request.asked.validation else None,
+            "layout": layout.to_json(),
+            "validation_layout": request.asked.validation.layout.to_json() if request.asked.validation else None,
             "validation_rows": rows_of(request.asked.validation.layout) if request.asked.validation else None,
             "packed_summary": request.asked.source.summary.to_json(),
             "version": __version__,
@@ -90,29 +89,29 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
         ],
         [
             {
-                "configuration": row["key"],
+                "configuration": one.key,
                 "place": place,
-                "model_id": row["model_id"],
-                "compile_params": row["compile_params"],
-                "fit_params": row["fit_params"] or "",
-                "compile": row["compile"],
-                "fit": row["fit"],
-                "parameters": flat.flatten(row.get("arch_params", {}), row["compile"], row["fit"]),
+                "model_id": one.model_id,
+                "compile_params": one.compile_params,
+                "fit_params": one.fit_params or "",
+                "compile": one.compile,
+                "fit": one.fit,
+                "parameters": one.parameters,
             }
-            for place, row in enumerate(request.configurations.rows)
+            for place, one in enumerate(request.configurations.listed)
         ],
         [
             {
                 "model": place * len(models) + number + 1,
-                "configuration": row["key"],
+                "configuration": one.key,
                 "seed": derived_seed(seed, "configuration", place),  # of the random weights of all its models
                 "initial": start.initial.value,
                 "initial_sha256": start.sha256,
                 **model,
             }
-            for place, row in enumerate(request.configurations.rows)
+            for place, one in enumerate(request.configurations.listed)
             for number, model in enumerate(models)
-            for start in [starts.get((row["key"], model.get("group_number")), RANDOM)]
+            for start in [starts.get((one.key, model.get("group_number")), RANDOM)]
         ],
     )
     here = platform.of(db)
@@ -125,7 +124,7 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
         recorder.run_statement(COMMIT)
         recorder.listen = listen
     db.notice(
-        f"run {log.run}: {size(request)} over {counted(layout['rows'], 'row')} of {request.asked.source.relation.text};"
+        f"run {log.run}: {size(request)} over {counted(layout.rows, 'row')} of {request.asked.source.relation.text};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run
@@ -148,12 +147,12 @@ def require_short(argument: str, text: str | None) -> None:
         )
 
 
-def rows_of(layout: dict[str, Any]) -> int:
-    return sum(partition["rows"] for partition in layout["partitions"])
+def rows_of(layout: Layout) -> int:
+    return sum(partition.rows for partition in layout.partitions)
 
 
 def size(request: RunRequest) -> str:
-    segments = counted(len(request.asked.source.layout["partitions"]), "segment")
+    segments = counted(len(request.asked.source.layout.partitions), "segment")
     epochs = counted(request.asked.epochs, "epoch")
     rows, least = request.asked.source.dataset, request.options.least_group_rows
     folded = ""
@@ -164,7 +163,7 @@ def size(request: RunRequest) -> str:
         folded = f" x {counted(len(variants(rows, least)) + 1, 'model')} ({parts} and all rows{within})"
     space = request.options.space
     if space is None:
-        return f"{counted(len(request.configurations.rows), 'configuration')} x {segments} x {epochs}{folded}"
+        return f"{counted(len(request.configurations.listed), 'configuration')} x {segments} x {epochs}{folded}"
     # The configurations of a search come while it goes on.
     most = space.configurations
     tries = "configurations until its budget is used" if most is None else f"at most {counted(most, 'configuration')}"

@@ -140,8 +140,9 @@ def _configured(
         assert parent is not None
         number = parent.asked.model_id
     asked = AskedModel(
-        new.model, new.key, place, number, own.compile_params, own.fit_params, NOTHING, seed=0, initial=Initial.RANDOM,
-        adopts=parent is not None, chosen=dict(own.chosen),
+        number=new.model, key=new.key, place=place, model_id=number, compile_params=own.compile_params,
+        fit_params=own.fit_params, definition=NOTHING, seed=0, initial=Initial.RANDOM, adopts=parent is not None,
+        chosen=dict(own.chosen),
     )  # fmt: skip
     # A model that starts from another one's state has the same architecture.
     arch_params = dict(own.arch_params) if parent is None else flat.of_architecture(parent.asked.parameters)

@@ -301,7 +301,17 @@ class Driver:
                 if isinstance(unit, Train) and self._is_too_large(unit.model):
                     self.schedule.set_apart(unit.model)
                 self.pace.add(unit, seconds, result.building)
-                outcomes.append(Outcome(unit, seconds, result.reason, False, result.rows, result.loss, result.metrics))
+                outcomes.append(
+                    Outcome(
+                        unit=unit,
+                        seconds=seconds,
+                        error=result.reason,
+                        try_again=False,
+                        rows=result.rows,
+                        loss=result.loss,
+                        metrics=result.metrics,
+                    )
+                )
                 continue
             error = result.error.error
             reason = self._told(unit, error)
@@ -402,7 +412,7 @@ class Driver:
             parts = log.states.frozen_parts([(unit.model, unit.hop)] if large else [])
             frozen = parts.get((unit.model, unit.hop))
             self.units.committed(worker, unit, rows, state_bytes, sha256, counted, frozen=frozen)
-        return Outcome(unit, seconds, None, False, rows, loss, metrics)
+        return Outcome(unit=unit, seconds=seconds, error=None, try_again=False, rows=rows, loss=loss, metrics=metrics)
 
     def _suspect(self, worker: Worker, unit: Unit, reason: str) -> None:
         """A trainer or a session died at this unit.  If others did before, the segment is to blame."""

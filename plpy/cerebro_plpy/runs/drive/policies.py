@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.architecture import sources
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.run_options import RecordedSpace
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.search.budget import Budget
@@ -40,7 +39,7 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
     labels = read_space.labels(search.space) or sorted(given)
     # A policy that is to begin configurations counts them, not their models, unless the models on all rows train first.
     models = 1 if run.options.groups_wait else len(variants(run.source, run.options.least_group_rows)) + 1
-    layout = Layout.from_json(run.source.layout, f"the layout of run {run.id}")
+    layout = run.source.layout
     known = {
         label: sources.of_log(given[label if isinstance(label, int) else place], layout, "architecture")
         for place, label in enumerate(labels, 1)

@@ -56,16 +56,16 @@ def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
     """What the run's trainers are started with."""
     options = run.options
     return TrainerOptions(
-        tuple(engines),
-        options.threads,
-        options.deterministic,
-        options.gpus,
-        options.hang_after,
-        options.cache_mb,
-        options.synchronous_commit,
-        options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
-        options.features_mb,
-        options.features_type,
+        engines=tuple(engines),
+        threads=options.threads,
+        deterministic=options.deterministic,
+        gpus=options.gpus,
+        hang_after=options.hang_after,
+        cache_mb=options.cache_mb,
+        synchronous_commit=options.synchronous_commit,
+        reuse=options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
+        features_mb=options.features_mb,
+        features_type=options.features_type,
         shard=str(options.shard) if run.why_whole is None else NEVER_SHARD,
         memory_mb=options.memory_mb or 0,
     )

@@ -385,7 +385,7 @@ def _wanted_features(run: Run, built: Mapping[int, Built]) -> list[WantedFeature
 
 
 def rows_of(data: DataSet) -> int:
-    return sum(partition["rows"] for partition in data.partitions)
+    return sum(partition.rows for partition in data.partitions)
 
 
 def say_features_used(db: Database, used: FeatureUse, planned: FeaturePlan | None) -> None:
@@ -405,7 +405,7 @@ def _megabytes(size: int) -> str:
 def say_needs(db: Database, run: Run) -> None:
     """Say what the run will take of the machine, and warn where it has less."""
     disk = state_tables.most_bytes(run)
-    largest_part = max(partition["bytes"] for partition in run.source.partitions)
+    largest_part = max(partition.bytes for partition in run.source.partitions)
     models = run.models.values()
     largest_state = max((model.state_bytes for model in models if not model.build.memory.is_cut), default=0)
     cut = max((model.build.memory.needed_mb << 20 for model in models if model.build.memory.is_cut), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core.layout import DataSet
@@ -58,6 +59,6 @@ def _validation_rows(source: DataSet, validation: DataSet | None, group: int) ->
     return None if validation is None else sum(validation.pieces.get(group, {}).values())
 
 
-def label_of(values: list[str | None]) -> str | None:
+def label_of(values: Sequence[str | None]) -> str | None:
     """The values of a group as one text: of several columns, a JSON array."""
     return values[0] if len(values) == 1 else json.dumps(values, ensure_ascii=False)

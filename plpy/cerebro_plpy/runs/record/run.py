@@ -229,7 +229,7 @@ class Run:
 
     def parts(self, dataset: str) -> list[int]:
         """The parts of a data set that have rows."""
-        return [number for number, part in enumerate(self.data(dataset).partitions) if part["rows"] > 0]
+        return [number for number, part in enumerate(self.data(dataset).partitions) if part.rows > 0]
 
     def parts_of(self, model: Model, dataset: str) -> list[int]:
         """The parts of a data set that a model is evaluated on."""
@@ -250,12 +250,12 @@ class Run:
         segment_of = {key: segment for segment, key in enumerate(self.dist_keys)}
         if self.options.evaluate_training:
             found[DataSetName.TRAINING.value] = {
-                number: segment_of[self.source.partitions[number]["key"]] for number in self.parts(DataSetName.TRAINING)
+                number: segment_of[self.source.partitions[number].key] for number in self.parts(DataSetName.TRAINING)
             }
         if self.validation is not None:
             # On Greenplum a part can be evaluated only where it lies; on PostgreSQL anywhere.
             found[DataSetName.VALIDATION.value] = {
-                number: segment_of.get(self.validation.partitions[number]["key"], number % self.segments)
+                number: segment_of.get(self.validation.partitions[number].key, number % self.segments)
                 for number in self.parts(DataSetName.VALIDATION)
             }
         return found
@@ -285,22 +285,22 @@ class Run:
             alone = self.averages or bool(jointly)
             short = 0 < model.state_bytes <= SMALL_STATE and not alone
             yield ModelPlan(
-                model.number,
-                model.asked.place if model.build.position is None else model.build.position,
-                model.asked.visits,
-                None if alone else model.build.group,
-                model.build.engine if short else None,
-                self._sort(model),
-                model.asked.refused,
-                self.averages,
-                jointly,
-                model.asked.fold,
+                model=model.number,
+                position=model.asked.place if model.build.position is None else model.build.position,
+                visits=model.asked.visits,
+                group=None if alone else model.build.group,
+                series=model.build.engine if short else None,
+                sort=self._sort(model),
+                refused=model.asked.refused,
+                averages=self.averages,
+                jointly=jointly,
+                fold=model.asked.fold,
                 # The rows for validation of a model on all rows would be rows that it was trained on.
-                not self.folds or model.asked.fold is not None,
-                model.asked.group_number,
-                None if model.asked.start is None else model.asked.start.model,
-                None if model.asked.group_number is None else self._parts(model),
-                self._most_chained(model, evaluations) if short and alike else 0,
+                evaluated=not self.folds or model.asked.fold is not None,
+                group_number=model.asked.group_number,
+                starts_from=None if model.asked.start is None else model.asked.start.model,
+                parts=None if model.asked.group_number is None else self._parts(model),
+                most_chained=self._most_chained(model, evaluations) if short and alike else 0,
             )
 
     def _sort(self, model: Model) -> str:

@@ -21,7 +21,7 @@ from ...database.access import Database
 from ...database.relations import Relation
 from ...definitions import added
 from ...definitions.added import Named
-from .request import Architecture, Configurations
+from .request import Architecture, Configurations, FitConfiguration
 
 WHERE = "configurations"
 QUERY = re.compile(r"\s*(select|with|values|table)\b(?!\s*$)", re.IGNORECASE)
@@ -166,7 +166,7 @@ def _of_unknown_rows(one: Listed) -> dict[str, Any]:
 
 def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str | None, known: Known) -> Configurations:
     """The configurations of a fit on these rows, numbered from 1."""
-    rows: list[dict[str, Any]] = []
+    found: list[FitConfiguration] = []
     architectures: dict[int, Architecture] = {}
     ids: dict[tuple[str, str], int] = {}
     for number, one in enumerate(listed, 1):
@@ -181,15 +181,15 @@ def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str 
                 error.message = f"{one.where}: {error.message}"
                 raise
             architectures[ids[key]] = Architecture(one.architecture.label, text, translated, weights)
-        rows.append(
-            {
-                "key": number,
-                "model_id": ids[key],
-                "arch_params": made.parts.arch_params,
-                "compile_params": made.parts.compile_text,
-                "fit_params": made.parts.fit_text,
-                "compile": made.compile,
-                "fit": made.fit,
-            }
+        found.append(
+            FitConfiguration(
+                key=number,
+                model_id=ids[key],
+                arch_params=made.parts.arch_params,
+                compile_params=made.parts.compile_text,
+                fit_params=made.parts.fit_text,
+                compile=made.compile,
+                fit=made.fit,
+            )
         )
-    return Configurations("configurations", rows, architectures)
+    return Configurations("configurations", found, architectures)

@@ -46,7 +46,7 @@ def require_no_groups(source: Packed, why: str, hint: str) -> None:
 
 
 def require_same_groups(source: Packed, validation: Packed) -> None:
-    if source.dataset.has_groups and validation.layout.get("groups") != source.layout["groups"]:
+    if source.dataset.has_groups and validation.layout.groups != source.layout.groups:
         raise InvalidArgument(
             f"validation_table: '{validation.relation.text}' is not packed with the groups of"
             f" '{source.relation.text}'.",

@@ -44,7 +44,7 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
     if engine in (None, AUTO):
         default = nursery.default_engine(listener(db.plpy))
         engine = next(iter(SHARDING_ENGINES)) if engine == AUTO else default
-    for_trainer = DataSet("", layout.to_json()).for_trainer
+    for_trainer = DataSet("", layout).for_trainer
     mine = current.mine(db)
     whole = sharding.why_whole(jointly=options.get("parallel") == GRADIENTS, averages=False) is not None
     mine.start(TrainerSettings(engine, 1, shard=NEVER_SHARD if whole else str(shard), memory_mb=limit or 0))

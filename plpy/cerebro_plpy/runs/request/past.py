@@ -24,6 +24,7 @@ def trials(
 ) -> list[Trial]:
     """The points that earlier runs have trained on this table, or on another of the same shape; a NOTICE says which."""
     found: list[Trial] = []
+    ours = shape(source.layout.to_json())
     for run in earlier_runs(db):
         if len(found) >= MOST_TRIALS:
             break
@@ -31,7 +32,7 @@ def trials(
         of_run = []
         where = f"run {run['run']}"
         with as_written(run["run"]):
-            if not same_table and shape(decoded(run["layout"], where)) != shape(source.layout):
+            if not same_table and shape(decoded(run["layout"], where)) != ours:
                 continue
             for row in earlier_configurations(db, run["run"], objective):
                 told = {name: decoded(row[name], where) for name in ("architecture", "compile", "fit")}

@@ -10,14 +10,14 @@ from typing import Any, Callable
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, StoredName, with_ending
-from cerebro_db.core.parameters import params
+from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import objective
+from cerebro_db.core.search.objective import Reported
 from cerebro_db.core.sql import sql
 
 from ... import platform
@@ -53,14 +53,43 @@ class Architecture:
 
 
 @dataclass(frozen=True)
+class FitConfiguration:
+    """A configuration of a fit: its parameters as they were given, and as it trains."""
+
+    key: int
+    model_id: int
+    compile_params: str | None
+    fit_params: str | None
+    compile: dict[str, Any]
+    fit: dict[str, Any]
+    arch_params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The flat parameters, without the architecture."""
+        return flat.flatten(self.arch_params, self.compile, self.fit)
+
+
+@dataclass(frozen=True)
 class Configurations:
     """The configurations of a fit, and where they are from."""
 
     text: str  # as errors name them
-    rows: list[dict[str, Any]]
+    listed: list[FitConfiguration]
     architectures: dict[int, Architecture]
     selection: str = ""
     arch_table: str = ""
+
+    def definition(self, one: FitConfiguration) -> dict[str, Any]:
+        """What a trainer gets of a configuration."""
+        architecture = self.architectures[one.model_id].translated
+        return {"architecture": architecture, "compile": one.compile, "fit": one.fit}
+
+    @property
+    def reported(self) -> dict[int, Reported]:
+        """The losses and metrics of each configuration."""
+        outputs = {number: reading.outputs(one.translated) for number, one in self.architectures.items()}
+        return {one.key: reported(one.compile, outputs[one.model_id]) for one in self.listed}
 
 
 @dataclass(frozen=True)
@@ -102,7 +131,7 @@ class RunRequest:
 
 def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], PlannedRun]) -> RunRequest:
     """The request of a run.  ``plan`` says what it trains, when its options are known."""
-    keys = [partition["key"] for partition in asked.source.layout["partitions"]]
+    keys = [partition.key for partition in asked.source.layout.partitions]
     tables = asked.source, asked.validation
     planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
     require_room(db, asked, planned.options)
@@ -181,18 +210,17 @@ def of_configurations(
         # A replay names the versions of custom functions that the earlier run had.
         pinned = RunLog.of_caller(db, chosen.replay).known.compile_texts() if chosen.replay is not None else ""
         found = as_trained(listed(custom_functions.known(db, pinned=pinned), chosen.objective), chosen.precision)
-        rows, architectures = found.rows, found.architectures
-        chosen = objective_of(chosen, rows, architectures, validation is not None)
+        chosen = objective_of(chosen, found.reported, validation is not None)
         cross_validation.require_possible(source, chosen, warm_start=bool(warm_start))
-        cross_validation.require_possible_groups(source, chosen, len(rows))
+        cross_validation.require_possible_groups(source, chosen, len(found.listed))
         if warm_start:
-            output.require_same_codes(db, asked.output, Layout.from_json(source.layout))
+            output.require_same_codes(db, asked.output, source.layout)
         if chosen.replay is not None:
-            require_same_work(db, chosen, source, rows, architectures)
+            require_same_work(db, chosen, source, found)
         most = chosen.budget.configurations if chosen.budget is not None else None
-        if most is not None and most < len(rows):
+        if most is not None and most < len(found.listed):
             raise InvalidArgument(
-                f"option 'budget' allows {most} configurations, but {found.text} has {len(rows)}.",
+                f"option 'budget' allows {most} configurations, but {found.text} has {len(found.listed)}.",
                 hint="Raise the limit, or fit fewer configurations.",
             )
         # An objective that is measured on the validation table needs all epochs, and so does a search by it.
@@ -216,11 +244,11 @@ def as_trained(found: Configurations, precision: str | None) -> Configurations:
             model_id: replace(one, translated=computed_in(one.translated, precision))
             for model_id, one in architectures.items()
         }
-    rows = [
-        {**row, "compile": reading.for_outputs(row["compile"], architectures[row["model_id"]].translated)}
-        for row in found.rows
+    listed = [
+        replace(one, compile=reading.for_outputs(one.compile, architectures[one.model_id].translated))
+        for one in found.listed
     ]
-    return replace(found, rows=rows, architectures=architectures)
+    return replace(found, listed=listed, architectures=architectures)
 
 
 def require_epochs(
@@ -258,7 +286,7 @@ def read_rows(
     If rows have folds, they are the same.  ``folds``: the caller can train on such rows.
     """
     source = packed.read(db, source_table, argument="source_table")
-    require_countable(epochs, len(source.layout["partitions"]))
+    require_countable(epochs, len(source.layout.partitions))
     if not folds:
         cross_validation.require_whole(source)
     if source.dataset.folds:
@@ -274,7 +302,7 @@ def read_rows(
 
 def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
     """Refuse a run for which the user, or the server, has not enough sessions."""
-    segments = len(asked.source.layout["partitions"])
+    segments = len(asked.source.layout.partitions)
     limits.require_run(limits.asking(db), segments, listener(db.plpy))
     if chosen.in_session or asked.dry:  # to make room ends sessions that wait for the next run
         return
@@ -287,20 +315,12 @@ def require_room(db: Database, asked: AskedRun, chosen: RunOptions) -> None:
 
 
 def objective_of(
-    chosen: RunOptions,
-    rows: list[dict[str, Any]],
-    architectures: dict[int, Architecture],
-    validated: bool,
-    *,
-    numbered: bool = True,
+    chosen: RunOptions, configurations: dict[int, Reported], validated: bool, *, numbered: bool = True
 ) -> RunOptions:
     """The options with the objective as it goes on record, if all configurations have it.
 
     Those of a search are not numbered yet.
     """
-    configurations = {
-        row["key"]: reported(row["compile"], reading.outputs(architectures[row["model_id"]].translated)) for row in rows
-    }
     found = objective.chosen(
         chosen.objective, chosen.direction, chosen.keep, configurations, validated, numbered=numbered
     )
@@ -311,19 +331,15 @@ def require_same_work(
     db: Database,
     chosen: RunOptions,
     source: Packed,
-    rows: list[dict[str, Any]],
-    architectures: dict[int, Architecture],
+    configurations: Configurations,
 ) -> None:
     """Refuse to replay a run with other rows or other configurations: the numbers would not be repeated."""
     run_id = chosen.replay
     assert run_id is not None
     log = RunLog.of_caller(db, run_id)
     hint = f"SELECT packed_table FROM cerebro.run_plan WHERE run = {run_id}; or leave replay out."
-    layout = Layout.from_json(source.layout, f"the layout of '{source.relation.text}'")
-    if not source.planned and log.known.rows() != (
-        [partition.sha256 for partition in layout.partitions],
-        layout.groups,
-    ):
+    its = [partition.sha256 for partition in source.layout.partitions], source.layout.groups
+    if not source.planned and log.known.rows() != its:
         raise WrongState(
             f"run {run_id} cannot be replayed on '{source.relation.text}': it had other rows, another"
             " order of rows, or another number of segments.",
@@ -339,7 +355,7 @@ def require_same_work(
                 hint="Leave the option out: a replay takes it over.",
             )
     earlier = log.known.configurations(added=False)
-    planned = {row["key"]: [architectures[row["model_id"]].translated, row["compile"], row["fit"]] for row in rows}
+    planned = {one.key: [*configurations.definition(one).values()] for one in configurations.listed}
     others = sorted(key for key in {*earlier, *planned} if not alike(earlier.get(key), planned.get(key)))
     if others:
         raise WrongState(
@@ -371,14 +387,17 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
     keys = [row["key"] for row in rows]
     if None in keys or len(set(keys)) < len(keys):
         raise BadData(f"the mst_key values of '{selection.text}' must be distinct and not NULL.")
+    listed = []
     for row in rows:
         try:
-            row["compile"] = params.compile_params(row["compile_params"], known)
-            row["fit"] = params.fit_params(row["fit_params"], tensorboard)
+            compiled = params.compile_params(row["compile_params"], known)
+            listed.append(
+                FitConfiguration(**row, compile=compiled, fit=params.fit_params(row["fit_params"], tensorboard))
+            )
         except CerebroError as error:
             error.message = f"mst_key {row['key']} of '{selection.text}': {error.message}"
             raise
-    say_tensorboard(db, [row["fit_params"] for row in rows])
+    say_tensorboard(db, [one.fit_params for one in listed])
     summary = relations.beside(db, selection, "_summary")
     named = (
         db.value(sql("SELECT model_arch_table FROM {summary} LIMIT 1", summary=summary.sql))
@@ -401,9 +420,9 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
             " madlib.load_model_selection_table() makes a selection table.",
         )
     architectures = {
-        model_id: read_architecture(db, table, model_id) for model_id in sorted({row["model_id"] for row in rows})
+        model_id: read_architecture(db, table, model_id) for model_id in sorted({one.model_id for one in listed})
     }
-    return Configurations(f"'{selection.text}'", rows, architectures, selection.text, named)
+    return Configurations(f"'{selection.text}'", listed, architectures, selection.text, named)
 
 
 def named_beside(db: Database, selection: Name, text: str) -> str:

@@ -132,7 +132,15 @@ def packed_already(db: Database, source: Relation, given: Given) -> Rows:
         + (f"; validation rows are in {validation}" if validation is not None else "; there are no rows for validation")
     )
     others = given.validation_table
-    return Rows(layout, len(layout.partitions), source.name, validation, validation is not None, source.text, others)
+    return Rows(
+        layout=layout,
+        segments=len(layout.partitions),
+        table=source.name,
+        validation=validation,
+        validated=validation is not None,
+        text=source.text,
+        validation_text=others,
+    )
 
 
 def would_pack(db: Database, source: Relation, output: Name, given: Given) -> Rows:
@@ -151,12 +159,22 @@ def _as_packed(job: PackJob, source: Relation) -> Packed:
         rows = least + (segment < larger)
         folds = tuple(len(range(fold, rows, job.folds)) for fold in range(job.folds))
         groups = job.groups.of_segment(segment) if job.groups is not None else ()
-        partitions.append(Partition(key, rows, 1, 0, "0" * 64, folds, groups))
+        partitions.append(
+            Partition(key=key, rows=rows, buffers=1, bytes=0, sha256="0" * 64, folds=folds, groups=groups)
+        )
     layout = replace(job.layout, partitions=tuple(partitions))
     return Packed(
         source,
-        PackedSummary(StoredName(str(source.name)), None, None, None, None, None, {}),
-        layout.to_json(),
+        PackedSummary(
+            source_table=StoredName(str(source.name)),
+            target=None,
+            inputs=None,
+            target_types=None,
+            classes=None,
+            divide_by=None,
+            labels={},
+        ),
+        layout,
         planned=True,
     )
 

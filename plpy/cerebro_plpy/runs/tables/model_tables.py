@@ -116,7 +116,9 @@ def materialize(
     with as_written(run_id):
         outputs = [variable.name for variable in layout.outputs]
         summary = PackedSummary.read(documents.decoded(run["packed_summary"], where), outputs, where)
-        made = MadeTables(name, run, layout, summary, states, which, fold, replace)
+        made = MadeTables(
+            name=name, run=run, layout=layout, summary=summary, states=states, which=which, fold=fold, replace=replace
+        )
         _make_models(db, made)
         _make_info(db, made)
         _make_summary(db, made)

@@ -40,7 +40,7 @@ def wanted(run: Run, unit: Evaluate) -> list[OnGroup]:
         known = {group for group in known if unit.part in data.rows_for(asked.fold, group, trained=False)}
     return [
         OnGroup(group, Span(*data.spans[unit.part, group]))
-        for group, _ in data.partitions[unit.part].get("groups", ())
+        for group, _ in data.partitions[unit.part].groups
         if group in known
     ]
 

@@ -128,20 +128,20 @@ class PlanLog(Part):
             plan.validation, plan.validation_layout, f"{where}: validation_layout"
         )
         run = Run(
-            self.run,
-            plan.owner,
-            self._data(plan.source, plan.layout, f"{where}: layout"),
-            validation or None,
-            str(Name.parse(plan.model_table, f"{where}: model_table")),
-            plan.epochs,
-            plan.evaluate_every,
-            plan.seed,
-            list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
-            row.identifier("storage"),
-            run_options.read(row.value("options"), f"{where}: options"),
+            id=self.run,
+            owner=plan.owner,
+            source=self._data(plan.source, plan.layout, f"{where}: layout"),
+            validation=validation or None,
+            model_table=str(Name.parse(plan.model_table, f"{where}: model_table")),
+            epochs=plan.epochs,
+            evaluate_every=plan.evaluate_every,
+            seed=plan.seed,
+            dist_keys=list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
+            storage=row.identifier("storage"),
+            options=run_options.read(row.value("options"), f"{where}: options"),
         )
         gpus = run.options.gpus
-        if [one["key"] for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
+        if [one.key for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
             raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
         require_countable(plan.epochs, run.segments)
         return run
@@ -150,7 +150,7 @@ class PlanLog(Part):
         found = Layout.parse(layout, where)
         if not found.partitions:
             raise BadData(f"{where} has no partitions.")
-        return DataSet(Name.parse(table, where).quoted, found.to_json())
+        return DataSet(Name.parse(table, where).quoted, found)
 
     def _load_models(self, run: Run) -> None:
         run.architectures = {
@@ -209,8 +209,8 @@ class PlanLog(Part):
                 "fit": self._json(fit, configuration),
             }
             found[key] = AskedModel(
-                0, key, place, model_id, compiled, fitted, definition, 0, Initial.RANDOM,
-                parameters=self._json(parameters, configuration),
+                number=0, key=key, place=place, model_id=model_id, compile_params=compiled, fit_params=fitted,
+                definition=definition, seed=0, initial=Initial.RANDOM, parameters=self._json(parameters, configuration),
                 chosen=None if chosen is None else self._json(chosen, configuration),
                 refused=None if definition["compile"] else "its configuration cannot be trained",
             )  # fmt: skip

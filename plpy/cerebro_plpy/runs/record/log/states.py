@@ -38,7 +38,13 @@ class StateOnRecord:
 
     def place(self, storage: str, dist_keys: Sequence[int]) -> state_tables.StatePlace:
         return state_tables.StatePlace(
-            storage, self.model, self.hop, self.which, self.state_bytes, self.frozen, int(dist_keys[self.segment])
+            storage=storage,
+            model=self.model,
+            hop=self.hop,
+            which=self.which,
+            state_bytes=self.state_bytes,
+            frozen=self.frozen,
+            dist_key=int(dist_keys[self.segment]),
         )
 
 
