@@ -1,4 +1,5 @@
-"""Freezes a release: its scripts in migrations/, and a dump of a database with its runs (migrations/README.md).
+"""Freezes a release: its upgrade scripts in migrations/, and what only tests need of it: its install scripts and a dump
+of a database with its runs (migrations/README.md).
 
 python -m tests.freeze         once per release
 python -m tests.freeze dump    the dump alone, again: at the commit of the release
@@ -17,58 +18,69 @@ from cerebro_db.embedded import extension, throw_away
 from tests.conftest import TRAINER
 from tests.sql.moving import tool, trained
 
-MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
-RELEASED = MIGRATIONS / "released.sha256"
-DUMPS = Path(__file__).resolve().parent / "fixtures" / "released"
+ROOT = Path(__file__).resolve().parents[1]
+MIGRATIONS, FIXTURES = "migrations", "tests/fixtures/released"  # below the root of the sources
+LIST = f"{MIGRATIONS}/released.sha256"
+DUMPS = ROOT / FIXTURES
 OWNER = "alice"  # of the runs in the dumps
 PREDICTIONS = """SELECT key_value, class, probability
   FROM predict('calm', 'SELECT * FROM garden', top => 3) ORDER BY 1, 2"""
 
 
-def released(list_: Path = RELEASED) -> dict[str, str]:
+def released(root: Path = ROOT) -> dict[str, str]:
     """File name -> hash."""
-    lines = [line for line in list_.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    lines = [line for line in (root / LIST).read_text().splitlines() if line.strip() and not line.startswith("#")]
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-def sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def place(name: str, root: Path = ROOT) -> Path:
+    """Where a script lies. No server needs the install script of an old version, so it is compressed."""
+    return root / MIGRATIONS / name if name.count("--") == 2 else root / FIXTURES / f"{name}.gz"
 
 
-def changed(folder: Path, list_: Path, version: str) -> list[str]:
+def script(name: str, root: Path = ROOT) -> str:
+    content = place(name, root).read_bytes()
+    return (content if name.count("--") == 2 else gzip.decompress(content)).decode()
+
+
+def _sha256(name: str, root: Path) -> str:
+    return hashlib.sha256(script(name, root).encode()).hexdigest()
+
+
+def changed(version: str, root: Path = ROOT) -> list[str]:
     """Errors: released scripts that were changed or removed, and scripts of released versions that are not frozen."""
-    frozen = released(list_)
+    frozen = released(root)
     wrong = [
-        f"{name} is released and {'was changed' if (folder / name).exists() else 'is gone'}"
+        f"{name} is released and {'was changed' if place(name, root).exists() else 'is gone'}"
         for name, digest in frozen.items()
-        if not (folder / name).exists() or sha256(folder / name) != digest
+        if not place(name, root).exists() or _sha256(name, root) != digest
     ]
-    scripts = {file for one in extension.EXTENSIONS for file in folder.glob(f"{one.name}--*.sql")}
-    for file in sorted(scripts):
+    for file in sorted(file for one in extension.EXTENSIONS for file in one.scripts_in(root / MIGRATIONS)):
         target = file.stem.rpartition("--")[2]
         if file.name not in frozen and target != version:
             wrong.append(f"{file.name} leads to {target}, which is not being made ({version}), but is not frozen")
     return wrong
 
 
-def freeze(sources: extension.Sources, folder: Path, list_: Path) -> list[str]:
+def freeze(sources: extension.Sources) -> list[str]:
     """Freezes the version of the sources, and returns the names of the files that this has added."""
-    frozen = released(list_)
-    files = []
+    root, frozen = sources.root, released(sources.root)
+    names = []
     for one in extension.EXTENSIONS:
         if not one.is_in(sources):
             continue
-        whole = folder / f"{one.name}--{sources.version}.sql"
-        if whole.name in frozen:
+        whole = f"{one.name}--{sources.version}.sql"
+        if whole in frozen:
             raise SystemExit(f"{sources.version} is released already")
-        whole.write_text(extension.install_script(sources, one), encoding="utf-8")
-        steps = one.scripts_in(folder, sources.version)
+        place(whole, root).parent.mkdir(parents=True, exist_ok=True)
+        place(whole, root).write_bytes(gzip.compress(extension.install_script(sources, one).encode(), mtime=0))
+        steps = one.scripts_in(root / MIGRATIONS, sources.version)
         for step in steps:  # the line @api@ stands for the functions and views of this version, not of a later one
             step.write_text(extension.upgrade_script(sources, step, one), encoding="utf-8")
-        files += [whole, *steps]
-    new = [file.name for file in files if file.name not in frozen]
-    with open(list_, "a") as out:
-        out.writelines(f"{sha256(folder / name)}  {name}\n" for name in new)
+        names += [whole, *(step.name for step in steps)]
+    new = [name for name in names if name not in frozen]
+    with open(root / LIST, "a") as out:
+        out.writelines(f"{_sha256(name, root)}  {name}\n" for name in new)
     return new
 
 
@@ -95,5 +107,5 @@ def dump(version: str) -> Path:
 if __name__ == "__main__":
     here = extension.Sources.find()
     if sys.argv[1:] != ["dump"]:
-        print("\n".join(freeze(here, MIGRATIONS, RELEASED)))
+        print("\n".join(freeze(here)))
     print(dump(here.version))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_plpy.runs.request.given import FIT, SEARCH, TRAIN, names, of_call
+from tests import freeze
 
 ROOT = Path(__file__).parents[2]
 VERBS = pytest.mark.parametrize("verb", [TRAIN, SEARCH, FIT])
@@ -24,7 +25,7 @@ def test_each_value_reaches_its_name(verb: str) -> None:
     files = (ROOT / "sql" / "api").glob("*.sql")
     today = arguments(verb, "\n".join(path.read_text() for path in files))
     assert today == list(names(verb))
-    released = arguments(verb, (ROOT / "migrations" / "cerebro_db--0.1.0.sql").read_text())
+    released = arguments(verb, freeze.script("cerebro_db--0.1.0.sql"))
     assert released != today[: len(released)]
     for listed in (today, released):  # functions of 0.1 call this code until ALTER EXTENSION
         given = of_call(verb, listed)

@@ -143,7 +143,7 @@ def released(top: Path, version: str) -> Sources:
     return sources(
         top / version,
         version,
-        {piece: (freeze.MIGRATIONS / name).read_text() for piece, name in scripts.items()},
+        {piece: freeze.script(name) for piece, name in scripts.items()},
     )
 
 
@@ -268,7 +268,7 @@ def update(cluster: clusters.Cluster, old: Sources, new: Sources) -> None:
 
 @pytest.mark.tensorflow  # with which the releases trained
 @pytest.mark.throw_away
-@pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("*.sql.gz")])
+@pytest.mark.parametrize("version", [file.name.removesuffix(".sql.gz") for file in freeze.DUMPS.glob("[0-9]*.sql.gz")])
 def test_runs_that_a_release_made(version: str, tmp_path: Path) -> None:
     """Its own code made them, on another machine. They are updated, and restored into a new database."""
     tmp_path.chmod(0o755)
@@ -356,31 +356,32 @@ def goes_on(cluster: clusters.Cluster, name: str, version: str) -> None:
 
 
 def test_released_scripts_do_not_change() -> None:
-    assert freeze.changed(freeze.MIGRATIONS, freeze.RELEASED, Sources.find().version) == []
+    assert freeze.changed(Sources.find().version) == []
 
 
 def test_a_change_would_be_seen(tmp_path: Path) -> None:
     now, after = fake(tmp_path)
-    folder, released = tmp_path / "next" / "migrations", tmp_path / "released"
-    (after.root / extension.MADLIB.control).unlink()  # one extension and one step are enough here
-    for script in set(folder.glob("*.sql")) - {folder / f"{NAME}--{now.version}--{after.version}.sql"}:
-        script.unlink()
-    released.write_text("# comment\n")
-    assert freeze.changed(folder, released, after.version) == []  # being written
-    (step,) = freeze.changed(folder, released, after.version + ".1")
-    assert step.startswith(f"{NAME}--{now.version}--{after.version}.sql leads to")
-    assert freeze.freeze(after, folder, released) == [
-        f"{NAME}--{after.version}.sql",
-        f"{NAME}--{now.version}--{after.version}.sql",
-    ]
-    assert freeze.changed(folder, released, after.version + ".1") == []
-    for name in freeze.released(released):  # the functions of this version, whatever later versions make of them
-        frozen = (folder / name).read_text()
+    root, next_version = after.root, after.version + ".1"
+    (root / extension.MADLIB.control).unlink()  # one extension and one step are enough here
+    whole, step = f"{NAME}--{after.version}.sql", f"{NAME}--{now.version}--{after.version}.sql"
+    for script in (root / freeze.MIGRATIONS).glob("*.sql"):
+        if script.name != step:
+            script.unlink()
+    (root / freeze.LIST).write_text("# comment\n")
+    assert freeze.changed(after.version, root) == []  # being written
+    (wrong,) = freeze.changed(next_version, root)
+    assert wrong.startswith(f"{step} leads to")
+    assert freeze.freeze(after) == [whole, step]
+    assert freeze.changed(next_version, root) == []
+    for name in (whole, step):  # the functions of this version, whatever later versions make of them
+        frozen = freeze.script(name, root)
         assert "CREATE OR REPLACE FUNCTION cerebro.wait_for" in frozen and "@api@" not in frozen
     with pytest.raises(SystemExit):
-        freeze.freeze(after, folder, released)
-    name = next(iter(freeze.released(released)))
-    (folder / name).write_text("-- mended\n")
-    assert freeze.changed(folder, released, after.version + ".1") == [f"{name} is released and was changed"]
-    (folder / name).unlink()
-    assert freeze.changed(folder, released, after.version + ".1") == [f"{name} is released and is gone"]
+        freeze.freeze(after)
+    for name, mended in {whole: gzip.compress(b"-- mended"), step: b"-- mended"}.items():
+        kept = freeze.place(name, root).read_bytes()
+        freeze.place(name, root).write_bytes(mended)
+        assert freeze.changed(next_version, root) == [f"{name} is released and was changed"]
+        freeze.place(name, root).unlink()
+        assert freeze.changed(next_version, root) == [f"{name} is released and is gone"]
+        freeze.place(name, root).write_bytes(kept)
