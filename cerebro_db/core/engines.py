@@ -30,7 +30,6 @@ AUTO_ENGINES = ("tensorflow", "jax")
 
 # The values of the option ``reuse``: whether trainers keep what frozen layers give for a row.
 NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"
-FEATURES_MB = 1024  # that each segment keeps of it, unless a run says
 FLOAT32, FLOAT16 = "float32", "float16"  # the values of the option ``features_type``
 
 # The values of the option ``shard`` beside a number: whether a model that is larger than a trainer's memory is cut.

@@ -89,6 +89,15 @@ class StoredName:
     def __init__(self, text: str) -> None:
         self._stored = str(Name.parse(text, "the name of a table"))
 
+    @classmethod
+    def from_document(cls, value: object) -> StoredName:
+        if not isinstance(value, str):
+            raise ValueError("it is no text")
+        try:
+            return cls(value)
+        except InvalidName as error:
+            raise ValueError(error.message) from error
+
     @property
     def for_people(self) -> str:
         """The name in a message, a table for people, or a document."""

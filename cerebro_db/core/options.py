@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .architecture.precision import PRECISIONS
+from . import documents
 from .documents import shown
 from .engines import (
     ALL_REUSE,
@@ -18,7 +18,6 @@ from .engines import (
     AUTO_REUSE,
     AUTO_SHARD,
     ENGINES,
-    FEATURES_MB,
     FLOAT16,
     FLOAT32,
     MOST_SHARDS,
@@ -32,6 +31,7 @@ from .records import dataclass
 
 METRIC = re.compile(r"[^\W\d]")  # how the name of a metric begins
 TYPES = {int: "a whole number", bool: "true or false", str: "a text", dict: "a JSON object"}
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")  # weights are float32 in each of them
 STOP, KEEP = "stop", "keep"  # what becomes of a model whose loss is not finite
 SESSION, WORKERS = "session", "workers"  # where a run trains
 NEW_GROUPS = ("error", "all rows")  # what becomes of rows to predict whose group no model knows
@@ -191,7 +191,7 @@ _TABLE = (
         what="""Maximum megabytes of features that each segment keeps (see reuse). Where all features would take more,
         it keeps those that save the most time. The others are computed in each pass.""",
         when="If features are large, for instance those of images, and there is room for them.",
-        default=FEATURES_MB,
+        default=1024,
         bounds=(0, 2**31 - 1),
     ),
     Option(
@@ -399,7 +399,18 @@ _TABLE = (
     ),
 )
 DECIDING = ("budget", "method", "stop_when")
+GivenOptions = Mapping[str, Any]  # what a user gives, checked: name -> value
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
+
+
+def default(name: str) -> Any:
+    """The value of an option that is not given: the default of the field of its name."""
+    return OPTIONS[name].default
+
+
+def parsed(text: str | None) -> dict[str, Any]:
+    """The options in an argument of a function."""
+    return check(documents.argument(text, "options", default={}))
 
 
 def check(given: object) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class Features:
 
     @classmethod
     def of_settings(cls, settings: TrainerSettings) -> Features | None:
-        if settings.reuse == NO_REUSE:
+        if settings.reuses == NO_REUSE:
             return None
-        return cls(settings.reuse, settings.features_mb << 20, settings.features_type)
+        return cls(settings.reuses, settings.features_mb << 20, settings.features_type)
 
     def __init__(self, reuse: str, most: int, type: str = FLOAT32) -> None:
         """``reuse``: auto or all; ``most``: bytes; ``type``: of the numbers."""

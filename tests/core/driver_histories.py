@@ -25,7 +25,7 @@ from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.preparation import AsIs, Real
-from cerebro_db.core.protocol import codec
+from cerebro_db.core.protocol import TrainerOptions, codec
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.ring import derived_seed, visit_order
 from cerebro_db.core.search.policy import NewModel
@@ -90,7 +90,7 @@ class DriverHistory:
         self.parts = {"validation": chance.choice((0, 0, 1, self.segments))}
         self.options = RunOptions(
             seed=chance.getrandbits(31),
-            threads=2,
+            trainer=TrainerOptions(threads=2),
             read_ahead=chance.choice((None, False, True, True)),
             fuse=chance.choice((None, True, False, False)),
             evaluate_training=chance.random() < 0.3,

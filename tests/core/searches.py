@@ -208,7 +208,7 @@ class SearchPorts(FakePorts):
                 self.plan = replace(self.plan, epochs=decision.detail["epochs"])
                 self.log.last_epochs.add(self.plan.epochs)
             elif decision.verdict is Verdict.BUDGET:
-                self.budget = Budget.from_json(decision.detail)
+                self.budget = Budget.from_document(decision.detail)
         self.requests()
         self._event()  # a crash here: the decisions are committed, but have had no effect
         return plans
@@ -398,7 +398,7 @@ class Search:
         plan = replace(plan, epochs=max(log.last_epochs))
         history = log.history(plan)
         for decision in log.decisions:
-            budget = Budget.from_json(decision.detail) if decision.verdict is Verdict.BUDGET else budget
+            budget = Budget.from_document(decision.detail) if decision.verdict is Verdict.BUDGET else budget
         ports = SearchPorts(
             plan, log, random_seconds(chance, plan), faults=faults, chance=chance, policy=policy, history=history,
             budget=budget, people=people, repeats=repeats, decides=policy.asks,

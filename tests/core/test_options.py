@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import options
-from cerebro_db.core.errors import CerebroError, InvalidArgument, Unsupported
+from cerebro_db.core import options, run_options
+from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, Unsupported
+from cerebro_db.core.protocol import codec
+from cerebro_db.core.run_options import RunOptions
+from cerebro_db.core.search import methods
 
 GOOD: dict[str, list[Any]] = {
     "seed": [0, 7, -(2**63), 2**63 - 1],
@@ -133,3 +136,42 @@ def test_what_a_replay_takes_over() -> None:
     recorded = {"seed": 3, "engine": "auto", "among": ["jax"], "fuse": None, "gpus": [], "threads": 2}
     recorded["budget"] = {"hops": 7}  # the stops that it has led to are repeated
     assert options.replayable(recorded) == {"seed": 3, "engine": "auto", "threads": 2}
+
+
+def test_a_run_has_a_field_for_each_option() -> None:
+    assert set(options.OPTIONS) <= set(codec.names_of(RunOptions))
+
+
+def test_what_a_run_has_on_record() -> None:
+    given = {name: values[-1] for name, values in GOOD.items()}
+    given = {**given, "method": methods.checked("asha", proposes=False), "engine": "jax"}
+    chosen = run_options.of_given(given)
+    assert (chosen.trainer.features_type, chosen.trainer.shard) == ("float16", 1000)
+    assert chosen.to_json().items() >= given.items()
+    assert run_options.read(chosen.to_json(), "the options") == chosen
+    assert options.replayable(chosen.to_json()).keys() == given.keys() - set(options.DECIDING)
+
+
+def test_what_other_versions_and_callers_have_on_record() -> None:
+    recorded = {"seed": 1, "reuse": None, "follows": [{"task": "judge", "needs": None}], "madlib": {"function": "f"}}
+    found = run_options.read(recorded, "the options")
+    assert (found.seed, found.trainer.reuse, found.others) == (1, None, {"madlib": {"function": "f"}})
+    assert found.to_json()["madlib"] == {"function": "f"}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        ({"threads": 0}, "the options: 'threads' cannot be used: option 'threads' cannot be 0.."),
+        ({"gpus": [0, -1]}, "the options.gpus[1] has to be from 0 to 1048575, not -1"),
+        ({"follows": [{"task": "judge"}] * 2}, "the options: 'follows' must not have a task twice."),
+        ({"named": {"source_table": "a b"}}, 'the options.named["source_table"] cannot be used: '),
+        ({"budget": {"days": 1}}, "the options.budget cannot be used: a budget has no limit 'days'; it has: "),
+        ({"objective": "loss"}, "the options: 'direction' is missing."),
+        ({"engine": "auto"}, "the options: 'among' is missing."),
+    ],
+)
+def test_what_cannot_be_on_record(recorded: Any, said: str) -> None:
+    with pytest.raises(BadData) as caught:
+        run_options.read(recorded, "the options")
+    assert caught.value.message.startswith(said)

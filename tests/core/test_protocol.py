@@ -17,11 +17,21 @@ from hypothesis import strategies as st
 
 from cerebro_db.core import errors, protocol
 from cerebro_db.core.errors import CorruptState, InvalidArgument
-from cerebro_db.core.protocol import ORDERS, Failure, ModelState, Order, Origin, Route, StateRef, TrainerSettings
+from cerebro_db.core.protocol import (
+    ORDERS,
+    Failure,
+    ModelState,
+    Order,
+    Origin,
+    Route,
+    StateRef,
+    TrainerOptions,
+    TrainerSettings,
+)
 from cerebro_db.core.protocol import answers as answers_module
 from cerebro_db.core.protocol.page import page
 from cerebro_db.nn.trainer import Trainer
-from cerebro_plpy.sessions.trainer_options import TrainerOptions
+from cerebro_plpy.sessions.team_options import TeamOptions
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = [
@@ -83,7 +93,7 @@ OWN: dict[Any, st.SearchStrategy[Any]] = {  # of classes that accept not all val
     StateRef: states(),
     TrainerSettings: st.builds(
         TrainerSettings,
-        engine=st.text(),
+        engine=st.text(min_size=1),
         threads=st.none() | st.integers(1, 256),
         gpu=st.none() | COUNTS,
         hang_after=COUNTS,
@@ -358,9 +368,9 @@ def test_what_is_wrong_is_said(name: str, fields: dict[str, Any], said: str) -> 
 def test_settings(settings_: Any) -> None:
     with pytest.raises(InvalidArgument):
         protocol.decode_settings(json.dumps(settings_))
-    given = TrainerSettings("jax", threads=2, cache_mb=0)
+    given = TrainerSettings(engine="jax", threads=2, cache_mb=0)
     # A run that asks for nothing else leaves its trainers to the predictions that follow.
-    assert TrainerOptions(("jax",), 2, cache_mb=0).settings(0) == given
+    assert TeamOptions(("jax",), TrainerOptions(threads=2, cache_mb=0)).settings(0) == given
     assert protocol.decode_settings(protocol.encode_settings(given)) == given
 
 

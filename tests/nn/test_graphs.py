@@ -39,7 +39,7 @@ def registered(factor: int) -> CustomFunction:
 
 @contextlib.contextmanager
 def trainer(folder: Path, kept: Path | None, engine: str = "tensorflow") -> Iterator[Trainer]:
-    settings = TrainerSettings(engine, threads=1, deterministic=True)
+    settings = TrainerSettings(engine=engine, threads=1, deterministic=True)
     one = Trainer(folder, first=StartEngine(settings, None if kept is None else str(kept)))
     try:
         random = np.random.default_rng(1)

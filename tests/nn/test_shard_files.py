@@ -28,7 +28,7 @@ def model(units: int, deep: int = 2) -> Json:
 
 
 def trainer_of(folder: Path, rows: int = ROWS, **settings: Any) -> Trainer:
-    trainer = Trainer(folder, engine="tensorflow", shard="3", **settings)
+    trainer = Trainer(folder, engine="tensorflow", shard=3, **settings)
     rng = np.random.default_rng(0)
     digits = c.one_hot(rng.integers(0, 10, rows), 10)
     trainer.data("digits", c.DIGITS, image=rng.integers(0, 16, (rows, 8, 8)), digit=digits)

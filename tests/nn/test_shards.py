@@ -127,7 +127,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     trainer.close()
 
 
-@pytest.fixture(scope="module", params=["3", "100"])
+@pytest.fixture(scope="module", params=[3, 100])
 def cut(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     """A trainer that cuts each model into three shards, and one that cuts it between all layers."""
     trainer = with_rows(Trainer(tmp_path_factory.mktemp("cut"), engine="tensorflow", shard=request.param))
@@ -137,7 +137,7 @@ def cut(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trai
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    trainer = with_rows(Trainer(tmp_path_factory.mktemp("three"), engine="tensorflow", shard="3"))
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("three"), engine="tensorflow", shard=3))
     yield trainer
     trainer.close()
 
@@ -403,7 +403,7 @@ def test_a_model_of_small_layers_is_not_cut() -> None:
     planner = Planner(model, graph.pieces(model), slots, 32)
     megabytes = (planner.uncut >> 20) - 1
     assert planner.sized < megabytes << 20 < planner.uncut and planner.fits(megabytes << 20), "a cut would fit"
-    cutting = Cutting(TrainerSettings("tensorflow", memory_mb=megabytes))
+    cutting = Cutting(TrainerSettings(engine="tensorflow", memory_mb=megabytes))
     cutting.base = 0
     assert not cutting.cuts(small, c.DIGITS)
 
@@ -429,7 +429,7 @@ def test_a_model_is_cut_to_predict_if_the_rows_of_a_batch_do_not_fit_beside_it()
     wide = configuration(c.sequential(c.input_layer([8, 8]), c.layer("Flatten", "flat"), *layers, dense("out", 10)))
 
     def cuts(megabytes: int, to_train: bool) -> bool:
-        cutting = Cutting(TrainerSettings("tensorflow", memory_mb=megabytes))
+        cutting = Cutting(TrainerSettings(engine="tensorflow", memory_mb=megabytes))
         cutting.base = 0
         return cutting.cuts(wide, c.DIGITS, to_train)
 
@@ -446,15 +446,15 @@ def test_other_engines_train_whole_models_where_memory_is_short(engine: str, tmp
 
 @pytest.mark.parametrize("engine", ["jax", "torch"])
 def test_other_engines_say_that_they_cannot(engine: str, tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, engine=engine, shard="3")
+    trainer = Trainer(tmp_path, engine=engine, shard=3)
     with pytest.raises(OrderFailed, match="TensorFlow only"):
         trainer(Describe(configuration(STACK), c.DIGITS))
     trainer.close()
 
 
 def test_a_wrong_number_of_shards_is_refused() -> None:
-    for wrong in ("", "some", "0", "-1", "1.5", "99999999999"):
+    for wrong in ("", "some", "3", 0, -1, 1.5, 99999999999):
         with pytest.raises(InvalidArgument):
-            TrainerSettings("tensorflow", shard=wrong)
-    assert TrainerSettings("tensorflow", shard="12").shard == "12"
+            TrainerSettings(engine="tensorflow", shard=wrong)
+    assert TrainerSettings(engine="tensorflow", shard=12).shard == 12
     assert StateRef.seed()

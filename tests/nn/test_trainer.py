@@ -124,7 +124,7 @@ def test_start_engine(trainer: Trainer) -> None:
     status = Path(f"/proc/{trainer.process.pid}/oom_score_adj")
     assert not status.exists() or status.read_text().strip() == "1000"
     assert isinstance(trainer.started, EngineStarted) and trainer.started.confinement == []
-    failure("WrongState", trainer, StartEngine(TrainerSettings("tensorflow")))
+    failure("WrongState", trainer, StartEngine(TrainerSettings(engine="tensorflow")))
 
 
 def test_load_and_drop_rows(trainer: Trainer) -> None:

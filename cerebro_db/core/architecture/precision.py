@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..options import PRECISIONS
 from . import reading
 from .graph import measures_group
 from .tables import MODELS, OPERATIONS
 
 Node = dict[str, Any]
 
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")  # Weights are float32 in each of them.
 INNER_LAYERS = ("layer", "backward_layer", "cell")
 
 

@@ -96,7 +96,6 @@ from .orders import (
     Wake,
 )
 from .parts import (
-    HANG_AFTER,
     MOST_REPEATS,
     BestClasses,
     Calibrated,
@@ -113,6 +112,7 @@ from .parts import (
     PredictionInput,
     Span,
     StateRef,
+    TrainerOptions,
     TrainerSettings,
 )
 

@@ -1,8 +1,10 @@
 """Dataclasses to JSON objects and back, strictly: what is decoded has the declared fields and types, or is refused.
 
 Types that a field may have: ``bool``, ``int`` (64 bits), ``float``, ``str``, an ``enum.Enum`` of strings, ``Any`` (a
-JSON value that is not checked), ``Optional[T]``, ``list[T]``, ``dict[str, T]`` and another dataclass.  A class with the
-methods ``tag`` and ``from_document`` adds its name to its documents and finds its subclass by that name.
+JSON value that is not checked), ``Optional[T]``, ``Union[str, int]``, ``list[T]``, ``tuple[T, ...]``, ``dict[str, T]``,
+``Mapping[str, T]`` and another dataclass.  ``Annotated[T, Within(1, 9)]`` bounds numbers, and the lengths of texts and
+lists.  A class with the method ``from_document`` reads its own documents; with ``tag``, it adds its name to them, by
+which it finds its subclass.  The fields of a dataclass in a field that is ``beside`` are fields of the same document.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import dataclasses
 import enum
 import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar, Union
 
 from cerebro_db.core.documents import json_value
-from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.errors import CerebroError, InvalidArgument
 
 T = TypeVar("T")
 Decode = Callable[[Any], Any]  # of a JSON value; raises Misfit
@@ -40,9 +42,21 @@ class Misfit(Exception):
         self._steps.append(step)
         return self
 
-    def error(self, where: str) -> InvalidArgument:
+    def error(self, where: str, kind: type[CerebroError] = InvalidArgument) -> CerebroError:
         """``where``: the name of the whole document."""
-        return InvalidArgument(f"{where}{''.join(reversed(self._steps))} {self.said}")
+        return kind(f"{where}{''.join(reversed(self._steps))} {self.said}")
+
+
+class Within:
+    """The least and the largest that a number, or the length of a text or list, may be."""
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most = least, most
+
+
+def beside(default: Any) -> Any:
+    """A field with a dataclass whose fields are beside the others in the document."""
+    return dataclasses.field(default=default, metadata={"beside": type(default)})
 
 
 def to_json(document: dict[str, Any]) -> str:
@@ -62,36 +76,51 @@ def from_json(text: str) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """The JSON value of a dataclass, or of a value that a field may have.  Fields that are None are left out."""
+    """The JSON value of a dataclass, or of a value that a field may have.
+
+    Fields that are None are left out, if they may be.
+    """
     fields = fields_of(type(value))
     if fields is not None:
-        found = {field.name: getattr(value, field.name) for field in fields}
-        document = {name: encode(one) for name, one in found.items() if one is not None}
-        return {**value.tag(), **document} if hasattr(value, "tag") else document
+        document = value.tag() if hasattr(value, "tag") else {}
+        for field in fields:
+            one = getattr(value, field.name)
+            if "beside" in field.metadata:
+                document.update(encode(one))
+            elif field.init and (one is not None or not has_default(field)):
+                document[field.name] = encode(one)
+        return document
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (list, tuple)):
         return [encode(one) for one in value]
+    if isinstance(value, dict) and any(fields_of(type(one)) is not None for one in value.values()):
+        return {name: encode(one) for name, one in value.items()}
     return value
 
 
-def decode(kind: Callable[..., T], document: Any, where: str) -> T:
+def decode(kind: Callable[..., T], document: Any, where: str, error: type[CerebroError] = InvalidArgument) -> T:
     """The dataclass that a JSON object describes; ``where`` names the object in errors."""
     try:
         return decoded(kind, document)
     except Misfit as misfit:
-        raise misfit.error(where) from None
+        raise misfit.error(where, error) from None
 
 
 def decoded(kind: Callable[..., T], document: Any) -> T:
     """As ``decode``, for an object within another one: raises Misfit."""
     if not isinstance(document, dict):
         raise wrong("a JSON object", document)
-    decoders = _decoders(kind)
+    decoders, inner = _decoders(kind), _beside(kind)
+    values: dict[str, Any] = {}
+    for field, (one, names) in inner.items():
+        values[field] = decoded(one, {name: document[name] for name in names if name in document})
+    if inner:
+        taken = {name for _, names in inner.values() for name in names}
+        document = {name: value for name, value in document.items() if name not in taken}
     for name in document:
         if name not in decoders:
             raise Misfit(f"has no field {shown(name)}")
-    values = {}
     for name, (required, decoder) in decoders.items():
         if name in document:
             try:
@@ -100,7 +129,10 @@ def decoded(kind: Callable[..., T], document: Any) -> T:
                 raise misfit.within(f".{name}") from None
         elif required:
             raise Misfit(f"lacks the field {name}")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ValueError as error:  # values that do not fit each other
+        raise Misfit(f"cannot be used: {error}") from None
 
 
 def wrong(expected: str, value: Any) -> Misfit:
@@ -135,12 +167,24 @@ def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...] | None:
 @cache
 def _decoders(kind: Any) -> dict[str, tuple[bool, Decode]]:
     """By field: whether it has to be given, and what decodes it."""
-    types = typing.get_type_hints(kind)
+    types = typing.get_type_hints(kind, include_extras=True)
     return {
         field.name: (not has_default(field), decoder(types[field.name]))
         for field in dataclasses.fields(kind)
-        if field.init
+        if field.init and "beside" not in field.metadata
     }
+
+
+@cache
+def _beside(kind: Any) -> dict[str, tuple[Any, tuple[str, ...]]]:
+    """By field that is beside: its dataclass, and the fields of that."""
+    inner = {field.name: field.metadata["beside"] for field in dataclasses.fields(kind) if "beside" in field.metadata}
+    return {name: (one, tuple(_decoders(one))) for name, one in inner.items()}
+
+
+def names_of(kind: Any) -> list[str]:
+    """The fields of the documents of a dataclass."""
+    return [*_decoders(kind), *(name for _, names in _beside(kind).values() for name in names)]
 
 
 def decoder(annotation: Any) -> Decode:
@@ -150,14 +194,19 @@ def decoder(annotation: Any) -> Decode:
         return lambda value: value
     if annotation in _PLAIN:
         return _PLAIN[annotation]
+    if origin is Annotated:
+        return _within(decoder(arguments[0]), arguments[1])
     if origin is Union:
-        return _optional(arguments)
+        return _union(arguments)
     if origin is list:
         return _list(decoder(arguments[0]))
-    if origin is dict:
+    if origin is tuple:
+        items = _list(decoder(arguments[0]))
+        return lambda value: tuple(items(value))
+    if origin in (dict, Mapping):
         return _dict(arguments[1])
     if hasattr(origin or annotation, "from_document"):  # one of several classes; the document says which
-        return (origin or annotation).from_document
+        return _own(origin or annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum(annotation)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
@@ -167,13 +216,13 @@ def decoder(annotation: Any) -> Decode:
 
 def _bool(value: Any) -> bool:
     if type(value) is not bool:
-        raise wrong("true or false", value)
+        raise wrong(_NAMES[bool], value)
     return value
 
 
 def _integer(value: Any) -> int:
     if type(value) is not int:
-        raise wrong("a whole number", value)
+        raise wrong(_NAMES[int], value)
     if not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
         raise Misfit("does not fit into 64 bits")
     return value
@@ -181,7 +230,7 @@ def _integer(value: Any) -> int:
 
 def _float(value: Any) -> float:
     if type(value) is not float and type(value) is not int:
-        raise wrong("a number", value)
+        raise wrong(_NAMES[float], value)
     try:
         return float(value)
     except OverflowError:
@@ -190,22 +239,53 @@ def _float(value: Any) -> float:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise wrong("a text", value)
+        raise wrong(_NAMES[str], value)
     return value
 
 
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _PLAIN: dict[Any, Decode] = {bool: _bool, int: _integer, float: _float, str: _text}
 
 
-def _optional(arguments: tuple[Any, ...]) -> Decode:
-    (kind,) = (one for one in arguments if one is not type(None))
-    inner = decoder(kind)
-    return lambda value: None if value is None else inner(value)
+def _union(arguments: tuple[Any, ...]) -> Decode:
+    """Of ``Optional[T]``, or of types that JSON tells apart."""
+    kinds = [one for one in arguments if one is not type(None)]
+    inner = decoder(kinds[0]) if len(kinds) == 1 else _one_of(kinds)
+    return inner if len(kinds) == len(arguments) else lambda value: None if value is None else inner(value)
+
+
+def _one_of(kinds: list[Any]) -> Decode:
+    def decode_one(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise wrong(" or ".join(_NAMES[one] for one in kinds), value)
+        return value
+
+    return decode_one
+
+
+def _own(kind: Any) -> Decode:
+    def decode_own(value: Any) -> Any:
+        try:
+            return kind.from_document(value)
+        except ValueError as error:
+            raise Misfit(f"cannot be used: {error}") from None
+
+    return decode_own
+
+
+def _within(inner: Decode, bounds: Within) -> Decode:
+    def decode_within(value: Any) -> Any:
+        found = inner(value)
+        if not bounds.least <= (found if isinstance(found, (int, float)) else len(found)) <= bounds.most:
+            raise Misfit(f"has to be from {bounds.least} to {bounds.most}, not {shown(value)}")
+        return found
+
+    return decode_within
 
 
 def _list(element: Decode) -> Decode:
     def decode_list(value: Any) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, (list, tuple)):
             raise wrong("a list", value)
         found: list[Any] = []
         try:

@@ -4,38 +4,18 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from cerebro_db.core.engines import (
-    ALL_REUSE,
-    AUTO_REUSE,
-    AUTO_SHARD,
-    FEATURES_MB,
-    FLOAT16,
-    FLOAT32,
-    MOST_SHARDS,
-    MOST_THREADS,
-    NEVER_SHARD,
-    NO_REUSE,
-)
+from cerebro_db.core.engines import AUTO_REUSE, NO_REUSE
 from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.options import OPTIONS, default
 
 from ..records import dataclass, field
 from .answers import FrozenPart, MetricStates
+from .codec import fields_of
 
-HANG_AFTER = 300  # seconds without an answer and without computing after which a trainer is ended, unless a run says
 MOST_REPEATS = 1000  # of an exchange
-# The smallest and the largest number that a setting takes.
-LARGEST = 2**31 - 1
-BOUNDS = {
-    "threads": (1, MOST_THREADS),
-    "gpu": (0, LARGEST),
-    "memory_limit_mb": (1, LARGEST),
-    "hang_after": (0, LARGEST),
-    "cache_mb": (0, LARGEST),
-    "features_mb": (0, LARGEST),
-    "memory_mb": (0, LARGEST),
-}
+LARGEST = 2**31 - 1  # of a number in the settings
 
 
 def by_segment() -> Any:
@@ -49,34 +29,50 @@ def require(condition: bool, message: str) -> None:
 
 
 @dataclass(frozen=True)
-class TrainerSettings:
-    """The settings of a segment's trainers; the argument of ``cerebro._worker_open``."""
+class TrainerOptions:
+    """The settings that all trainers of a run have: options of users (``core/options.py``)."""
 
-    engine: str  # tensorflow, jax or torch
-    threads: Optional[int] = None  # number of threads; None: chosen by the framework
-    deterministic: bool = False  # whether equal inputs give equal bits
-    gpu: Optional[int] = None  # number of the device; None: the processor
-    memory_limit_mb: Optional[int] = by_segment()  # limit of the process' private memory (cerebro.set_limits)
-    hang_after: int = HANG_AFTER  # seconds without an answer and without computing until the trainer is ended; 0: never
-    cache_mb: Optional[int] = None  # limit of cached rows in memory; None: up to half of the machine's memory
-    reuse: str = AUTO_REUSE  # whether what frozen layers give is kept (none, auto, all)
-    features_mb: int = FEATURES_MB  # limit of what frozen layers give that is kept
-    features_type: str = FLOAT32  # of the numbers of that (float32, float16)
-    silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
-    shard: str = AUTO_SHARD  # into how many shards a model is cut: auto, never or a number
-    memory_mb: int = 0  # that a trainer may use for a model; 0: no limit is known
+    threads: Optional[int] = default("threads")  # number of threads; None: chosen by the framework
+    deterministic: bool = default("deterministic")  # whether equal inputs give equal bits
+    hang_after: int = default("hang_after")  # seconds without an answer or computing until it is ended; 0: never
+    cache_mb: Optional[int] = default("cache_mb")  # limit of cached rows in memory; None: up to half of the memory
+    reuse: Optional[str] = default("reuse")  # what is kept of frozen layers; None: auto, or none if deterministic
+    features_mb: int = default("features_mb")  # limit of what frozen layers give that is kept
+    features_type: str = default("features_type")  # of the numbers of that (float32, float16)
+    shard: Union[str, int] = default("shard")  # into how many shards a model is cut: auto, never or a number
+    memory_mb: Optional[int] = default("memory_mb")  # that a trainer may use for a model; None: no limit is known
 
     def __post_init__(self) -> None:
-        for name, (least, most) in BOUNDS.items():
+        for one in fields_of(TrainerOptions) or ():
+            value = getattr(self, one.name)
+            try:
+                if value is not None:
+                    OPTIONS[one.name].check(value)
+            except InvalidArgument:
+                raise InvalidArgument(f"a trainer cannot have {one.name} = {str(value)[:80]}") from None
+
+    @property
+    def reuses(self) -> str:
+        """The value of ``reuse`` that counts."""
+        return self.reuse or (NO_REUSE if self.deterministic else AUTO_REUSE)
+
+
+@dataclass(frozen=True)
+class TrainerSettings(TrainerOptions):
+    """The settings of a segment's trainers; the argument of ``cerebro._worker_open``."""
+
+    engine: str = ""  # tensorflow, jax or torch
+    gpu: Optional[int] = None  # number of the device; None: the processor
+    memory_limit_mb: Optional[int] = by_segment()  # limit of the process' private memory (cerebro.set_limits)
+    silent: bool = False  # whether the segment keeps what trainers report to itself: nobody reads its notices
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.engine), "the settings of a trainer need an engine")
+        for name, least in (("gpu", 0), ("memory_limit_mb", 1)):
             value = getattr(self, name)
-            if value is not None and not least <= value <= most:
+            if value is not None and not least <= value <= LARGEST:
                 raise InvalidArgument(f"a trainer cannot have {name} = {value}")
-        require(self.reuse in (NO_REUSE, AUTO_REUSE, ALL_REUSE), f"a trainer cannot have reuse = {self.reuse[:80]}")
-        known = self.features_type in (FLOAT32, FLOAT16)
-        require(known, f"a trainer cannot have features_type = {self.features_type[:80]}")
-        number = self.shard.isascii() and self.shard.isdigit() and 1 <= int(self.shard[:9]) <= MOST_SHARDS
-        known = number or self.shard in (AUTO_SHARD, NEVER_SHARD)
-        require(known, f"a trainer cannot have shard = {self.shard[:80]}")
 
 
 class Origin(str, Enum):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from ..documents import shown
+from ..protocol.codec import Within
 from ..records import dataclass, field
 
 MOST = 1e15  # of any limit
@@ -29,9 +30,9 @@ class FollowUp:
     busy machine keeps more of a budget back than a fast one.
     """
 
-    firsts: int  # what takes as long as the first evaluation of a trainer, which builds a program
-    passes: int  # of a model over all rows for validation, or what takes as long
-    most: float  # seconds that are kept back for it
+    firsts: Annotated[int, Within(0, 1000)]  # what takes as long as a trainer's first evaluation: it builds a program
+    passes: Annotated[int, Within(0, 1000)]  # of a model over all rows for validation, or what takes as long
+    most: Annotated[float, Within(0, MOST)]  # seconds that are kept back for it
     seconds: float = field(default=0.0, init=False)  # as it was expected last; 0 before anything is measured
 
     def expect(self, first: float, evaluation: float) -> float:
@@ -90,7 +91,7 @@ class Budget:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, value: object) -> Budget:
+    def from_document(cls, value: object) -> Budget:
         """An error says which limit is no number above zero."""
         if not isinstance(value, Mapping):
             raise ValueError('a budget is a JSON object, for instance {"seconds": 600}')

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from ..documents import Fields, decoded
+from ..documents import LARGEST_WHOLE, Fields, decoded
+from ..errors import BadData
 from ..events import Decider, Verdict
+from ..protocol import codec
+from ..protocol.codec import Within
 from ..records import dataclass, field
 from .budget import Budget
 
@@ -21,16 +24,9 @@ ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  #
 class AddedWeights:
     """The weights of an architecture that its user has added by a name."""
 
-    name: str
-    bytes: int
-    sha256: str  # of the hashes of the pieces
-
-    @classmethod
-    def of_fields(cls, fields: Fields) -> AddedWeights:
-        """BadData if a document of a table describes none."""
-        found = cls(fields.text("name", LONGEST_NAME), fields.whole("bytes", 1), fields.text("sha256", 64))
-        fields.done()
-        return found
+    name: Annotated[str, Within(0, LONGEST_NAME)]
+    bytes: Annotated[int, Within(1, LARGEST_WHOLE)]
+    sha256: Annotated[str, Within(0, 64)]  # of the hashes of the pieces
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,7 @@ class NewConfiguration:
     def from_json(cls, document: Any, where: str = "the configuration") -> NewConfiguration:
         """BadData if a document of a table describes no configuration."""
         fields = Fields(document, where)
+        weights = fields.value("weights", None)
         return _made(
             fields,
             cls,
@@ -73,7 +70,7 @@ class NewConfiguration:
             chosen={} if fields.value("chosen", None) is None else fields.object("chosen").document,
             name=None if fields.value("name", None) is None else fields.text("name", LONGEST_NAME),
             arch_params={} if fields.value("arch_params", None) is None else fields.object("arch_params").document,
-            weights=None if fields.value("weights", None) is None else AddedWeights.of_fields(fields.object("weights")),
+            weights=None if weights is None else codec.decode(AddedWeights, weights, f"{where}: weights", BadData),
         )
 
 
@@ -233,7 +230,7 @@ class Decision:
         read = ("added", "gone_on", "hop")
         more = {name: value for name, value in inner.document.items() if name not in read}
         if verdict is Verdict.BUDGET:
-            _made(inner, Budget.from_json, value=more)
+            _made(inner, Budget.from_document, value=more)
         new = enumerate(inner.list("added", 0, MOST_ADDED)) if inner.has("added") else ()
         return _made(
             fields,

@@ -48,7 +48,7 @@ class Request:
 
     @property
     def budget(self) -> Budget:
-        return Budget.from_json(self.detail)
+        return Budget.from_document(self.detail)
 
     def _fields(self) -> Fields:
         return Fields(self.detail, "its detail")

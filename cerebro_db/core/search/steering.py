@@ -83,7 +83,7 @@ def checked_epochs(run: int, planned: int, epochs: int | None) -> int:
 def checked_budget(given: object) -> dict[str, Any]:
     """The new budget of a run.  An empty one removes all limits."""
     try:
-        return Budget.from_json(given).to_json()
+        return Budget.from_document(given).to_json()
     except ValueError as error:
         raise InvalidArgument(
             f"budget: {error}.", hint="{} removes all limits. cerebro.cancel(run) ends a run at once."

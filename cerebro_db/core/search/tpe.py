@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """TPE, the tree-structured Parzen estimator of Optuna: points that resemble the better ones of those tried.
 
 Bergstra et al., Algorithms for Hyper-Parameter Optimization, 2011.  Optuna runs in a process of the trainer's
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Optional
 
+from ..protocol.codec import Within
 from ..records import dataclass
 from . import scores
 from .history import History
@@ -27,8 +29,12 @@ class Trial:
 
     point: Mapping[str, Any]
     state: str
-    score: float | None  # None: none yet, or not a finite number
-    epochs: int
+    score: Optional[float]  # None: none yet, or not a finite number
+    epochs: Annotated[int, Within(0, 2**31 - 1)]
+
+    def __post_init__(self) -> None:
+        if self.state not in (COMPLETE, PRUNED, RUNNING):
+            raise ValueError(f"a trial is {COMPLETE}, {PRUNED} or {RUNNING}")
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "point": dict(self.point)}

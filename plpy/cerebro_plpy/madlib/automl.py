@@ -7,7 +7,6 @@ has a policy that stops models.  With hyperopt's TPE the configurations are prop
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import AUTOML, RecordedSpace, RunOptions
+from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -94,7 +93,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         output=output,
         epochs=method.iterations,
         use_gpus=given.use_gpus,
-        options=None if given.random_state is None else json.dumps({"seed": given.random_state}),
+        options={} if given.random_state is None else {"seed": given.random_state},
         name=given.name,
         description=given.description,
     )
@@ -143,7 +142,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         use_gpus=bool(given.use_gpus),
         selection=str(selected),
     )
-    run_request(db, model_tables.began(request, AUTOML, names, searched))
+    run_request(db, model_tables.began(request, model_tables.AUTOML, names, searched))
 
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:

@@ -1,15 +1,18 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """What the tables of MADlib's AutoML have more than those of its fit: further columns, and the best configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Optional
 
 from cerebro_db.core.madlib import automl
 from cerebro_db.core.madlib.automl import MadlibHyperband
 from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.names import Name
+from cerebro_db.core.protocol.codec import Within
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.sql import identifier, joined, sql
 
 from .. import platform
@@ -27,12 +30,12 @@ Column = tuple[str, str, Any]  # name, type and value
 
 @dataclass(frozen=True)
 class AutoML:
-    """What a call of madlib_keras_automl asked for, as the options of its run have it (core/run_options.py)."""
+    """What a call of madlib_keras_automl asked for, as the options of its run have it."""
 
     method: str
     params: str
-    frequency: int | None
-    random_state: int | None
+    frequency: Optional[Annotated[int, Within(1, MOST_HOPS)]]
+    random_state: Optional[int]
     use_gpus: bool
     selection: str  # the model selection table, qualified
 

@@ -17,7 +17,7 @@ from cerebro_db.core.model_columns import MADLIB_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import SINGLE, RunOptions
+from cerebro_db.core.run_options import RunOptions
 
 from ..data import visibility, weights
 from ..database import relations
@@ -123,7 +123,7 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
         "model_arch_table": given.model_arch_table,
         "object_table": objects,
     }
-    request = model_tables.began(request, SINGLE, names)
+    request = model_tables.began(request, model_tables.SINGLE, names)
     fit.run_request(db, request)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.names import Name, with_ending
-from cerebro_db.core.run_options import MULTIPLE
 from cerebro_db.core.sql import identifier, sql
 
 from ..database import relations
@@ -25,7 +24,9 @@ def table_or_none(text: str | None) -> str | None:
 @entry(called="madlib_fit_multiple_model error")
 def fit_multiple_model(db: Database, *arguments: Any) -> int:
     """Tables, losses and metrics have their full names; folds and options are possible."""
-    return fit.run_request(db, model_tables.began(check(db, FitMultipleArguments(*arguments)), MULTIPLE, {})).id
+    return fit.run_request(
+        db, model_tables.began(check(db, FitMultipleArguments(*arguments)), model_tables.MULTIPLE, {})
+    ).id
 
 
 @entry(called="madlib_keras_fit_multiple error")
@@ -40,7 +41,7 @@ def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
         "model_selection_table": given.model_selection_table,
         **_named_by(db, given.model_selection_table),
     }
-    fit.run_request(db, model_tables.began(check(db, given, madlib=True), MULTIPLE, names))
+    fit.run_request(db, model_tables.began(check(db, given, madlib=True), model_tables.MULTIPLE, names))
 
 
 def _named_by(db: Database, selection: str | None) -> dict[str, str | None]:

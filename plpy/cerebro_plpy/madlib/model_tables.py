@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """MADlib's model tables: what the plain tables of a run become if a function of MADlib's began it."""
 
 from __future__ import annotations
@@ -5,15 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Optional
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
+from cerebro_db.core.errors import BadData
 from cerebro_db.core.names import Name
 from cerebro_db.core.packed_summary import MADLIB as MADLIB_SUMMARY
 from cerebro_db.core.parameters import writing
+from cerebro_db.core.protocol import codec
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.run_options import AUTOML, SINGLE
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
@@ -25,6 +27,8 @@ from ..runs.tables.model_tables import create_info, create_row, labels, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
+MADLIB = "madlib"  # what the functions add to the options of the runs that they begin
+SINGLE, MULTIPLE, AUTOML = "madlib_keras_fit", "madlib_fit_multiple_model", "madlib_keras_automl"
 MOST_ITERATIONS = 1_000_000  # that a summary lists
 INFO_COLUMNS = {
     "mst_key": "integer",
@@ -57,15 +61,15 @@ OWN_INFO_COLUMNS = {  # after those of MADlib
 
 @dataclass(frozen=True)
 class AsWritten:
-    """What the function was called with, as the options of its run have it (core/run_options.py)."""
+    """What the function was called with: ``others["madlib"]`` in the options of its run."""
 
     function: str
-    written: Mapping[str, str | None]  # column of the summary -> the name of a table as the user wrote it
-    automl: Mapping[str, Any] | None
+    written: Mapping[str, Optional[str]]  # column of the summary -> the name of a table as the user wrote it
+    automl: Optional[AutoML] = None
 
-    @property
-    def search(self) -> AutoML | None:
-        return AutoML(**self.automl) if self.automl is not None else None
+    def __post_init__(self) -> None:
+        if (self.function == AUTOML) != (self.automl is not None):
+            raise ValueError(f"what AutoML was asked for belongs to {AUTOML}")
 
 
 def began(
@@ -76,12 +80,13 @@ def began(
     ``written``: with names of tables, the tables have the names of tables, losses and metrics that the user wrote.
     """
     names = {column: text and text.strip() for column, text in written.items()}
-    asked = AsWritten(function, names, None if search is None else asdict(search))
-    return replace(request, options=replace(request.options, madlib=asdict(asked)))
+    others = {MADLIB: asdict(AsWritten(function, names, search))}
+    return replace(request, options=replace(request.options, others=others))
 
 
 def dress(db: Database, made: MadeTables) -> None:
-    asked = AsWritten(**made.run["options"].madlib)
+    where = f"the options of run {made.run['run']}.{MADLIB}"
+    asked = codec.decode(AsWritten, made.run["options"].others[MADLIB], where, BadData)
     own = str(made.name) == made.run["model_table"]
     if not own:  # cerebro.materialize was called with another name
         kept = {column: text for column, text in asked.written.items() if column not in ("model", "model_info")}
@@ -92,10 +97,10 @@ def dress(db: Database, made: MadeTables) -> None:
     if asked.function == SINGLE and (own or len(made.states) == 1):  # else people have added configurations
         single_table.make_over(db, made)
     if asked.function == AUTOML:
-        assert asked.search is not None
+        assert asked.automl is not None
         automl_tables.make_keyed(db, made.name)
         objects = asked.written.get("object_table")
-        automl_tables.make_selection(db, made.run, asked.search, objects, replace=made.replace)
+        automl_tables.make_selection(db, made.run, asked.automl, objects, replace=made.replace)
 
 
 def _rename(db: Database, name: Name) -> None:
@@ -123,11 +128,11 @@ def _make_info(db: Database, made: MadeTables, asked: AsWritten) -> None:
         if key in texts:
             loss, metrics = writing.as_written(texts[key], loss, metrics, len(outputs))
         told[key] = {"loss": loss, "metrics": metrics}
-        if asked.search is not None:
-            told[key].update(asked.search.told(key, epoch_of.get(key, 0)))
+        if asked.automl is not None:
+            told[key].update(asked.automl.told(key, epoch_of.get(key, 0)))
     name = made.name.suffixed("_info")
     plain = relations.set_aside(db, name)
-    columns = {**INFO_COLUMNS, **(asked.search.info_columns if asked.search is not None else {}), **OWN_INFO_COLUMNS}
+    columns = {**INFO_COLUMNS, **(asked.automl.info_columns if asked.automl is not None else {}), **OWN_INFO_COLUMNS}
     create_info(db, name, columns, model_columns.MADLIB.configuration)
     listed = joined(", ", map(identifier, columns))
     db.execute(
@@ -256,10 +261,10 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("objective", "text", optimised.name),
         ("direction", "text", optimised.direction),
         ("which", "text", made.which),
-        ("memory_mb", "integer", run["options"].memory_mb),
+        ("memory_mb", "integer", run["options"].trainer.memory_mb),
     ]
-    if asked.search is not None:
-        columns = asked.search.summary(columns)
+    if asked.automl is not None:
+        columns = asked.automl.summary(columns)
     columns = [(column, kind, asked.written.get(column, value)) for column, kind, value in columns]
     table = name.suffixed("_summary")
     db.execute(sql("DROP TABLE {table}", table=table.sql))

@@ -121,7 +121,7 @@ def _to_its_end(
     name = Name.parse(run.model_table)
     hand_out(db, session, run, name, replace=output.in_the_way(session, run, name), waits=not submitted)
     following.carry_out(db, run, name)
-    steps = {step.following for step in run.options.follows}
+    steps = {step.task for step in run.options.follows}
     if steps and Following.REMOVE not in steps and not submitted:
         say_how_to_predict(db, name)
 

@@ -37,22 +37,22 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
     log = RunLog.of_caller(db, run.id)
     done = log.events.followed()
     for place, step in enumerate(steps):
-        if step.following.value in done:
+        if step.task.value in done:
             continue
         until = deadline if deadline is None else deadline - following.kept_back(steps[place + 1 :])
         if deadline is None and step.needs is not None and step.needs.most > 0:
             until = time.monotonic() + step.needs.most
         found: dict[str, Any] = {}
-        if step.following is Following.ENSEMBLE:
+        if step.task is Following.ENSEMBLE:
             ensembling.add(db, output, until)
-        elif step.following is Following.CALIBRATE:
+        elif step.task is Following.CALIBRATE:
             calibrating.calibrate(db, output, until)
         else:
             found = _after_retraining(db, run.id, step)
-        log.events.note(Event.FOLLOWED, **{**found, "task": step.following.value})
+        log.events.note(Event.FOLLOWED, **{**found, "task": step.task.value})
 
 
 def _after_retraining(db: Database, run: int, step: Step) -> dict[str, Any]:
     after = sql("SELECT cerebro._after_retraining($1, $2)::pg_catalog.text")
-    text = db.value(after, ("bigint", "text"), run, step.following.value)
+    text = db.value(after, ("bigint", "text"), run, step.task.value)
     return dict(documents.decoded(text, f"what followed run {run}"))

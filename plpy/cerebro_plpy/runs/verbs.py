@@ -189,20 +189,19 @@ def _asked(db: Database, given: Given) -> Asked:
 
 
 def _options(given: Given) -> dict[str, Any]:
-    found = dict(known_options.check(documents.argument(given.options, "options", default={})))
+    found = given.options
     if "method" in found and given.verb != FIT:
         raise InvalidArgument(f"{given.verb}() has no option 'method'.", hint="method is an argument.")
     if "replay" in found and given.verb == TRAIN:
         raise InvalidArgument("options has 'replay'.", hint="cerebro.search() takes it.")
-    for name in ("objective", "direction", "stop_when"):
-        value = getattr(given, name)
-        if value is not None and name in found:
+    arguments = {name: getattr(given, name) for name in ("objective", "direction", "stop_when")}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    for name in arguments:
+        if name in found:
             raise InvalidArgument(f"{name} is given as an argument and as an option.")
-        if value is not None:
-            found[name] = value
-    if given.direction is not None and "objective" not in found:
+    if "direction" in arguments and "objective" not in {*found, *arguments}:
         raise InvalidArgument("direction needs objective.", hint="For instance objective => 'val_auc'.")
-    return dict(known_options.check(found))
+    return {**found, **known_options.check(arguments)}
 
 
 def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
@@ -409,7 +408,7 @@ def _run(db: Database, given: Given, rows: Rows, output: Name, epochs: int, opti
         epochs=epochs,
         frequency=given.evaluate_every,
         use_gpus=given.use_gpus,
-        options=json.dumps(options),
+        options=options,
         name=given.run_name,
         description=given.description,
         named=rows.named,

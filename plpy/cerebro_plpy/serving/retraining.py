@@ -263,7 +263,7 @@ def after_retraining(db: Database, run: int, task: str) -> str:
     """Carry out a step that follows the training of a run of the caller's; returns what it found, as JSON."""
     log = RunLog.of_caller(db, run)
     output, options = log.known.model_table(), log.known.options()
-    steps = {step.following.value: step for step in options.follows} if options is not None else {}
+    steps = {step.task.value: step for step in options.follows} if options is not None else {}
     if task not in steps or Following.JUDGE.value not in steps:
         raise WrongState(f"run {run} is not followed by the step '{task}' of cerebro.retrain().")
     asked = Judging.read(documents.Fields(steps[Following.JUDGE.value].arguments, f"what follows run {run}"))
@@ -538,7 +538,8 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
     before = None if champion.run is None else RunLog.of_caller(db, champion.run.number).known.options()
     if before is not None:
         same = (*SAME_OPTIONS, *(SAME_OF_GROUPS if champion.grouped is not None else ()))
-        options.update({name: getattr(before, name) for name in same if getattr(before, name) is not None})
+        recorded = before.to_json()
+        options.update({name: recorded[name] for name in same if name in recorded})
     allowed = memory.within_limit(db, champion.summary.get(run_memory.COLUMN), bool(given.use_gpus))
     if allowed is not None:
         options[run_memory.COLUMN] = allowed
@@ -568,7 +569,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         use_gpus=given.use_gpus,
         run_name=champion.what,
         description=f"from version {champion.version}",
-        options=json.dumps(options),
+        options=options,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import COMMIT, Statement
 from ..sessions.team import Team, Worker
-from ..sessions.trainer_options import TrainerOptions
+from ..sessions.team_options import TeamOptions
 from .trained import TrainedModel
 from .trainers import PLAIN, PredictionOrder
 
@@ -39,7 +39,7 @@ class Weighted(Protocol):
 
 
 @contextlib.contextmanager
-def team_of(db: Database, keys: Sequence[int], chosen: TrainerOptions, *, own: bool = False) -> Iterator[Team]:
+def team_of(db: Database, keys: Sequence[int], chosen: TeamOptions, *, own: bool = False) -> Iterator[Team]:
     """One worker session per key; or the caller's ``own`` session for all keys."""
     with kept_teams.team_for(db, keys, chosen, own=own) as team:
         try:

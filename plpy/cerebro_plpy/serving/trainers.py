@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
-from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef
+from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerOptions
 from cerebro_db.core.records import dataclass
 
 from .. import platform
@@ -24,7 +24,7 @@ from ..segment.keeping import LastingPrediction, WriteRecipe
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine, time_to_rest
-from ..sessions.trainer_options import TrainerOptions
+from ..sessions.team_options import TeamOptions
 from . import resident
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
-def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TrainerOptions:
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TeamOptions:
     """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
     gpus = platform.require_gpus(db, use_gpus, keys)
     engine = nursery.default_engine(listener(db.plpy))
     threads = max(1, cores() // len(keys))
-    return TrainerOptions((engine,), threads, gpus=tuple(gpus), memory_mb=memory_mb or 0)
+    return TeamOptions((engine,), TrainerOptions(threads=threads, memory_mb=memory_mb), tuple(gpus))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def prediction_order(
 @contextlib.contextmanager
 def own_segment(
     db: Database,
-    chosen: TrainerOptions,
+    chosen: TeamOptions,
     begin: BeginPrediction | None = None,
     recipe: WriteRecipe | None = None,
     *,

@@ -26,7 +26,7 @@ from .failures import Refused
 from .logins import WORKER, Owner, intact
 from .session import Session, Statement, configured, worker_settings
 from .team import Team, Worker
-from .trainer_options import TrainerOptions
+from .team_options import TeamOptions
 
 APPLICATION = "cerebro_db waiting"  # the name by which people and cerebro._dismiss_waiting() know such a session
 SETTLE_WITHIN = "3s"  # a worker that takes longer to become empty is not kept
@@ -50,7 +50,7 @@ _kept: KeptTeam | None = None  # this session's
 def team_for(
     db: Database,
     dist_keys: Sequence[int],
-    options: TrainerOptions,
+    options: TeamOptions,
     listen: Listen | None = None,
     *,
     own: bool = False,

@@ -21,7 +21,7 @@ from .own_session import OwnSession
 from .resting import rest_mine, time_to_rest
 from .session import Session
 from .team import Resident, Team, Versions, Worker
-from .trainer_options import TrainerOptions
+from .team_options import TeamOptions
 
 
 class OwnTeam(Team):
@@ -69,7 +69,7 @@ class OwnTeam(Team):
 
 
 @contextlib.contextmanager
-def opened(db: Database, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen | None) -> Iterator[Team]:
+def opened(db: Database, dist_keys: Sequence[int], options: TeamOptions, listen: Listen | None) -> Iterator[Team]:
     team = OwnTeam(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
     try:
         team.open()

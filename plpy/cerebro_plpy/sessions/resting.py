@@ -11,10 +11,10 @@ from cerebro_db.core import protocol
 from ..database.access import Database
 from ..segment import current
 from . import limits
-from .trainer_options import TrainerOptions
+from .team_options import TeamOptions
 
 
-def time_to_rest(db: Database, options: TrainerOptions) -> tuple[int, int]:
+def time_to_rest(db: Database, options: TeamOptions) -> tuple[int, int]:
     """For how many seconds the trainer of this session may wait for its next call (0: not at all).
 
     Also how many trainers of the role may stay after their sessions.

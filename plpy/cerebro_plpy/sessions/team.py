@@ -26,7 +26,7 @@ from . import logins
 from .failures import Refused, failure_of, session_was_lost
 from .overlap import TaskQueue
 from .session import BEGIN, COMMIT, ENDURE, ROLLBACK, Session, Statement, Work, leave, wait_any, worker_settings
-from .trainer_options import TrainerOptions
+from .team_options import TeamOptions
 
 MOST_ENDED = 5  # sessions of one segment that are ended while they are opened
 POLL_SECONDS = 0.1  # for which a session waits for its trainer when another task may want the session
@@ -94,7 +94,7 @@ class Team:
         db: Database,
         owner: logins.Owner,
         dist_keys: Sequence[int],
-        options: TrainerOptions,
+        options: TeamOptions,
         listen: Listen,
         run: int | None = None,
     ) -> None:
@@ -109,9 +109,7 @@ class Team:
         self.workers: list[Worker] = []
 
     @classmethod
-    def opened(
-        cls, db: Database, dist_keys: Sequence[int], options: TrainerOptions, listen: Listen | None = None
-    ) -> Team:
+    def opened(cls, db: Database, dist_keys: Sequence[int], options: TeamOptions, listen: Listen | None = None) -> Team:
         """A team of the current user's with new sessions."""
         team = cls(db, logins.Owner.current(db), dist_keys, options, listen or listener(db.plpy))
         team.open()

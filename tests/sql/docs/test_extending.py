@@ -24,6 +24,7 @@ EXAMPLES = {
 SHOW = {
     "stopping models that are far behind the best": "contract or field or behind or method",
     "Keras on TensorFlow without a compiled loop": "start_engine or no_rows_and_few or custom_loss or options",
+    "trainers that let other processes go first": "option or takes or niceness or precedence or page",
     "the events of runs": "test_run_events or whole_matrix or judged or test_reference or has_a_model or structure",
 }
 LEFT_OUT = (".git", ".venv", "build", ".pytest_cache", "__pycache__")  # not what linters know already
@@ -90,7 +91,7 @@ def succeeds(command: str, folder: Path, show: str = "") -> None:
 
 
 def test_each_section_has_an_example() -> None:
-    assert len(EXAMPLES) == PAGE.count("\n## ") == 4
+    assert len(EXAMPLES) == PAGE.count("\n## ") == 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -274,7 +274,7 @@ ORDERS = (
 def test_no_order_by_hand_reaches_the_weights(place: Place, call: str) -> None:
     """While the model predicts, from a function of the query; and afterwards, while its trainer rests."""
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
-    settings = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
+    settings = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
     given = call.format(order=f"$o${to_predict(place)}$o$", settings=f"$s${settings}$s$")
     place.ben(
         "CREATE TABLE IF NOT EXISTS told (said text); TRUNCATE told;"
@@ -303,7 +303,7 @@ def test_what_an_earlier_order_has_left_gets_no_weights(place: Place) -> None:
     """A worker that its user has prepared: opened, with a state whose name is that of the weights to come."""
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
     oid = place.anna(f"SELECT '{place.table()}'::regclass::oid::bigint")[0]
-    settings = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
+    settings = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
     place.ben(f"SELECT cerebro._worker_open($s${settings}$s$)")
     place.ben(f"SELECT cerebro._state_in('registered {oid}', 0, '\\x00000000')")
     place.ben(f"SELECT cerebro._work($o${to_predict(place)}$o$)")
@@ -528,7 +528,7 @@ def test_no_order_by_hand_reaches_the_weights_of_groups(grouped: Place, call: st
     anna, ben = grouped.anna, grouped.ben
     said = anna(ASK_SIDES.format("by_side"))
     anna(f"SELECT cerebro.share('{grouped.model}', '{ben.name}')")
-    settings = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
+    settings = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
     given = call.format(order=f"$o${to_predict(grouped)}$o$", settings=f"$s${settings}$s$")
     ben(
         "CREATE TABLE IF NOT EXISTS told (said text); TRUNCATE told;"

@@ -147,7 +147,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def asks(state_bytes: int, listen: Any = lambda: None, *, on_gpu: bool = False, **settings: Any) -> None:
-    memories.require_memory(1, state_bytes, on_gpu, listen, TrainerSettings("tensorflow", **settings))
+    memories.require_memory(1, state_bytes, on_gpu, listen, TrainerSettings(engine="tensorflow", **settings))
 
 
 def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
@@ -155,7 +155,7 @@ def test_memory_is_asked_for_before_a_hop(memory: Any) -> None:
     with pytest.raises(OutOfMemory, match="needs about 1,200 MB of memory more, and 1,000 MB are avail") as told:
         asks(400 * MB)
     assert "retry_failed" in (told.value.hint or "")
-    asks(2000 * MB, shard="20")  # two shards are in memory at a time
+    asks(2000 * MB, shard=20)  # two shards are in memory at a time
     asks(400 * MB, memory_mb=1500)
     with pytest.raises(OutOfMemory):
         asks(400 * MB, memory_mb=1500, shard="never")

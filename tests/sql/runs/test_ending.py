@@ -41,7 +41,7 @@ SPACE = {
 
 
 OF_A_WORKER = {"cerebro._data_in", "cerebro._state_in", "cerebro._state_out", "cerebro._predict", "cerebro._work"}
-SETTINGS = protocol.encode_settings(protocol.TrainerSettings(ENGINE))
+SETTINGS = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
 OPEN = f"SELECT cerebro._worker_open('{SETTINGS}'); "
 
 

@@ -44,7 +44,7 @@ from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
 
 CLONE = Path(__file__).parents[3]
-JAX = TrainerSettings("jax", threads=1, deterministic=True)
+JAX = TrainerSettings(engine="jax", threads=1, deterministic=True)
 WITHIN = 120.0  # seconds
 
 

@@ -175,7 +175,7 @@ class Worker:
 
     def open_without_a_trainer(self) -> None:
         """As after ``open``, for what is refused before it comes to a trainer."""
-        current.mine(Database(self.plpy)).settings = TrainerSettings("jax")
+        current.mine(Database(self.plpy)).settings = TrainerSettings(engine="jax")
 
     def rows(self, handle: str) -> protocol.RowsLoaded:
         arrays = c.made_up(ROWS, 1)

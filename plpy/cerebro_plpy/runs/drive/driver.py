@@ -115,7 +115,7 @@ class Driver:
         self.most_seconds, _ = limits.answered(recorder.run)["run_seconds"]
         sizes = [model.state_bytes * (MOST_FUSED if model.build.group else 1) for model in run.models.values()]
         # Trainers that keep all processors busy are only slowed down by work beside them.
-        spare = run.options.threads > 1 or cores() > run.segments or bool(run.options.gpus)
+        spare = (run.options.trainer.threads or 1) > 1 or cores() > run.segments or bool(run.options.gpus)
         self.may_read_ahead = spare and AHEAD_FROM <= max(sizes, default=0) <= AHEAD_TO
 
     # -- ports ------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class Driver:
         if run.why_whole is not None:
             return sharding.told_uncut(error, run.trainer_mb, run.why_whole)
         build = run.models[unit.model].build
-        return sharding.told(error, build.memory, run.trainer_mb, build.engine, str(run.options.shard))
+        return sharding.told(error, build.memory, run.trainer_mb, build.engine, str(run.options.trainer.shard))
 
     def _is_too_large(self, model: int) -> bool:
         """Whether a model has a larger state than those that share orders; of a new model the size was a guess."""

@@ -54,7 +54,7 @@ def carry_out(
                 attention = Attention(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()
-                options = engine_choice.trainer_options(run, engine_choice.choose(run, log))
+                options = engine_choice.team_options(run, engine_choice.choose(run, log))
                 warm_up.ahead(db, options.engine(0))
                 team = call.enter_context(
                     kept_teams.team_for(

@@ -121,5 +121,5 @@ class Search:
         budget = policies.budget_of(self.run)
         for decision in schedule.decisions:
             if decision.verdict is Verdict.BUDGET:
-                budget = Budget.from_json(decision.detail)
+                budget = Budget.from_document(decision.detail)
         return budget

@@ -22,7 +22,7 @@ MOST_NAMED = 10  # configurations in a message
 def memory_of_trainer(figures: limits.Figures, run: Run) -> int | None:
     """The megabytes that each trainer of a run may use; None: nobody has said."""
     allowed = None if run.options.gpus else figures["trainer_mb"][0]
-    known = [int(one) for one in (run.options.memory_mb, allowed) if one is not None]
+    known = [int(one) for one in (run.options.trainer.memory_mb, allowed) if one is not None]
     return min(known, default=None)
 
 
@@ -37,13 +37,13 @@ def offer(run: Run, answers: Mapping[int, Any]) -> None:
         else:
             engine = run.models[number].build.engine or engine_choice.first_tried(run)
             memory = run.models[number].build.memory
-            error.message = sharding.told(error, memory, run.trainer_mb, engine, str(run.options.shard))
+            error.message = sharding.told(error, memory, run.trainer_mb, engine, str(run.options.trainer.shard))
 
 
 def refused(run: Run, memory: ModelMemory, engine: str) -> CerebroError | None:
     """Why a model cannot be trained with the memory that there is; None: it can, or is tried."""
     limit = run.trainer_mb
-    if run.options.shard in (NEVER_SHARD, 1) and limit is not None and memory.uncut_mb > limit:
+    if run.options.trainer.shard in (NEVER_SHARD, 1) and limit is not None and memory.uncut_mb > limit:
         return sharding.too_large(memory, limit, engine, run.why_whole)
     return None
 

@@ -12,19 +12,18 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cerebro_db.core.engines import (
     AUTO,
-    AUTO_REUSE,
     NEVER_SHARD,
-    NO_REUSE,
     estimated_seconds,
     expected_faster,
     known_faster,
 )
 from cerebro_db.core.events import Initial
 
-from ...sessions.trainer_options import TrainerOptions
+from ...sessions.team_options import TeamOptions
 from ..record.log import RunLog
 from ..record.run import EarlierTrial, Figures, Model, Run
 
@@ -52,23 +51,11 @@ def choose(run: Run, log: RunLog) -> Sequence[str]:
     return [engine for engine, _ in wanted.most_common()]
 
 
-def trainer_options(run: Run, engines: Sequence[str]) -> TrainerOptions:
-    """What the run's trainers are started with."""
+def team_options(run: Run, engines: Sequence[str]) -> TeamOptions:
+    """What the run's team is started with."""
     options = run.options
-    return TrainerOptions(
-        engines=tuple(engines),
-        threads=options.threads,
-        deterministic=options.deterministic,
-        gpus=options.gpus,
-        hang_after=options.hang_after,
-        cache_mb=options.cache_mb,
-        synchronous_commit=options.synchronous_commit,
-        reuse=options.reuse or (NO_REUSE if options.deterministic else AUTO_REUSE),
-        features_mb=options.features_mb,
-        features_type=options.features_type,
-        shard=str(options.shard) if run.why_whole is None else NEVER_SHARD,
-        memory_mb=options.memory_mb or 0,
-    )
+    trainer = options.trainer if run.why_whole is None else replace(options.trainer, shard=NEVER_SHARD)
+    return TeamOptions(tuple(engines), trainer, options.gpus, options.synchronous_commit)
 
 
 def first_tried(run: Run) -> str:
@@ -154,7 +141,7 @@ def form_of(run: Run, model: Model) -> str:
     """Equal for models that are built alike and equally fast: they differ at most in the optimizer's numbers."""
     compiled = model.asked.definition["compile"]
     optimizer = {**compiled["optimizer"], "config": sorted(compiled["optimizer"].get("config") or {})}
-    machine = [run.options.threads, bool(run.options.gpus)]
+    machine = [run.options.trainer.threads, bool(run.options.gpus)]
     form = [
         model.asked.definition["architecture"],
         {**compiled, "optimizer": optimizer},

@@ -333,7 +333,7 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
             found.setdefault(form, set()).add(run.models[number].key)
         else:
             without.add(run.models[number].key)
-    if without and run.options.reuse in (AUTO_REUSE, ALL_REUSE):
+    if without and run.options.trainer.reuse in (AUTO_REUSE, ALL_REUSE):
         db.notice(
             f"the option reuse keeps nothing for {counted(len(without), 'configuration')}: no frozen layers at the"
             " beginning of the model give features that can be kept",
@@ -342,15 +342,15 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
         )
     rows = rows_of(run.source)
     for (layers, size), keys in found.items():
-        where = "" if run.options.reuse == ALL_REUSE else ", where that is faster"
+        where = "" if run.options.trainer.reuse == ALL_REUSE else ", where that is faster"
         db.notice(
             f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: the outputs of these are"
             f" computed once for each row{where} ({megabytes(size * rows)} for each set of frozen weights)"
         )
     if not found:
         return None
-    limit = (run.options.features_mb << 20) * run.segments
-    planned = feature_plan.plan(_wanted_features(run, built), limit, all_pay=run.options.reuse == ALL_REUSE)
+    limit = (run.options.trainer.features_mb << 20) * run.segments
+    planned = feature_plan.plan(_wanted_features(run, built), limit, all_pay=run.options.trainer.reuse == ALL_REUSE)
     db.notice(
         f"features: {_megabytes(planned.bytes)} are kept; computing them takes about {planned.computing:.1f} s of the"
         f" segments' time, and computing them in each pass would take about {planned.without:.1f} s"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cerebro_db.core.following import Step
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.options import GivenOptions, parsed
+from cerebro_db.core.records import dataclass, field
 
 TRAIN, SEARCH, FIT = "cerebro.train", "cerebro.search", "cerebro.fit"
 # What each verb has of its own before the target.
@@ -70,7 +71,7 @@ class Given:
     warm_start: bool | None = None
     run_name: str | None = None
     description: str | None = None
-    options: str | None = None
+    options: GivenOptions = field(default_factory=dict)
     wait: bool | None = True
     dry_run: bool | None = None
     replace: bool | None = None
@@ -87,7 +88,8 @@ def of_call(verb: str, arguments: Sequence[Any]) -> Given:
     if len(arguments) < len(known):
         taken = set(_shared(verb))
         known = ("source_table", "model_table", *FIRST[verb], "target", *(name for name in OF_0_1 if name in taken))
-    return Given(verb, **dict(zip(known, arguments)))
+    given = dict(zip(known, arguments))
+    return Given(verb, **{**given, "options": parsed(given["options"])})
 
 
 def _shared(verb: str) -> list[str]:

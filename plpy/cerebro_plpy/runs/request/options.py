@@ -6,18 +6,19 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core import documents, options
+from cerebro_db.core import options, run_options
 from cerebro_db.core.engines import (
     AUTO,
     AUTO_ENGINES,
     AUTO_SHARD,
     ENGINES,
+    MOST_THREADS,
     NEVER_SHARD,
     OPTIONAL_PACKAGES,
     SHARDING_ENGINES,
 )
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
-from cerebro_db.core.options import GRADIENTS
+from cerebro_db.core.options import GRADIENTS, GivenOptions
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.budget import Budget
@@ -34,22 +35,9 @@ from .place import in_own_session
 
 
 def choose_options(
-    db: Database,
-    text: str | None,
-    keys: Sequence[int],
-    use_gpus: bool,
-    stop_when: str | None = None,
-    tables: Sequence[Packed | None] = (),
+    db: Database, given: GivenOptions, keys: Sequence[int], use_gpus: bool, tables: Sequence[Packed | None]
 ) -> RunOptions:
-    """The options that the user gives, and the values of all others.
-
-    ``stop_when`` is an argument, too.  ``tables`` are those that the run reads.
-    """
-    given = options.check(documents.argument(text or None, "options", default={}))
-    if stop_when is not None:
-        if "stop_when" in given:
-            raise InvalidArgument("stop_when is given as an argument and as an option.")
-        given = {**given, "stop_when": stop_when}
+    """The options that the user gives, and the values of all others.  ``tables`` are those that the run reads."""
     if "replay" in given:
         own = {name: value for name, value in given.items() if name != "seed"}
         recorded = replayed(db, given["replay"])
@@ -74,51 +62,33 @@ def choose_options(
             " session, one segment after the other.",
             hint="COMMIT the packed tables first and leave out the option execution; or leave out the option parallel.",
         )
+    require_waiting(db, given.get("synchronous_commit"))
+    if "budget" in given:
+        require_budget(given["budget"])
+    if "method" in given:
+        given = {**given, "method": methods.checked(given["method"], proposes=False)}
     at_once = 1 if in_session else len(keys)  # trainers
-    others = (
-        "nan",
-        "hang_after",
-        "read_ahead",
-        "cache_mb",
-        "reuse",
-        "features_mb",
-        "features_type",
-        "shard",
-        "memory_mb",
-        "execution",
-        "stop_when",
-        "precision",
-        "objective",
-        "direction",
-        "keep",
-        "replay",
-        "parallel",
-        "least_group_rows",
-        "groups_start",
-        "new_groups",
-    )
-    return RunOptions(
-        engine=engine,
-        among=among,
-        deterministic=deterministic,
-        threads=given.get("threads", 1 if deterministic else max(1, machine.cores() // at_once)),
-        in_session=in_session,
-        gpus=tuple(gpus),
-        # A deterministic run has the same seed every time, from the first call on.
-        seed=given.get("seed", 0 if deterministic else secrets.randbits(31)),
-        # Fused models have the numbers of single ones, but not their bits.
-        fuse=False if deterministic else given.get("fuse"),
-        synchronous_commit=commit_option(db, given.get("synchronous_commit")),
-        method=methods.checked(given["method"], proposes=False) if "method" in given else None,
-        budget=checked_budget(given["budget"]) if "budget" in given else None,
-        **{name: given[name] for name in others if name in given},
+    threads = 1 if deterministic else min(MOST_THREADS, max(1, machine.cores() // at_once))
+    return run_options.of_given(
+        {
+            # A deterministic run has the same seed every time, from the first call on.
+            "seed": 0 if deterministic else secrets.randbits(31),
+            "threads": threads,
+            **given,
+            "engine": engine,
+            "among": among,
+            "in_session": in_session,
+            "gpus": gpus,
+            # Fused models have the numbers of single ones, but not their bits.
+            **({"fuse": False} if deterministic else {}),
+        }
     )
 
 
 UNCUT = (AUTO_SHARD, NEVER_SHARD, 1)  # the values of the option shard with which small models are not cut
 
 
-def require_cutting(given: dict[str, Any], engine: str) -> None:
+def require_cutting(given: GivenOptions, engine: str) -> None:
     """Refuse a number of shards with what models that are cut cannot do."""
     shard = given.get("shard", AUTO_SHARD)
     if shard in UNCUT:
@@ -136,22 +106,21 @@ def require_cutting(given: dict[str, Any], engine: str) -> None:
         )
 
 
-def checked_budget(given: dict[str, Any]) -> Budget:
+def require_budget(given: dict[str, Any]) -> None:
     try:
-        return Budget.from_json(given)
+        Budget.from_document(given)
     except ValueError as error:
         raise InvalidArgument(f"option 'budget': {error}", hint='For instance {"budget": {"seconds": 600}}.') from error
 
 
-def commit_option(db: Database, waits: bool | None) -> bool | None:
-    """The option ``synchronous_commit``; an error where commits have to wait for the disk."""
+def require_waiting(db: Database, waits: bool | None) -> None:
+    """Refuse a ``synchronous_commit`` that is false where commits have to wait for the disk."""
     if waits is False and not platform.of(db).loses_only_the_last_commits:
         raise Unsupported(
             "option 'synchronous_commit' cannot be false on Greenplum.",
             hint="Each segment has a write-ahead log of its own, so a crash could lose a visit and keep later ones."
             " Leave the option out.",
         )
-    return waits
 
 
 def choose_engine(engine: str | None, deterministic: bool, listen: Listen) -> tuple[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
 from cerebro_db.core.names import Name, StoredName, with_ending
+from cerebro_db.core.options import GivenOptions, parsed
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
@@ -102,7 +103,7 @@ class AskedRun:
     epochs: int
     frequency: int | None = None  # epochs between two evaluations; None: as the run needs
     use_gpus: bool | None = None
-    options: str | None = None
+    options: GivenOptions = field(default_factory=dict)
     name: str | None = None
     description: str | None = None
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables that the rows were packed from
@@ -133,7 +134,7 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     """The request of a run.  ``plan`` says what it trains, when its options are known."""
     keys = [partition.key for partition in asked.source.layout.partitions]
     tables = asked.source, asked.validation
-    planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables=tables))
+    planned = plan(choose_options(db, asked.options, keys, bool(asked.use_gpus), tables))
     require_room(db, asked, planned.options)
     chosen = replace(planned.options, named=asked.named, replace=asked.replace)
     return RunRequest(asked, planned.configurations, chosen, planned.evaluate_every)
@@ -174,7 +175,7 @@ def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) ->
         epochs=epochs,
         frequency=frequency,
         use_gpus=given.use_gpus,
-        options=given.options,
+        options=parsed(given.options or None),
         name=given.name,
         description=given.description,
     )
@@ -228,8 +229,9 @@ def of_configurations(
         dataset = chosen.optimised(validated).dataset
         every = asked.frequency or (1 if dataset else asked.epochs)
         require_measured(chosen.method or {}, dataset, every)
-        if warm_start and chosen.memory_mb is None:
-            chosen = replace(chosen, memory_mb=output.memory_of(db, asked.output, bool(chosen.gpus)))
+        if warm_start and chosen.trainer.memory_mb is None:
+            memory_mb = output.memory_of(db, asked.output, bool(chosen.gpus))
+            chosen = replace(chosen, trainer=replace(chosen.trainer, memory_mb=memory_mb))
         chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib)
         return PlannedRun(found, chosen, every)
 

@@ -217,7 +217,7 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
         split_at=given.split_at,
         stratify=bool(stratify),
         segments=platform.segments_wanted(db, given.segments),
-        seed=documents.argument(given.options, "options", default={}).get("seed"),
+        seed=given.options.get("seed"),
         sequence=given.sequence,
         weights=given.weights,
         class_weight=given.class_weight,

@@ -1,8 +1,8 @@
 """Which face dresses the model tables of a run.
 
-A face with model tables of its own form writes an option of its own into the runs that it begins.  Whoever makes the
-tables of such a run (the run itself, ``resume`` or ``materialize``) makes plain ones, and then calls the function of
-that face.  Runs know no face: ``api.py`` adds them.
+A face with model tables of its own form adds a key of its own to the options of the runs that it begins.  Whoever
+makes the tables of such a run (the run itself, ``resume`` or ``materialize``) makes plain ones, and then calls the
+function of that face.  Runs know no face: ``api.py`` adds them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # every session imports this module
 
 Dress = Callable[..., None]  # of a Database and what was Made (model_tables.py): changes the tables
 
-IMPORTS: dict[str, Callable[[], Dress]] = {}  # name of the field of RunOptions -> imports the function
+IMPORTS: dict[str, Callable[[], Dress]] = {}  # key in the ``others`` of RunOptions -> imports the function
 
 
 def dress_of(options: RunOptions) -> Dress | None:
     """The function for a run with these options; None: its tables stay plain."""
-    return next((imported() for option, imported in IMPORTS.items() if getattr(options, option) is not None), None)
+    return next((imported() for option, imported in IMPORTS.items() if option in options.others), None)

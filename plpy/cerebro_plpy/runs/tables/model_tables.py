@@ -295,7 +295,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             *labels(made, PLAIN.labels),
             ("layout", "jsonb", json.dumps(made.layout.without_groups.to_json()) if of_groups else run["layout"]),
             ("packing", "jsonb", None if summary.packing is None else json.dumps(summary.packing.to_json())),
-            ("memory_mb", "integer", run["options"].memory_mb),
+            ("memory_mb", "integer", run["options"].trainer.memory_mb),
             *of_groups,
         ],
     )

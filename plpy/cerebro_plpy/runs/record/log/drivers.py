@@ -195,7 +195,7 @@ class Drivers(Part):
     def _is_whole(self) -> bool:
         """Whether everything is done that follows the training."""
         options = Known(self.ask, self.run).options()
-        return options is None or {step.following.value for step in options.follows} <= set(self._events.followed())
+        return options is None or {step.task.value for step in options.follows} <= set(self._events.followed())
 
     def starts(self) -> int:
         """How often a session has begun to drive the run."""
