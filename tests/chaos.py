@@ -392,7 +392,7 @@ class Chaos:
                 took = f"after {time.monotonic() - began:.0f} s"
                 self.tally.surprises.append(f"run {self.run} is {status} {took}; {self.refusal}")
                 return
-            if status not in ("running", "created"):
+            if status not in ("running", "created", "finishing"):
                 self.resume()
             time.sleep(0.1)
         self.ask("SELECT wait(%s)", self.run)  # A submitted run may still have to create its tables.

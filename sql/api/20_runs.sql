@@ -180,7 +180,7 @@ SELECT k.run,
             WHEN k.last[5] IS NOT NULL
             THEN concat('only its owner sees the message', ' (SQLSTATE ' || k.last[6] || ')')
        END AS message,
-       k.last[3]::integer AS driver_pid,
+       (CASE WHEN k.word = 'finished' AND holder.is_making THEN k.driver ELSE k.last END)[3]::integer AS driver_pid,
        k.description,
        -- Whether a run has ended is decided here and nowhere else. A run that has finished still makes its model tables, in
        -- the session that drove it; if that session is gone, nobody will make them.

@@ -149,6 +149,7 @@ def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]
             break
     yield handle
     handle.cancel()
+    trained.cerebro.rows("SELECT cerebro.wait(%s, 60)", (handle.run,))  # the next one has the same model table
 
 
 def test_a_run_under_way_and_a_watch_that_is_interrupted(

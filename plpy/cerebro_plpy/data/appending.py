@@ -104,6 +104,7 @@ def append(db: Database, *arguments: Any) -> None:
     if division is not None and not folded:
         beside = relations.beside(db, target.packed.relation, VALIDATION)
         if beside is None:
+            relations.refuse_of_another(db, target.packed.relation, VALIDATION)
             raise WrongState(
                 f"the packed table '{target.name.suffixed(VALIDATION)}' with the rows for validation is not there.",
                 hint="divide => false adds all rows to those for training.",

@@ -171,6 +171,16 @@ def beside_all(db: Database, table: Relation, endings: Sequence[str]) -> dict[st
     return {ending: there[name.table] for ending, name in zip(endings, names) if name.table in there}
 
 
+def refuse_of_another(db: Database, table: Relation, ending: str) -> None:
+    """An error if the table of this name with an ending is there, but has another owner (see ``beside``)."""
+    found = find(db, table.name.suffixed(ending))
+    if found is not None and found.owner != table.owner:
+        raise NotPermitted(
+            f"'{found.text}' belongs to another role than '{table.text}', so it is not read.",
+            hint="ALTER TABLE … OWNER TO … gives both tables one owner.",
+        )
+
+
 def hold(db: Database, name: Name) -> None:
     """Keep a table and its name as they are until the transaction ends, if there is one that the user may read.
 

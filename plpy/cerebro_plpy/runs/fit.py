@@ -119,7 +119,7 @@ def _to_its_end(
 ) -> None:
     run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
     name = Name.parse(run.model_table)
-    hand_out(db, session, run, name, replace=output.in_the_way(session, run, name), waits=not submitted)
+    hand_out(db, session, run, name, replace=output.in_the_way(db, session, run, name), waits=not submitted)
     following.carry_out(db, run, name)
     steps = {step.task for step in run.options.follows}
     if steps and Following.REMOVE not in steps and not submitted:

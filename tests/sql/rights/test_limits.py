@@ -212,6 +212,8 @@ def test_no_row_of_a_user_lifts_a_limit(town: Town, ann: User, limited: Any) -> 
 def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
     """Both pass the first look; the claim counts them one after the other."""
     limited(max_running_runs=1)
+    before = ann("SELECT count(*) FROM cerebro.runs")[0]
+    ann("SELECT pg_advisory_lock(hashtextextended('cerebro_db owner ' || current_user, 0))")  # so none begins
     both = [psycopg2.connect(ann.dsn, options=f"-c search_path={ann.name},cerebro,madlib", async_=1) for _ in range(2)]
     outcomes = []
     for connection in both:
@@ -219,6 +221,9 @@ def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
     cursors = [connection.cursor() for connection in both]
     for number, cursor in enumerate(cursors):
         cursor.execute(FIT.replace("none", f"twin{number}"))
+    # The server works on the statements meanwhile: psycopg2 has sent them.
+    eventually(lambda: ann("SELECT count(*) FROM cerebro.runs")[0] == before + 2, 60, "both are on record")
+    ann("SELECT pg_advisory_unlock_all()")
     for connection in both:
         try:
             wait_select(connection)

@@ -223,7 +223,7 @@ def test_a_run_of_any_size_is_computed(log: Log) -> None:
 
 
 def test_whether_a_run_has_ended(log: Log) -> None:
-    """A submitted run that has finished still makes its tables, as long as its session is there."""
+    """A run that has finished still makes its tables, as long as its session is in the transaction that trained it."""
     log.run(1, 1)
     with contextlib.closing(psycopg2.connect(log.connection.dsn)) as connection, connection.cursor() as cursor:
         # It stands for a driver: in the transaction that trains the run, and then makes the tables.
@@ -261,11 +261,12 @@ def statuses_of_a_run(log: Log, alive: dict[str, Any]) -> None:
     assert after("cancelled") == ("cancelled", True)
     assert after("started", gone) == ("interrupted", True)
     assert after("started", alive) == ("running", False)
-    assert after("finished") == ("finished", True)  # the caller waits for it, and makes the tables
-    assert after("extended", {"epochs": 9}) == ("finished", True)
-    assert after("submitted") == ("finished", False)  # a session is about to drive it further
+    assert after("finished") == ("finishing", False)
+    assert log("SELECT driver_pid FROM cerebro.runs") == [(alive["pid"],)]
+    assert after("extended", {"epochs": 9}) == ("finishing", False)
+    assert after("submitted") == ("finishing", False)  # a session is about to drive it further
     assert after("started", alive) == ("running", False)
-    assert after("finished") == ("finished", False)
+    assert after("finished") == ("finishing", False)
     assert after("materialized") == ("finished", True)
     assert after("started", gone) == ("interrupted", True)
     assert after("finished") == ("finished", True)  # nobody will make the tables

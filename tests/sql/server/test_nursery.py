@@ -1012,7 +1012,7 @@ def test_a_run_goes_on_though_nursery_and_trainers_are_killed_at_its_start(own: 
     for _ in range(2):
         kill_next(nursery_of_trainers, killed)
     kill_next(lambda: next((pid for pid, _ in trainer_processes(cluster.home)), 0), killed)
-    eventually(lambda: lab.status(run_id) not in ("created", "running"), WITHIN, "the run ends")
+    eventually(lambda: lab.status(run_id) not in ("created", "running", "finishing"), WITHIN, "the run ends")
     assert lab.status(run_id) == "finished"
     assert len(killed) == 3
 

@@ -17,6 +17,7 @@ from ...database.access import Database
 from ...registry import references
 from ...segment import memory
 from ...sessions.session import Session
+from ..record.log.base import Ask, asking
 from ..record.run import Run
 
 CODED = {"categories", "words", "one_hot"}  # kinds of preparation whose numbers stand for values
@@ -68,7 +69,7 @@ def require_place(db: Database, session: Session, run: Run) -> None:
     """Raise now if the model tables of a resumed run could not be made at its end."""
     name = Name.parse(run.model_table)
     try:
-        model_parts.require_makeable(db, name, replace=in_the_way(session, run, name))
+        model_parts.require_makeable(db, name, replace=in_the_way(db, session, run, name))
     except CerebroError as error:
         error.hint = (
             f"Move that table out of the way, or train on with SELECT cerebro.resume({run.id}, wait => false);"
@@ -148,16 +149,18 @@ def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
     return None if summary is None else memory.within_limit(db, run_memory.of_summary(db, summary), on_gpu)
 
 
-def in_the_way(session: Session, run: Run, name: Name) -> bool:
+def in_the_way(db: Database, session: Session, run: Run, name: Name) -> bool:
     """Whether the run replaces tables: a model that it goes on from or was told to replace, or its own of before.
 
-    The run's own session is asked: the caller's may have lost a segment.  Reading the table runs code of its owner, so
-    it must be the caller's own.  A role that the caller is in is not enough: each of its members can put code there.
+    Only the caller's session sees tables of its own transaction, unless it has lost a segment: then the run's session
+    is asked.  Reading the table runs code of its owner, so it must be the caller's own.  A role that the caller is in
+    is not enough: each of its members can put code there.
     """
     if run.options.warm_start or run.options.replace:
         return True
     summary = name.suffixed("_summary")
-    own = session.run(
+    ask: Ask = session.run if session.segments_lost or run.segments_lost else asking(db)
+    own = ask(
         sql(
             "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
             " JOIN pg_catalog.pg_roles u ON u.oid = c.relowner AND u.rolname = current_user"
@@ -166,4 +169,4 @@ def in_the_way(session: Session, run: Run, name: Name) -> bool:
         ),
         (summary.quoted,),
     )
-    return bool(own) and session.run(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql)) == [(run.id,)]
+    return bool(own) and ask(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql), ()) == [(run.id,)]

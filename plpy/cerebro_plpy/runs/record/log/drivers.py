@@ -127,15 +127,20 @@ class Drivers(Part):
 
         The runs of one owner are counted one after the other: two that start at once would not see each other.  But the
         caller's own transaction would keep all other runs waiting for its end.
+
+        Who waits for one of the two locks does not keep the other one: a cancel takes that of the run.
         """
         owner = recorder.run(sql("SELECT current_user::text"))[0][0]
-        names = [(locks.of_run(self.run), f"run {self.run}"), (locks.of_owner(owner), f"the runs of {owner}")]
-        for name, what in names[:1] if recorder.own else names:
-            deadline = time.monotonic() + locks.PATIENCE
-            while not recorder.run(locks.attempt(sql("{}")), (name,))[0][0]:
-                if time.monotonic() > deadline:
-                    raise locks.in_use(what)
-                time.sleep(LISTEN_EVERY)
+        names = {locks.of_run(self.run): f"run {self.run}"}
+        if not recorder.own:
+            names[locks.of_owner(owner)] = f"the runs of {owner}"
+        deadline = time.monotonic() + locks.PATIENCE
+        while held := next((name for name in names if not recorder.run(locks.attempt(sql("{}")), (name,))[0][0]), None):
+            if time.monotonic() > deadline:
+                raise locks.in_use(names[held])
+            recorder.run_statement(ROLLBACK)
+            time.sleep(LISTEN_EVERY)
+            recorder.run_statement(BEGIN)
 
     def _claim(self, recorder: Session, epochs: int | None, retry_failed: bool, submitted: bool, begins: bool) -> None:
         for _ in range(2):
