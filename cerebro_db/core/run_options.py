@@ -129,11 +129,11 @@ def read(document: Any, where: str) -> RunOptions:
 
     Those of later versions are among ``others``.
     """
-    fields = Fields(
-        {name: value for name, value in Fields(document, where).document.items() if value is not None}, where
-    )
+    fields = Fields(document, where)
+    present = {name: value for name, value in fields.document.items() if value is not None}
     known = set(codec.names_of(RunOptions)) - {"others"}
-    given = {name: value for name, value in fields.document.items() if name in known}
+    given = {name: value for name, value in present.items() if name in known}
+    given["others"] = {name: value for name, value in present.items() if name not in known}
     for name, option in OPTIONS.items():
         if name in given and name not in ("method", "budget"):
             try:
@@ -152,7 +152,9 @@ def read(document: Any, where: str) -> RunOptions:
     if "named" in given:
         named = fields.object("named").document
         given["named"] = {argument: named[argument] for argument in TABLES if argument in named}
-    given["others"] = {name: value for name, value in fields.document.items() if name not in known}
+    if "space" in given:
+        space, parts = fields.object("space").document, codec.names_of(RecordedSpace)
+        given["space"] = {name: value for name, value in space.items() if name in parts}
     found = codec.decode(RunOptions, given, where, BadData)
     if len({step.task for step in found.follows}) < len(found.follows):
         raise fields.wrong("must not have a task twice", "follows")

@@ -32,6 +32,7 @@ EXAMPLES = {  # files that the worked examples of extending.md make, and one tha
     "cerebro_db/core/search/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
+    "tests/nn/test_niceness.py",
     "tests/sql/runs/test_durations.py",
     "tests/sql/runs/test_run_events.py",
 }

@@ -52,7 +52,7 @@ REASONS_OF_CORE = {
     "parameters/vocabulary.py:SCHEDULES": "filled when it is imported",
     "preparation.py:KINDS": "filled when it is imported",
     "protocol/codec.py:_FIELDS": "the fields of classes",
-    "protocol/codec.py:_decoders": "the fields of classes",
+    "protocol/codec.py:_schema": "the fields of classes",
     "protocol/orders.py:ORDERS": "filled when it is imported",
     "scheduling/ring.py:_ring": "arithmetic",
     "sql.py:_templates": "templates that stand in the source, in parts",

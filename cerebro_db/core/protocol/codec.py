@@ -111,13 +111,12 @@ def decoded(kind: Callable[..., T], document: Any) -> T:
     """As ``decode``, for an object within another one: raises Misfit."""
     if not isinstance(document, dict):
         raise wrong("a JSON object", document)
-    decoders, inner = _decoders(kind), _beside(kind)
+    decoders, parts = _schema(kind)
     values: dict[str, Any] = {}
-    for field, (one, names) in inner.items():
-        values[field] = decoded(one, {name: document[name] for name in names if name in document})
-    if inner:
-        taken = {name for _, names in inner.values() for name in names}
-        document = {name: value for name, value in document.items() if name not in taken}
+    if parts:
+        document = dict(document)
+        for name, (part, names) in parts.items():
+            values[name] = decoded(part, {one: document.pop(one) for one in names if one in document})
     for name in document:
         if name not in decoders:
             raise Misfit(f"has no field {shown(name)}")
@@ -165,26 +164,22 @@ def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...] | None:
 
 
 @cache
-def _decoders(kind: Any) -> dict[str, tuple[bool, Decode]]:
-    """By field: whether it has to be given, and what decodes it."""
+def _schema(kind: Any) -> tuple[dict[str, tuple[bool, Decode]], dict[str, tuple[Any, list[str]]]]:
+    """By field: whether it has to be given, and what decodes it.  By field that is beside: its class and fields."""
     types = typing.get_type_hints(kind, include_extras=True)
-    return {
+    parts = {field.name: field.metadata["beside"] for field in dataclasses.fields(kind) if "beside" in field.metadata}
+    decoders = {
         field.name: (not has_default(field), decoder(types[field.name]))
         for field in dataclasses.fields(kind)
-        if field.init and "beside" not in field.metadata
+        if field.init and field.name not in parts
     }
-
-
-@cache
-def _beside(kind: Any) -> dict[str, tuple[Any, tuple[str, ...]]]:
-    """By field that is beside: its dataclass, and the fields of that."""
-    inner = {field.name: field.metadata["beside"] for field in dataclasses.fields(kind) if "beside" in field.metadata}
-    return {name: (one, tuple(_decoders(one))) for name, one in inner.items()}
+    return decoders, {name: (part, names_of(part)) for name, part in parts.items()}
 
 
 def names_of(kind: Any) -> list[str]:
     """The fields of the documents of a dataclass."""
-    return [*_decoders(kind), *(name for _, names in _beside(kind).values() for name in names)]
+    decoders, parts = _schema(kind)
+    return [*decoders, *(name for _, names in parts.values() for name in names)]
 
 
 def decoder(annotation: Any) -> Decode:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Optional
 
+from ..documents import LARGEST_NUMBER
 from ..protocol.codec import Within
 from ..records import dataclass
 from . import scores
@@ -29,7 +30,7 @@ class Trial:
 
     point: Mapping[str, Any]
     state: str
-    score: Optional[float]  # None: none yet, or not a finite number
+    score: Optional[Annotated[float, Within(-LARGEST_NUMBER, LARGEST_NUMBER)]]  # None: none yet, or not a finite number
     epochs: Annotated[int, Within(0, 2**31 - 1)]
 
     def __post_init__(self) -> None:

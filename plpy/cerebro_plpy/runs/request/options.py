@@ -63,10 +63,10 @@ def choose_options(
             hint="COMMIT the packed tables first and leave out the option execution; or leave out the option parallel.",
         )
     require_waiting(db, given.get("synchronous_commit"))
-    if "budget" in given:
-        require_budget(given["budget"])
     if "method" in given:
         given = {**given, "method": methods.checked(given["method"], proposes=False)}
+    if "budget" in given:
+        require_budget(given["budget"])
     at_once = 1 if in_session else len(keys)  # trainers
     threads = 1 if deterministic else min(MOST_THREADS, max(1, machine.cores() // at_once))
     return run_options.of_given(
