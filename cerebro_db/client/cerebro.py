@@ -189,17 +189,19 @@ class Cerebro(Looking, Steering, Serving, Registering):
         tensorboard: str | Path | None = None,
         mlflow: str | None = None,
         optuna: str | Path | None = None,
+        to: Mapping[str, str] | None = None,
         experiment: str = trackers.EXPERIMENT,
     ) -> int:
         """Writes runs for other tools, and returns how many models were left out: those of folds and of groups. A later
         call adds what is new.
 
         ``tensorboard``: a folder for event files. ``mlflow``: the URI of a tracking server. ``optuna``: a SQLite file
-        for optuna-dashboard.
+        for optuna-dashboard. ``to``: trackers of other packages, by name, with the place that each takes.
         """
         given = runs if isinstance(runs, Sequence) else [runs]
-        folder, file = (None if one is None else Path(one) for one in (tensorboard, optuna))
-        return trackers.track(self.engine, [self.run(one) for one in given], folder, mlflow, file, experiment)
+        named = {"tensorboard": tensorboard, "optuna": optuna, "mlflow": mlflow, **(to or {})}
+        places = {name: str(place) for name, place in named.items() if place is not None}
+        return trackers.track(self.engine, [self.run(one) for one in given], places, experiment)
 
     # --- trained models ----------------------------------------------------------------------------
 

@@ -229,6 +229,10 @@ def track(
     optuna: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A SQLite file for optuna-dashboard.", show_default=False)
     ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER=PLACE", help="The tracker of another package.", show_default=False),
+    ] = None,
     experiment: Annotated[str, typer.Option(help="The experiment of MLflow.")] = EXPERIMENT,
     owner: OwnerOfRuns = None,
     json: Json = False,
@@ -236,8 +240,11 @@ def track(
     """Write runs for TensorBoard, MLflow or Optuna. A later call adds what is new."""
     with at(dsn) as cerebro:
         found = [cerebro.run(run, owner) for run in runs]
-        left_out = cerebro.track(found, tensorboard=tensorboard, mlflow=mlflow, optuna=optuna, experiment=experiment)
-        places = {"tensorboard": tensorboard, "mlflow": mlflow, "optuna": optuna}
+        others = dict(places_of(to or []))
+        left_out = cerebro.track(
+            found, tensorboard=tensorboard, mlflow=mlflow, optuna=optuna, to=others, experiment=experiment
+        )
+        places = {"tensorboard": tensorboard, "mlflow": mlflow, "optuna": optuna, **others}
         written = {name: None if place is None else str(place) for name, place in places.items()}
         if json:
             write_json({**written, "left_out": left_out})
@@ -247,6 +254,14 @@ def track(
                 Terminal().print(lines(f"Written for {name}: {place}"), soft_wrap=True)
         if left_out:
             Terminal().print(f"Left out: {counted(left_out, 'model')} of folds or groups.")
+
+
+def places_of(given: list[str]) -> Iterator[tuple[str, str]]:
+    for one in given:
+        tracker, _, place = one.partition("=")
+        if not (tracker and place):
+            raise typer.BadParameter(f"--to cannot be {one}; for instance --to aim=FOLDER.")
+        yield tracker, place
 
 
 def cancel(

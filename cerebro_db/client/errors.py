@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 import sqlalchemy.exc
 
+from cerebro_db.core.entry_points import Extensible
+from cerebro_db.core.errors import Unsupported
 from cerebro_db.core.texts import harmless
+
+T = TypeVar("T")
 
 
 class ClientError(Exception):
@@ -76,6 +80,16 @@ class RunFailed(ClientError):
         super().__init__(what if reason in (None, what) else f"{what}: {reason}", hint)
         self.run = run
         self.status = status
+
+
+def found(among: Extensible[T], name: str, missing: str, what: str) -> T:
+    """What has this name, of ours or of a package of others."""
+    try:
+        return among[name]
+    except KeyError:
+        raise ClientError(missing, f"The {what}: {', '.join(among.names())}.") from None
+    except Unsupported as error:
+        raise ClientError(error.message, error.hint) from error
 
 
 @contextlib.contextmanager

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cerebro_db import scorer
-from cerebro_db.core import state
+from cerebro_db.core import entry_points, state
 from cerebro_db.core.architecture.limits import MOST_BYTES
+from cerebro_db.core.entry_points import Extensible
 from cerebro_db.core.errors import CerebroError
 
 from . import archives, hdf5, keras_models, large_files, preparations, samples, stored_model
 from .database import SNAPSHOT, DatabaseClient, Transaction
 from .errors import ClientError, MissingPackage
+from .errors import found as found_in
 from .large_files import DTYPES
 from .stored_model import StoredModel
 
@@ -92,9 +94,7 @@ def export(
     """
     path = Path(file)
     ending = FOLDER if file.endswith(FOLDER) else path.suffix.lower()
-    writer = WRITERS.get(ending)
-    if writer is None:
-        raise ClientError(f"{path.name!r} has no ending that names a format.", f"The formats: {', '.join(WRITERS)}.")
+    writer = found_in(WRITERS, ending, f"{path.name!r} has no ending that names a format.", "formats")
     if not path.absolute().parent.is_dir():
         raise ClientError(f"There is no folder {path.absolute().parent}.", "Make it first.")
     if path.is_dir() and (not file.endswith(FOLDER) or any(path.iterdir())):
@@ -503,10 +503,10 @@ def write_archive(given: ForExport, path: Path) -> samples.Compute:
     return keras_compute(keras_models.build(archives.read(path)), given.document)
 
 
-WRITERS: dict[str, Writer] = {
+WRITERS: Extensible[Writer] = Extensible(entry_points.EXPORTERS, {
     ".keras": write_keras, ".safetensors": write_safetensors, archives.ENDING: write_archive,
     ".onnx": write_onnx, FOLDER: write_saved_model,
-}  # fmt: skip
+})  # fmt: skip
 WITH_PREPARATION = (".safetensors", archives.ENDING)
 
 

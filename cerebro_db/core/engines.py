@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-ENGINES = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}  # engine -> its Python package
-DISPLAY_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+from . import entry_points
+from .entry_points import Extensible
+
 DEFAULT = "tensorflow"  # of runs; where it is not installed, the first of ENGINES that is
 
 # The engines that docker/install.sh does not install, with the versions that pyproject.toml pins: PyTorch with CUDA is
@@ -27,6 +28,14 @@ OPTUNA = "optuna==5.0.0"
 # 256 (620, 170), 21 ms for a small CNN (5, 32), and 29 ms for a 3072-1024-1024-10 MLP (24, 24).
 AUTO = "auto"
 AUTO_ENGINES = ("tensorflow", "jax")
+
+OURS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}  # engine -> its Python package
+_SHOWN = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+# Of an engine that a package of others adds, all that is known without an import is the name, and its own package.
+ENGINES = Extensible(
+    entry_points.ENGINES, OURS, lambda one: one.value.partition(":")[0].partition(".")[0].strip(), taken=(AUTO,)
+)
+DISPLAY_NAMES = Extensible(entry_points.ENGINES, _SHOWN, lambda one: one.name)
 
 # The values of the option ``reuse``: whether trainers keep what frozen layers give for a row.
 NO_REUSE, AUTO_REUSE, ALL_REUSE = "none", "auto", "all"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from . import documents
@@ -51,6 +51,7 @@ class Option:
     default: Any = None
     unset: str = ""  # what happens without the option, where that is no fixed default
     choices: tuple[str, ...] = ()
+    others: Container[str] = ()  # that packages of others add to the choices
     bounds: tuple[int, int] | None = None  # the smallest and the largest number that it takes
     object: bool = False  # whether it takes a JSON object as well
     numbers: tuple[int, int] | None = None  # the smallest and the largest number that it takes as well
@@ -83,7 +84,7 @@ class Option:
             return
         if found is not self.type and not (self.numbers and found is int):
             raise self._refused(value, f"It takes {self._takes}.")
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and value not in self.others:
             raise self._refused(value, f"It is one of {self.values}{self._without()}.")
         if self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
             raise self._refused(value, f"It takes a number from {self.bounds[0]} to {self.bounds[1]}.")
@@ -134,6 +135,7 @@ _TABLE = (
         know. torch must be installed in the trainer's environment.""",
         unset="tensorflow; jax, if only JAX is installed",
         choices=(*ENGINES, AUTO),
+        others=ENGINES,
     ),
     Option(
         name="precision",

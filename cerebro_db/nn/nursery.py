@@ -286,7 +286,7 @@ class Nursery:
 
     def _report(self) -> Report:
         trainers = sum(session.trainer is not None for session in self.sessions)
-        installed = [engine for engine, package in ENGINES.items() if find_spec(package)]
+        installed = [engine for engine in ENGINES.names() if find_spec(ENGINES[engine])]
         return Report(installed, trainers, self.templates.report(), len(self.kept))
 
     # -- trainers ------------------------------------------------------------------------------------

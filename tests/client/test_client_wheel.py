@@ -97,6 +97,13 @@ def test_it_requires_nothing_of_the_trainer(client: Client) -> None:
     assert done.stdout.startswith(str(client.folder))
 
 
+def test_it_has_the_door_for_others(client: Client) -> None:
+    """MLflow is found by the entry point in the wheel; the contracts are there and need nothing but what they test."""
+    code = "import cerebro_db.testing.search_methods, cerebro_db.testing.trackers as it; print(it.TRACKERS['mlflow'])"
+    done = client.runs("python", "-c", code)
+    assert done.returncode == 0 and "write" in done.stdout, done.stderr
+
+
 def test_it_lists_follows_and_steers(client: Client, trained: Trained) -> None:
     def cerebro(*arguments: str) -> subprocess.CompletedProcess[str]:
         return client.runs("cerebro", *arguments, CEREBRO_DSN=trained.dsn)

@@ -1,4 +1,4 @@
-"""``cerebro track``: TensorBoard, MLflow and Optuna read what the views say."""
+"""``cerebro track``: TensorBoard, MLflow, Optuna and trackers of others get what the views say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sqlite3
-import struct
 import subprocess
 import time
 import urllib.request
@@ -25,6 +24,9 @@ from typer.testing import CliRunner
 
 from cerebro_db.client import ClientError, cli
 from cerebro_db.client.trackers import mlflow, optuna, tensorboard, tracked
+from cerebro_db.testing.trackers import TrackerContract
+
+NO_TENSORBOARD = "the optional package tensorboardX is not installed"
 
 
 @pytest.fixture
@@ -47,6 +49,7 @@ def test_what_is_told_is_what_the_views_say(trained: Trained, run: tracked.Track
 
 
 def test_models_of_groups_are_left_out_and_counted(trained: Trained, grouped: int, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason=NO_TENSORBOARD)
     found = tracked.read(trained.cerebro.engine, trained.cerebro.run(grouped))
     assert found.left_out == 9 and [one.model for one in found.models] == sorted(
         one.model for one in trained.cerebro.leaderboard(grouped) if one.group_number is None
@@ -70,6 +73,7 @@ def records(file: Path) -> Iterator[bytes]:
 
 @pytest.mark.tensorflow
 def test_tensorflow_reads_the_events(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason=NO_TENSORBOARD)
     from tensorflow.core.util import event_pb2
 
     top = tensorboard.write(run, tmp_path / "logs")
@@ -98,6 +102,7 @@ def test_tensorflow_reads_the_events(run: tracked.TrackedRun, tmp_path: Path) ->
 
 
 def test_the_plugin_of_hyper_parameters_reads_them(run: tracked.TrackedRun, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason=NO_TENSORBOARD)
     pytest.importorskip("tensorboard", reason="the optional package tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import plugin_data_pb2
@@ -116,12 +121,6 @@ def test_the_plugin_of_hyper_parameters_reads_them(run: tracked.TrackedRun, tmp_
         assert end.session_end_info.status == 1
         scalars = {one.step: one.value for one in accumulator.Scalars("validation/loss")}
         assert scalars == pytest.approx(model.curves["validation loss"], rel=1e-6)
-
-
-def test_the_checksum_is_that_of_the_standard() -> None:
-    """CRC-32C of "123456789" is e3069283; the record then rotates and shifts it."""
-    crc = 0xE3069283
-    assert tensorboard._checksum(b"123456789") == struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 # -- Optuna ------------------------------------------------------------------------------------------------------
@@ -276,6 +275,7 @@ def test_mlflow_that_cannot_be_reached(run: tracked.TrackedRun, monkeypatch: pyt
 
 
 def test_the_command(trained: Trained, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason=NO_TENSORBOARD)
     environment = {"CEREBRO_DSN": trained.dsn, "COLUMNS": "200"}
     logs, file = str(tmp_path / "logs"), str(tmp_path / "runs.db")
     arguments = ["track", str(trained.run), "--tensorboard", logs, "--optuna", file, "--json"]
@@ -289,8 +289,41 @@ def test_the_command(trained: Trained, tmp_path: Path) -> None:
     said = CliRunner().invoke(cli.app, ["track", str(trained.run)], env=environment)
     assert said.exit_code != 0 and "--tensorboard" in said.output
     assert CliRunner().invoke(cli.app, ["track", "987654321", "--optuna", file], env=environment).exit_code == 1
+    said = CliRunner().invoke(cli.app, ["track", str(trained.run), "--to", "nobody=x"], env=environment)
+    assert said.exit_code == 1 and "no tracker 'nobody'" in said.output and "tensorboard, optuna" in said.output
+    assert CliRunner().invoke(cli.app, ["track", str(trained.run), "--to", "nobody"], env=environment).exit_code == 2
     cerebro = trained.cerebro
     cerebro.track(trained.run, tensorboard=tmp_path / "again")
     assert (tmp_path / "again").is_dir()
     with pytest.raises(ClientError, match="where to"):
         cerebro.track(trained.run)
+
+
+# -- the contract, which trackers of others have, too ------------------------------------------------------------
+
+
+class TestTensorBoard(TrackerContract):
+    tracker = "tensorboard"
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("tensorboardX", reason=NO_TENSORBOARD)
+
+
+class TestOptuna(TrackerContract):
+    tracker = "optuna"
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("optuna", reason="the optional package optuna is not installed")
+
+
+class TestMlflow(TrackerContract):
+    tracker = "mlflow"
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("mlflow", reason="the optional package mlflow is not installed")
+
+    def place(self, folder: Path) -> str:
+        return f"sqlite:///{folder / 'mlflow.db'}"

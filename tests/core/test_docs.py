@@ -9,6 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from cerebro_db.core import entry_points
 from tests.sql.docs.test_task_pages import AFTER as TASK_PAGES
 from tests.sql.pages import blocks
 
@@ -35,7 +36,11 @@ EXAMPLES = {  # files that the worked examples of extending.md make, and one tha
     "tests/nn/test_niceness.py",
     "tests/sql/runs/test_durations.py",
     "tests/sql/runs/test_run_events.py",
+    "worse/pyproject.toml",
+    "worse/worse/__init__.py",
+    "worse/test_worse.py",
 }
+GROUPS = {entry_points.ENGINES, entry_points.SEARCH_METHODS, entry_points.TRACKERS, entry_points.EXPORTERS}
 
 SOURCES = list((ROOT / "tests").rglob("*.py"))
 TESTS = {file.stem for file in SOURCES}.union(
@@ -101,7 +106,7 @@ def paths(text: str) -> set[str]:
 def modules(text: str) -> set[str]:
     """The Python modules, or what is in them, that a text names."""
     found = set(re.findall(r"\b(?:cerebro_db|cerebro_plpy|tests)(?:\.[a-z_]\w*)+", text))
-    return {name for name in found if not (ROOT / name).exists()}  # cerebro_db.control is a file
+    return {name for name in found - GROUPS if not (ROOT / name).exists()}  # cerebro_db.control is a file
 
 
 def links(text: str) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ The methods that users can name are here because they are in METHOD_CLASSES of m
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import importlib
 import inspect
@@ -30,43 +29,21 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.history import Figures
-from cerebro_db.core.search.methods import Proposals
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Objective, Policy
 from cerebro_db.core.search.proposing import Sampler
-from cerebro_db.core.search.read_space import read
-from cerebro_db.core.search.rungs import WAITS
 from cerebro_db.core.search.variants import Varied, of_folds, of_groups
-
-EPOCHS = 4
-SPACE = read(
-    {
-        "compile": {
-            "loss": "mse",
-            "optimizer": {"choice": ["Adam", "SGD"]},
-            "learning_rate": {"log_uniform": [1e-4, 1]},
-            "momentum": {"uniform": [0, 0.9], "when": {"optimizer": "SGD"}},
-        },
-        "fit": {"batch_size": {"choice": [16, 32, 64]}},
-    },
-    {7: None},
+from cerebro_db.testing.search_methods import (
+    EPOCHS,
+    SEGMENTS,
+    asked_of,
+    changes_nothing,
+    decides_about_the_model,
+    gives_the_same_answer,
+    proposing,
+    random_history,
+    stopping,
 )
-
-
-def suggest(dimensions: Any, seed: int, number: int, trials: Any, count: int) -> list[dict[str, Any]]:
-    """In place of Optuna: points that depend on all that it is given."""
-    told = json.dumps([seed, number, [trial.to_json() for trial in trials]], sort_keys=True)
-    return [SPACE.drawn(seed, f"{told}/{place}") for place in range(count)]
-
-
-def proposing(name: str, configurations: int | None = 12, epochs: int = EPOCHS, **given: Any) -> Policy:
-    spec = methods.checked({"name": name, **given}, proposes=True)
-    return methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 5, 4, suggest))
-
-
-def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, 6)
-
 
 NEEDED = {  # parameters that a method cannot do without
     name: {one.name: one.low or 0.5 for one in method.parameters if one.needed}
@@ -92,50 +69,10 @@ POLICIES = [
     proposing("pbt", 6),
     methods.policy_of({"name": methods.PLANNED, "brackets": [[3, [1, EPOCHS]], [3, [2]]], "reduction": 3}, EPOCHS, 6),
 ]
-SEGMENTS = 3
 MOST_MODELS = 200  # that a policy may make of 6
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 seeds = st.integers(0, 2**31 - 1)
-
-
-def random_history(seed: int, order: int = 0) -> History:
-    """Some models with some epochs, the last of which may be incomplete, told in a random order."""
-    chance = random.Random(seed)
-    history, told = History(), []
-
-    def some() -> float:
-        return chance.choice((chance.random(), chance.random(), 1e300, math.nan, math.inf))
-
-    for model in range(1, chance.randint(1, 6) + 1):
-        chosen = SPACE.drawn(seed, model) if chance.random() < 0.7 else None
-        history.begins(model, {"generation": chance.randint(0, 3), "chosen": chosen})
-        epochs = chance.randint(0, 4)
-        for epoch in range(1, epochs + 1):
-            for hop in range(epoch * SEGMENTS - SEGMENTS + 1, epoch * SEGMENTS + 1):
-                told.append(("trained", model, epoch, hop, chance.randint(0, 9), some(), {"accuracy": some()}))
-            for part in range(chance.randint(0, 2)):
-                figures = (chance.randint(0, 9), some(), {"accuracy": some()})
-                told.append(("evaluated", model, epoch, "validation", part, Figures.of(*figures)))
-        complete = max(0, epochs - chance.randint(0, 1))
-        history.complete(model, complete)
-        for epoch in range(1, complete):
-            history.decided(Decision(model, epoch, Verdict.CONTINUE))
-        if complete and chance.random() < 0.4:
-            reason = chance.choice(("enough", f"{WAITS} 1: not among the best"))
-            history.decided(Decision(model, complete, Verdict.STOP, reason))
-        if chance.random() < 0.1:
-            history.fails(model)
-    random.Random(order).shuffle(told)
-    for what, *figures in told:
-        getattr(history, what)(*figures)
-    return history
-
-
-def asked_of(history: History) -> list[tuple[int, int]]:
-    """What a policy may be asked: each model's last complete epoch; also of models that nothing is known of."""
-    known = [(model, history.epochs(model)[-1]) for model in history.models if history.epochs(model)]
-    return [*known, (history.models[-1] + 1, 1), (1, 7)]
 
 
 # -- the contract --------------------------------------------------------------------------------------------
@@ -187,44 +124,6 @@ def test_a_parameter_has_a_field_and_its_default(name: str) -> None:
 def test_it_has_a_name_and_says_whether_it_is_asked(policy) -> None:
     assert isinstance(policy.name, str) and policy.name
     assert policy.asks is True or policy.asks is False
-
-
-def gives_the_same_answer(policy, seed, order) -> None:
-    one, other = random_history(seed), random_history(seed, order)
-    assert one == other
-    for model, epoch in asked_of(one):
-        first = policy.decide(one, model, epoch)
-        assert first == policy.decide(one, model, epoch) == policy.decide(other, model, epoch)
-        assert first == copy.deepcopy(policy).decide(copy.deepcopy(one), model, epoch)
-    for active in range(3):
-        proposed = policy.propose(one, active)
-        assert proposed == policy.propose(other, active)
-        assert proposed == copy.deepcopy(policy).propose(copy.deepcopy(one), active)
-    assert policy.released(one) == policy.released(other)
-
-
-def changes_nothing(policy, seed) -> None:
-    history = random_history(seed)
-    before, itself = copy.deepcopy(history), copy.deepcopy(vars(policy))
-    for model, epoch in asked_of(history):
-        policy.decide(history, model, epoch)
-    policy.propose(history, 0)
-    policy.released(history)
-    assert history == before and vars(policy) == itself
-
-
-def decides_about_the_model(policy, seed) -> None:
-    history = random_history(seed)
-    for model, epoch in asked_of(history):
-        decision = policy.decide(history, model, epoch)
-        assert (decision.model, decision.epoch) == (model, epoch)
-        assert isinstance(decision.verdict, Verdict)
-        assert Decision.from_json(json.loads(json.dumps(decision.to_json(), allow_nan=False))) == decision
-        assert all(history.stopped(other) for other in decision.gone_on)
-        for new in decision.added:
-            assert new.model is None and new.parent_hop is None, "the schedule gives the numbers and the hops"
-            assert new.parent is None or new.parent in history.models or new.parent == model
-            assert new.visits is None or new.visits
 
 
 def ends_a_run(policy, seed) -> None:

@@ -1,40 +1,43 @@
 """``cerebro track``: runs in the form of other tools that people look at results with.
 
-``tracked`` reads a run once for all of them; ``tensorboard``, ``mlflow`` and ``optuna`` write it. Each may be called
-again while the run goes on.
+``tracked`` reads a run once for all of them; ``tensorboard``, ``optuna`` and ``mlflow`` write it. Each may be called
+again while the run goes on. Packages of others add trackers by the entry points that MLflow has, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import Engine
 
-from ..errors import ClientError
+from cerebro_db.core import entry_points
+from cerebro_db.core.entry_points import Extensible
+
+from ..errors import ClientError, found
 from ..orm import Run
-from . import mlflow, optuna, tensorboard, tracked
+from . import optuna, tensorboard, tracked
+from .tracked import TrackedRun
 
 EXPERIMENT = "cerebro_db"
+Tracker = Callable[[TrackedRun, str, str], object]  # writes a run to a place, under the name of an experiment
+
+TRACKERS: Extensible[Tracker] = Extensible(
+    entry_points.TRACKERS, {"tensorboard": tensorboard.write, "optuna": optuna.write}
+)
 
 
-def track(
-    engine: Engine, runs: Sequence[Run], folder: Path | None, uri: str | None, file: Path | None, experiment: str
-) -> int:
-    """Writes these runs for TensorBoard (``folder``), MLflow (``uri``) and Optuna (``file``).
+def track(engine: Engine, runs: Sequence[Run], places: Mapping[str, str], experiment: str) -> int:
+    """Writes these runs to places, which have the names of their trackers.
 
     Returns how many models of folds and of groups were left out.
     """
-    if folder is None and uri is None and file is None:
-        raise ClientError("Say where to.", "--tensorboard FOLDER, --mlflow URI or --optuna FILE.")
+    if not places:
+        raise ClientError("Say where to.", "--tensorboard FOLDER, --mlflow URI, --optuna FILE or --to TRACKER=PLACE.")
+    writers = {name: found(TRACKERS, name, f"There is no tracker {name!r}.", "trackers") for name in places}
     left_out = 0
     for run in runs:
-        found = tracked.read(engine, run)
-        if folder is not None:
-            tensorboard.write(found, folder)
-        if file is not None:
-            optuna.write(found, file)
-        if uri is not None:
-            mlflow.write(found, uri, experiment)
-        left_out += found.left_out
+        told = tracked.read(engine, run)
+        for name, write in writers.items():
+            write(told, places[name], experiment)
+        left_out += told.left_out
     return left_out

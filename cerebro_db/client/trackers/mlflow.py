@@ -16,15 +16,15 @@ KEY, EPOCHS = "cerebro_db.key", "cerebro_db.epochs"
 STATUS = {"finished": "FINISHED", "failed": "FAILED"}  # of MLflow; all others were ended: KILLED
 
 
-def write(run: TrackedRun, uri: str, experiment: str) -> str:
-    """Writes what is new of a run; returns the number of the experiment. ``uri``: of the tracking server."""
+def write(run: TrackedRun, to: str, experiment: str) -> str:
+    """Writes what is new of a run; returns the number of the experiment. ``to``: the URI of the tracking server."""
     try:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
     except ImportError as error:
         raise MissingPackage(f"{error.name} cannot be imported.", "pip install mlflow-skinny") from error
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the output of --json is JSON
-    client = MlflowClient(tracking_uri=uri)
+    client = MlflowClient(tracking_uri=to)
     try:
         known = client.get_experiment_by_name(experiment)
         number: str = known.experiment_id if known is not None else client.create_experiment(experiment)
@@ -35,7 +35,7 @@ def write(run: TrackedRun, uri: str, experiment: str) -> str:
         if run.ended:
             client.set_terminated(parent.info.run_id, STATUS.get(run.status, "KILLED"), _milliseconds(run.ended_at))
     except MlflowException as error:
-        raise ClientError(f"MLflow at {uri} refuses: {str(error).splitlines()[0]}") from error
+        raise ClientError(f"MLflow at {to} refuses: {str(error).splitlines()[0]}") from error
     return number
 
 

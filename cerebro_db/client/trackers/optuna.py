@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,8 +13,8 @@ from .tracked import TrackedModel, TrackedRun
 MARK = "cerebro_db"  # an attribute of the studies that this module has made
 
 
-def write(run: TrackedRun, file: Path) -> str:
-    """Writes the study of a run; one that an earlier call has made is replaced. Returns its name."""
+def write(run: TrackedRun, to: str, experiment: str = "") -> str:
+    """Writes the study of a run; one that an earlier call has made is replaced. Returns its name. ``to``: the file."""
     try:
         import optuna
     except ImportError as error:
@@ -24,10 +23,10 @@ def write(run: TrackedRun, file: Path) -> str:
     logging = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+        storage = optuna.storages.RDBStorage(f"sqlite:///{to}")
         if name in (one.study_name for one in optuna.get_all_study_summaries(storage)):
             if MARK not in optuna.load_study(study_name=name, storage=storage).user_attrs:
-                raise ClientError(f"{file} has a study {name!r} that is not ours.", "Choose another file.")
+                raise ClientError(f"{to} has a study {name!r} that is not ours.", "Choose another file.")
             optuna.delete_study(study_name=name, storage=storage)
         direction = "maximize" if run.direction == "max" else "minimize"
         study = optuna.create_study(storage=storage, study_name=name, direction=direction)
@@ -40,7 +39,7 @@ def write(run: TrackedRun, file: Path) -> str:
         distributions = _distributions(run, optuna.distributions)
         study.add_trials([_trial(one, run, distributions, optuna.trial) for one in run.models])
     except (OSError, ValueError, RuntimeError, SQLAlchemyError, optuna.exceptions.OptunaError) as error:
-        raise ClientError(f"{file} cannot be written: {str(error).splitlines()[0]}") from error
+        raise ClientError(f"{to} cannot be written: {str(error).splitlines()[0]}") from error
     finally:
         optuna.logging.set_verbosity(logging)
     return name

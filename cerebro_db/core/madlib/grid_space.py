@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..parameters.dimensions import GridDimension, compile_spaces, fit_space
+from ..parameters.grid_dimensions import GridDimension, compile_spaces, fit_space
 from ..parameters.params import COMPILE_KEYS, has_tensorboard
 from ..parameters.value_types import is_number
 from ..parameters.writing import DEFAULT_OPTIMIZER, fit_text

@@ -15,7 +15,7 @@ from ..errors import CerebroError, InvalidArgument
 from ..records import dataclass
 from . import custom, grammar
 from .custom import Known
-from .dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space, random_stream
+from .grid_dimensions import OPTIMIZER_LIST, GridDimension, compile_spaces, fit_space, random_stream
 from .params import compile_params, fit_params
 from .writing import compile_text, fit_text
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..parameters.dimensions import between, whole_between
+from ..parameters.grid_dimensions import between, whole_between
 from ..records import dataclass, field
 
 MOST_VALUES = 10_000  # of one dimension in a grid

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..parameters.dimensions import random_stream
+from ..parameters.grid_dimensions import random_stream
 from ..records import dataclass
 from . import scores
 from .history import History

@@ -1,7 +1,7 @@
 """The search methods that users can name, and the policies that they stand for.
 
 A method is a class in a module of its own: a ``Sampler`` proposes points, a ``Policy`` stops models, and a ``Policy``
-with ``propose`` does both.  METHOD_CLASSES lists them; the rest, tests and docs/search.md included, follows from the
+with ``propose`` does both.  METHOD_CLASSES lists ours; the rest, tests and docs/search.md included, follows from the
 classes.
 """
 
@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from .. import entry_points
 from ..documents import shown
+from ..entry_points import Extensible
 from ..errors import InvalidArgument
 from ..records import dataclass
 from .asha import Asha
@@ -48,14 +50,12 @@ METHOD_CLASSES: tuple[type[Policy] | type[Sampler], ...] = (
     Threshold,
     PopulationBased,
 )
-METHODS = {one.name: one for one in METHOD_CLASSES}
-SAMPLING = {name: one for name, one in METHODS.items() if issubclass(one, Sampler)}
-POPULATIONS = {
-    name: one for name, one in METHODS.items() if issubclass(one, Policy) and one.propose is not Policy.propose
-}
-STOPPING = {name: one for name, one in METHODS.items() if name not in SAMPLING and name not in POPULATIONS}
-INDEPENDENT = [name for name, one in SAMPLING.items() if one.independent]
 PLANNED = "brackets"  # the method of a run whose caller has planned its brackets; users cannot name it
+METHODS = Extensible(entry_points.SEARCH_METHODS, {one.name: one for one in METHOD_CLASSES}, taken=(PLANNED,))
+SAMPLING = METHODS.only(lambda one: issubclass(one, Sampler))
+POPULATIONS = METHODS.only(lambda one: issubclass(one, Policy) and one.propose is not Policy.propose)
+STOPPING = METHODS.only(lambda one: issubclass(one, Policy) and one.propose is Policy.propose)
+INDEPENDENT = SAMPLING.only(lambda one: issubclass(one, Sampler) and one.independent)
 
 
 @dataclass
@@ -88,7 +88,7 @@ def checked(given: Any, *, proposes: bool) -> dict[str, Any]:
         )
         raise InvalidArgument(
             f"there is no search method '{name[:80]}'{only}.",
-            hint=f"The methods are: {', '.join(known)}.",
+            hint=f"The methods are: {', '.join(known.names())}.",
         )
     made = _parameters(name, spec, more=(SAMPLER,) if proposes and name in STOPPING else ())
     if proposes and name in STOPPING:
@@ -96,7 +96,7 @@ def checked(given: Any, *, proposes: bool) -> dict[str, Any]:
         if sampler["name"] not in SAMPLING:
             raise InvalidArgument(
                 f"'{sampler['name']}' cannot be the sampler of '{name}'.",
-                hint=f"Samplers are: {', '.join(SAMPLING)}.",
+                hint=f"Samplers are: {', '.join(SAMPLING.names())}.",
             )
         made[SAMPLER] = sampler
     return made
@@ -128,7 +128,7 @@ def _parameters(name: str, spec: Mapping[str, Any], more: tuple[str, ...]) -> di
 
 def needs_optuna(spec: Mapping[str, Any]) -> bool:
     named = (spec["name"], spec.get(SAMPLER, {}).get("name"))
-    return any(name in SAMPLING and SAMPLING[name].needs_optuna for name in named)
+    return any(getattr(SAMPLING.get(name), "needs_optuna", False) for name in named)
 
 
 def policy_of(

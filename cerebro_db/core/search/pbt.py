@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..parameters.dimensions import random_stream
+from ..parameters.grid_dimensions import random_stream
 from ..records import dataclass
 from . import scores
 from .parameters import MOST_EPOCHS, Parameter

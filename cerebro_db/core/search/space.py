@@ -28,8 +28,8 @@ from ..architecture.sources import Source
 from ..errors import CerebroError, InvalidArgument
 from ..parameters import custom, params, writing
 from ..parameters.custom import Known
-from ..parameters.dimensions import random_stream
 from ..parameters.flat import FROZEN
+from ..parameters.grid_dimensions import random_stream
 from ..parameters.optimizers import FEW_SLOTS
 from ..parameters.value_types import shown
 from ..records import dataclass

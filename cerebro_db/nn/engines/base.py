@@ -18,7 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
+from cerebro_db.core import entry_points
+from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES, OURS
+from cerebro_db.core.entry_points import Extensible
 from cerebro_db.core.errors import ConfigurationFailed, Unsupported
 from cerebro_db.core.protocol import MetricStates
 from cerebro_db.nn.models.frozen import FrozenBeginning
@@ -32,6 +34,8 @@ NOT_NEEDED_BY = {
     "jax": ("torch",),
     "torch": ("scipy", "jax"),
 }
+
+OTHERS: Extensible[Any] = Extensible(entry_points.ENGINES, {})  # the modules of the engines of others
 
 Configuration = dict[str, Any]
 
@@ -200,21 +204,24 @@ class WithoutTensorFlow:
 def import_engine(name: str) -> Any:
     """The module of an engine, whose framework is imported.  No device is open yet, and no thread runs."""
     if name not in ENGINES:
-        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES)}.")
-    for package in (*NOT_NEEDED, *NOT_NEEDED_BY[name]):
+        raise Unsupported(f"there is no engine {name!r}", hint=f"Use one of: {', '.join(ENGINES.names())}.")
+    module = None if name in OURS else OTHERS[name]
+    framework = ENGINES[name] if module is None else module.PACKAGE
+    for package in (*NOT_NEEDED, *NOT_NEEDED_BY.get(name, ())):
         sys.modules.setdefault(package, None)  # type: ignore[arg-type]
-    if ENGINES[name] != "tensorflow":
+    if framework != "tensorflow":
         sys.meta_path[:] = [WithoutTensorFlow(finder) for finder in sys.meta_path]
     os.environ.update(KERAS_BACKEND=name, TF_CPP_MIN_LOG_LEVEL="3")
-    module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
+    if module is None:
+        module = importlib.import_module(f"cerebro_db.nn.engines.{name}")
     try:
         module.import_framework()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != ENGINES[name]:
+        if error.name is None or error.name.partition(".")[0] != framework:
             raise
         raise Unsupported(
             f"{DISPLAY_NAMES[name]} is not installed in the trainers' environment",
-            hint=f"Install the package {ENGINES[name]} into the environment of {sys.executable}, on every host.",
+            hint=f"Install the package {framework} into the environment of {sys.executable}, on every host.",
         ) from error
     return module
 

@@ -122,7 +122,9 @@ def received_by(order: Computation[Any]) -> list[str]:
 def require_engine(engine: str) -> None:
     """Any user may give orders, and each name would be one more process."""
     if engine not in ENGINES:
-        raise InvalidArgument(f"there is no engine {str(engine)[:80]!r}", hint=f"The engines are {', '.join(ENGINES)}.")
+        raise InvalidArgument(
+            f"there is no engine {str(engine)[:80]!r}", hint=f"The engines are {', '.join(ENGINES.names())}."
+        )
 
 
 def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:

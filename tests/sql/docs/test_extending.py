@@ -44,6 +44,7 @@ def changed(path: Path, place: str, word: str, anchor: str, last: bool, block: s
     """One change of the page.  Its anchor is in the file once, or the page says that the last one counts."""
     if place == "a new file":
         assert not path.exists(), path
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block, encoding="utf-8")
         return
     text = path.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from cerebro_db.core.errors import InvalidArgument, LimitExceeded
 from cerebro_db.core.options import BEST, NEW_GROUPS
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import methods
-from cerebro_db.core.search.paced import Paced
+from cerebro_db.core.search.policy import Policy
 from cerebro_db.core.subgroups import MOST_MODELS
 from cerebro_db.core.texts import counted
 
@@ -27,7 +27,7 @@ ERROR = NEW_GROUPS[0]
 # Why a function refuses rows with groups, and what to do.
 ONLY_FIT = ("this function does not train one model for each group", "cerebro.fit() does.")
 # Methods that stop models and need no plan for the whole run: they compare the models of one group.
-WITHIN_GROUPS = [name for name in methods.STOPPING if name != Paced.name]
+WITHIN_GROUPS = methods.STOPPING.only(lambda one: not (issubclass(one, Policy) and one.timed))
 
 
 def require_whole(source: Packed) -> None:
@@ -72,11 +72,11 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
                 )
         return
     method = chosen.method["name"] if chosen.method is not None else None
-    known = WITHIN_GROUPS if chosen.space is None else [*methods.SAMPLING, *WITHIN_GROUPS]
-    if method is not None and method not in known:
+    known = (WITHIN_GROUPS,) if chosen.space is None else (methods.SAMPLING, WITHIN_GROUPS)
+    if method is not None and not any(method in some for some in known):
         raise InvalidArgument(
             f"the method '{method}' cannot be used with groups: it does not decide within each group.",
-            hint=f"Methods that can be used: {', '.join(known)}.",
+            hint=f"Methods that can be used: {', '.join(name for some in known for name in some.names())}.",
         )
     folds, least = source.dataset.folds, chosen.least_group_rows
     if folds and chosen.groups_wait:

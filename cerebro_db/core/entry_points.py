@@ -1,0 +1,134 @@
+"""What packages of others add to ours, by Python's entry points: engines, search methods, trackers and exporters.
+
+Nothing is looked up before somebody asks for a name that is not ours, so no session and no command starts slower.
+An installed server looks into the trainers' environment, which the administrator has made, and nowhere else: on
+Greenplum a user can add folders to the path of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .errors import Unsupported
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENGINES, SEARCH_METHODS = "cerebro_db.engines", "cerebro_db.search_methods"  # the groups
+TRACKERS, EXPORTERS = "cerebro_db.trackers", "cerebro_db.exporters"
+CODE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+T = TypeVar("T")
+
+
+class Extensible(dict[str, T], Generic[T]):
+    """Ours by their names.  Look-ups also find those of others; a loop has only ours."""
+
+    def __init__(
+        self,
+        group: str,
+        ours: Mapping[str, T],
+        made: Callable[[EntryPoint], T | None] | None = None,
+        taken: Iterable[str] = (),
+    ) -> None:
+        """``made``: what an entry point stands for; None: it is none of these.  Default: the object that it names.
+
+        ``taken``: further names that others cannot have, for which nothing is looked up.
+        """
+        super().__init__(ours)
+        self.group = group
+        self._made = loaded if made is None else made
+        self._taken = {*ours, *taken}
+
+    def only(self, fits: Callable[[T], bool]) -> Extensible[T]:
+        def made(point: EntryPoint) -> T | None:
+            found = self._made(point)
+            return found if found is not None and fits(found) else None
+
+        return Extensible(self.group, {name: one for name, one in self.items() if fits(one)}, made, self._taken)
+
+    def names(self) -> list[str]:
+        """Of ours and of all others that are installed, for a message."""
+        return [*self, *sorted(name for name in _points(self.group) if self._other(name) is not None)]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or self._other(name) is not None
+
+    def __missing__(self, name: str) -> T:
+        found = self._other(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def _other(self, name: object) -> T | None:
+        if not isinstance(name, str) or name in self._taken or name not in _points(self.group):
+            return None
+        return self._made(_points(self.group)[name])
+
+
+@cache
+def _points(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import distributions  # takes longer to import than all of this package
+
+    found: dict[str, EntryPoint] = {}
+    for one in distributions() if (folders := _libraries()) is None else distributions(path=folders):
+        for point in one.entry_points:
+            if point.group == group:
+                found.setdefault(point.name, point)
+    return found
+
+
+def _libraries() -> list[str] | None:
+    """The folders of packages of the trainers' environment; None outside of a server: wherever Python looks."""
+    import json
+    from glob import glob
+
+    try:
+        with open(os.path.join(CODE, "install.json"), encoding="utf-8") as file:  # `make install` writes it there
+            environment = os.path.dirname(os.path.dirname(json.load(file)["trainer_python"]))
+    except (OSError, ValueError, KeyError):
+        return None
+    return sorted(glob(os.path.join(environment, "lib", "python3*", "site-packages")))
+
+
+def loaded(point: EntryPoint) -> Any:
+    try:
+        folders = _libraries()
+        if folders is not None:
+            _import_from(folders, point.value.partition(":")[0].partition(".")[0].strip())
+        return point.load()
+    except Exception as error:  # it is the code of others
+        kind = point.group.partition(".")[2].replace("_", " ")
+        raise Unsupported(
+            f"'{point.name}' of the {kind} cannot be loaded: {type(error).__name__}: {error}",
+            hint=f"Its package has the entry point {point.name} = {point.value}. docs/extending.md says what it needs.",
+        ) from error
+
+
+def _import_from(folders: list[str], package: str) -> None:
+    """Import a package that lies in one of the folders, and neither another of its name nor what lies beside it."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec(package, folders)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"the package {package} is not in {', '.join(folders)}")
+    known = sys.modules.get(package)
+    if known is None:
+        module = sys.modules[package] = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[package]
+            raise
+    elif known.__spec__ is None or os.path.realpath(str(known.__spec__.origin)) != os.path.realpath(str(spec.origin)):
+        raise ImportError(f"another package is called {package}, too: {known.__spec__ and known.__spec__.origin}")
