@@ -53,20 +53,20 @@ FUNCTIONS = {
     "runs.tables.model_tables": ("materialize_run",),
     "runs.verbs": ("fit", "search_space", "train"),
     "segment.functions": ("data_in", "predict_chunk", "state_in", "state_out", "work", "worker_close", "worker_open"),
-    "serving.calibrate": ("calibrate",),
-    "serving.drift": ("drift_rows",),
-    "serving.ensemble": ("ensemble",),
-    "serving.importance": ("importance",),
-    "serving.into": ("predict_into",),
-    "serving.judging": ("judging",),
-    "serving.models": ("drop_model",),
-    "serving.predictor": ("create_predictor",),
-    "serving.registering": ("register",),
-    "serving.retraining": ("after_retraining", "retrain"),
+    "judging.calibrate": ("calibrate",),
+    "judging.drift": ("drift_rows",),
+    "lifecycle.ensemble": ("ensemble",),
+    "judging.importance": ("importance",),
+    "predicting.into_table": ("predict_into",),
+    "judging.judged_rows": ("judging",),
+    "lifecycle.dropping": ("drop_model",),
+    "predicting.predictor": ("create_predictor",),
+    "lifecycle.registering": ("register",),
+    "lifecycle.retraining": ("after_retraining", "retrain"),
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }
-RESIDENT = "serving.resident"
+RESIDENT = "predicting.resident_predictor"
 MODULE_OF = {name: module for module, names in FUNCTIONS.items() for name in names}
 
 
@@ -81,7 +81,9 @@ def __getattr__(name: str) -> Any:
 def predict_rows(plpy: Any, *given: Any) -> Any:
     """By a resident predictor, which needs hardly any imports; else, or from where it stops, by all the rest."""
     begun = imported(RESIDENT).begun(plpy, given)
-    return begun if isinstance(begun, list) else imported("serving.streaming").predict_rows(plpy, *given, begun=begun)
+    return (
+        begun if isinstance(begun, list) else imported("predicting.streaming").predict_rows(plpy, *given, begun=begun)
+    )
 
 
 def imported(module: str) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from cerebro_db.core.member_choice import Comparison, OfOutput, difference, members
-from cerebro_plpy.serving import joining
-from cerebro_plpy.serving.joining import ValidationSample
-from cerebro_plpy.serving.packed_rows import Batch
+from cerebro_plpy.judging.packed_rows import Batch
+from cerebro_plpy.lifecycle import choosing_members
+from cerebro_plpy.lifecycle.choosing_members import ValidationSample
 
 
 def compared(output: OfOutput, models: list[int], others: list[int]) -> Comparison:
@@ -120,8 +120,8 @@ def test_the_most_members_are_chosen_with_few_steps(of_classes: bool, monkeypatc
 
 
 def test_without_predictions_the_mean_of_all_is_compared_first() -> None:
-    assert list(joining._means(range(1, 10), None)) == [list(range(1, 10)), [1, 2, 3, 4], [1, 2]]
-    assert list(joining._means([7], None)) == []
+    assert list(choosing_members._means(range(1, 10), None)) == [list(range(1, 10)), [1, 2, 3, 4], [1, 2]]
+    assert list(choosing_members._means([7], None)) == []
 
 
 def test_large_rows_are_not_all_kept_in_memory() -> None:
@@ -133,20 +133,22 @@ def test_large_rows_are_not_all_kept_in_memory() -> None:
             read.append(size)
             yield Batch(rows, [bytes(size), None], [])
 
-    assert len(joining._first(batches(12_500, 10))) == len(read) == 4
-    assert sum(len(one.inputs[0] or b"") for one in joining._first(batches(1, 20 << 20))) == 140 << 20
+    assert len(choosing_members._first(batches(12_500, 10))) == len(read) == 4
+    assert sum(len(one.inputs[0] or b"") for one in choosing_members._first(batches(1, 20 << 20))) == 140 << 20
 
 
 def test_rows_that_have_not_chosen_the_members_judge_them_too() -> None:
-    first, more = joining.CHOOSING_ROWS, 3 * joining.CHOOSING_ROWS
+    first, more = choosing_members.CHOOSING_ROWS, 3 * choosing_members.CHOOSING_ROWS
     errors = [[1.0] * first + [0.1] * more, [-1.0] * first + [2.0] * more]
-    (few,) = [joining._of_sample(ValidationSample([OfOutput(False, [one[:first] for one in errors])], True), [7, 9])]
+    (few,) = [
+        choosing_members._of_sample(ValidationSample([OfOutput(False, [one[:first] for one in errors])], True), [7, 9])
+    ]
     assert few.keys == [7, 9] and few.loss == 0.0
-    all_rows = joining._of_sample(ValidationSample([OfOutput(False, errors)], True), [7, 9])
+    all_rows = choosing_members._of_sample(ValidationSample([OfOutput(False, errors)], True), [7, 9])
     assert all_rows.keys == [7] and all_rows.loss == all_rows.alone == pytest.approx(0.2575)
 
 
 def test_the_loss_of_a_part_of_the_rows_is_related_to_what_is_known_of_all() -> None:
     sample = ValidationSample([OfOutput(False, [[1.0, 1.0], [-0.5, -0.5]])], False)
-    found = joining._of_sample(sample, [7, 9], known=3.0)
+    found = choosing_members._of_sample(sample, [7, 9], known=3.0)
     assert found.keys == [9, 7] and found.alone == 3.0 - 1.0 + 0.25 and found.loss == 3.0 - 1.0 + 0.0625

@@ -38,7 +38,7 @@ SERVER = "plpy/cerebro_plpy/"
 
 # The functions that read a fragment as text or make SQL of a text, and who may call each of them.
 RESTRICTED = {
-    "text_of": {SERVER + "database/access.py", SERVER + "serving/recipes.py"},
+    "text_of": {SERVER + "database/access.py", SERVER + "predicting/resident_recipes.py"},
     "in_psycopg2": {SERVER + "sessions/session.py"},
     "numbered": {SERVER + "runs/record/log/base.py"},
     "with_constants": {SERVER + "sessions/own_session.py", SERVER + "runs/record/log/events.py"},
@@ -47,7 +47,7 @@ RESTRICTED = {
     "sql_of_user": {
         SERVER + "database/relations.py",
         SERVER + "runs/drive/rules.py",
-        SERVER + "serving/recipes.py",
+        SERVER + "predicting/resident_recipes.py",
     },
 }
 LITERAL_FIRST = ("sql", "joined")  # their first argument is a literal in the source
@@ -55,8 +55,12 @@ LITERAL_FIRST = ("sql", "joined")  # their first argument is a literal in the so
 TEXT_RUNNERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "plpy": (
         ("execute", "prepare", "cursor"),
-        # resident.py runs what recipes.py has written, and imports none of this.
-        {SERVER + "database/access.py", SERVER + "database/cancellation.py", SERVER + "serving/resident.py"},
+        # resident_predictor.py runs what resident_recipes.py has written, and imports none of this.
+        {
+            SERVER + "database/access.py",
+            SERVER + "database/cancellation.py",
+            SERVER + "predicting/resident_predictor.py",
+        },
     ),
     "cursor": (("execute", "executemany", "mogrify", "copy_expert"), {SERVER + "sessions/session.py"}),
 }

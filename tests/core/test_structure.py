@@ -10,8 +10,8 @@ from cerebro_db.core.events import Event
 from cerebro_db.core.protocol import ORDERS
 
 SERVER = Path(__file__).parents[2] / "plpy" / "cerebro_plpy"
-# And all of platform/.  A new session takes too long to import either of them for resident.py.
-MAY_BRANCH = {"database/cancellation.py", "serving/resident.py"}
+# And all of platform/.  A new session takes too long to import either of them for resident_predictor.py.
+MAY_BRANCH = {"database/cancellation.py", "predicting/resident_predictor.py"}
 LOG = SERVER / "runs" / "record" / "log"
 LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
 CEREBRO_DB = SERVER.parents[1] / "cerebro_db"
@@ -199,7 +199,7 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
 
 # Of these tables nothing is read: only whether they are there, or which columns they have.
 ONLY_IN_CATALOGS = {
-    "data/model_parts.py", "runs/request/training_rows.py", "serving/models.py", "serving/retraining.py",
+    "data/model_parts.py", "runs/request/training_rows.py", "lifecycle/dropping.py", "lifecycle/retraining.py",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
 """Packed tables: which columns become which variables, packing them, and reading what was packed.
 
-runs/, serving/ and api.py use it.
+runs/, predicting/, judging/, lifecycle/ and api.py use it.
 """

@@ -15,8 +15,8 @@ from cerebro_db.core.sql import literal, sql
 from cerebro_db.core.texts import counted
 
 from ..platform.machine import megabytes
+from ..predicting.trainers import options as trainer_options
 from ..segment.scratch import SCRATCH
-from ..serving.trainers import options as trainer_options
 from ..sessions.failures import Refused, first_line
 from ..sessions.team import Team, Worker
 from .report import OK, PROBLEM, WARNING, Examined, Row, disk_row, numbers, with_detail

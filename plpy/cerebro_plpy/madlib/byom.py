@@ -18,7 +18,7 @@ from ..data.preparation import SourceVariable, applied, find_shapes
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from ..serving.trained import ModelTables, TrainedModel
+from ..predicting.trained import ModelTables, TrainedModel
 
 
 def inputs(

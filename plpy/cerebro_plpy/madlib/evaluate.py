@@ -10,10 +10,10 @@ from ..data import packed
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..judging.evaluating_team import evaluating
+from ..predicting import teams
+from ..predicting.model_cache import read_model
 from ..registry import references
-from ..serving import teams
-from ..serving.evaluate import evaluating
-from ..serving.remembered import read_model
 
 
 @entry(called="madlib_keras_evaluate error")

@@ -10,8 +10,8 @@ from cerebro_db.core.records import dataclass
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..predicting import execution, trained
 from ..registry import references
-from ..serving import execution, trained
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     ref = references.table_ref(db, given.model_table)
     tables = trained.tables_of(db, ref)
     with execution.place_for(db, test, given.use_gpus, memory_mb=tables.memory_mb(db)) as predict:
-        from ..serving import table_rows  # only now: the trainer starts meanwhile
-        from ..serving.remembered import read_model
+        from ..predicting import table_rows  # only now: the trainer starts meanwhile
+        from ..predicting.model_cache import read_model
 
         model = read_model(db, ref, given.mst_key, tables)
         output = relations.new(db, given.output_table)
@@ -73,7 +73,7 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
     with execution.place_for(db, test, given.use_gpus) as predict:
-        from ..serving import table_rows  # only now: the trainer starts meanwhile
+        from ..predicting import table_rows  # only now: the trainer starts meanwhile
         from . import byom
 
         present = relations.columns(db, test)

@@ -26,7 +26,7 @@ READERS = ("reader_of_models", "other_reader")  # the first one is that of CHANG
 ROW = "SELECT 7 AS id, 5.1::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw"
 ROWS = "SELECT i AS id, i / 1000.0::real AS sl, 3.5::real AS sw, 1.4::real AS pl, 0.2::real AS pw FROM {} AS i"
 ASK = "SELECT class, probability FROM cerebro.predict('model', $q${}$q$)"
-IMPORTED = "cerebro_plpy.serving.streaming"
+IMPORTED = "cerebro_plpy.predicting.streaming"
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
+from ..predicting.trained import Grouped, TrainedModel, of_configuration
 from ..registry import stored
 from ..registry.stored import Piece
-from .trained import Grouped, TrainedModel, of_configuration
 
 COPIED = tuple(name for name in GROUPS_COLUMNS if name != "weights")
 MOST_NAMED = 5  # groups in an error

@@ -59,30 +59,30 @@ def _by_one_model(
     """The table with the answers, and the outputs that they are of."""
     sealed, memory_mb = tables.must_seal(db), tables.memory_mb(db)
     with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
-        from . import calibrations, natural, table_rows  # only now: the trainer starts meanwhile
-        from .remembered import read_model
+        from . import calibrations, keys_and_outputs, table_rows  # only now: the trainer starts meanwhile
+        from .model_cache import read_model
 
-        ranks = natural.require_top(given.top)
+        ranks = keys_and_outputs.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, ref, given.configuration, tables)
         present = relations.columns(db, source)
-        inputs = natural.inputs_of(db, model.layout, present, f"'{source.text}'")
+        inputs = keys_and_outputs.inputs_of(db, model.layout, present, f"'{source.text}'")
         columns = _key(db, given, model, source, present)
         applied = calibrations.applied(db, model, wanted)
-        best = natural.best_classes(model.layout.outputs, ranks, applied)
-        to_predict = table_rows.RowsToPredict(source, present, inputs, natural.key_of(columns), columns)
+        best = keys_and_outputs.best_classes(model.layout.outputs, ranks, applied)
+        to_predict = table_rows.RowsToPredict(source, present, inputs, keys_and_outputs.key_of(columns), columns)
         staged = table_rows.answers(db, predict, model, to_predict, best)
-    return staged, natural.outputs_as_json(model.layout.outputs, applied)
+    return staged, keys_and_outputs.outputs_as_json(model.layout.outputs, applied)
 
 
 def _by_group(
     db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
 ) -> tuple[Sql, str] | None:
     """The same with models of groups, in the caller's session; None: the model table has none."""
-    from . import by_group, calibrations, natural
-    from .remembered import read_model
+    from . import by_group, calibrations, keys_and_outputs
+    from .model_cache import read_model
 
-    ranks = natural.require_top(given.top)
+    ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     model = read_model(db, ref, given.configuration, tables)
     if model.grouped is None:
@@ -91,20 +91,20 @@ def _by_group(
     present = relations.columns(db, source)
     columns = _key(db, given, model, source, present)
     rows = by_group.RowsOfGroups(source, present, f"'{source.text}'", columns)
-    best = natural.best_classes(model.layout.outputs, ranks)
+    best = keys_and_outputs.best_classes(model.layout.outputs, ranks)
     staged = execution.create_temporary(db)
     for chunk in by_group.predicted(db, model, rows, given.configuration, best):
         db.execute(staging.add(staged), staging.ADDED, 0, len(chunk["ids"]), chunk["ids"], chunk["answers"])
-    return staged, natural.outputs_as_json(model.layout.outputs)
+    return staged, keys_and_outputs.outputs_as_json(model.layout.outputs)
 
 
 def _key(
     db: Database, given: IntoArguments, model: TrainedModel, source: Relation, present: dict[str, Column]
 ) -> list[str]:
-    from . import natural
+    from . import keys_and_outputs
 
     named = f"'{source.text}'"
-    columns = natural.key_columns(db, given.key, present, model.layout, source, named)
+    columns = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, named)
     if not columns:
         raise InvalidArgument(
             f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",

@@ -30,16 +30,17 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
+from ..predicting import by_group, calibrations, streaming, trainers
+from ..predicting.keys_and_outputs import PAIR
+from ..predicting.model_cache import read_model
+from ..predicting.trained import TrainedModel, class_labels
+from ..predicting.trainers import PredictionOrder
 from ..registry.references import model_ref
 from ..runs.record import own_runs
 from ..segment.prediction import SegmentPrediction
-from . import by_group, calibrations, judging, packed_rows, streaming, trainers
-from .actual import actual_of
-from .natural import PAIR
+from . import judged_rows, packed_rows
+from .actual_values import actual_of
 from .packed_rows import Known
-from .remembered import read_model
-from .trained import TrainedModel, class_labels
-from .trainers import PredictionOrder
 
 MOST_ROWS = 50_000  # a random sample of more rows
 MOST_VALUES = 500_000  # probabilities of a target's classes in all rows
@@ -67,7 +68,7 @@ def calibrate(
     model = read_model(db, model_ref(db, model_table), configuration)
     by_group.refuse_groups(model)
     info = _info(db, model)
-    chosen = [judging.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
+    chosen = [judged_rows.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
     for variable in chosen:
         if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
             raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be calibrated.")
@@ -201,10 +202,10 @@ def _samples(
 
 
 def _read_query(db: Database, model: TrainedModel, query: str, variable: Variable, sample: Sample) -> None:
-    judged = judging.judged_of(db, model, query, variable.name)
+    judged = judged_rows.judged_of(db, model, query, variable.name)
     source, windows = judged.source, model.layout.windows
     actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
-    pairs = shown(judging.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
+    pairs = shown(judged_rows.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
     rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
     place = model.layout.outputs.index(variable)
     with _predicting(db, model, trainers.prediction_order(model, reading.inputs, None)) as prediction:

@@ -2,8 +2,8 @@
 
 Importing all that reads and prepares a model takes a new session ten times as long as predicting a row.  So the session
 that leaves a trainer also leaves a recipe: the statements that its calls ran, and the mark of the model's rows
-(remembered.py).  This module knows nothing else.  It asks the nursery for a trainer with a recipe for the same role and
-arguments, and follows the recipe as long as each step finds what the recipe says.  At the first difference it goes
+(model_cache.py).  This module knows nothing else.  It asks the nursery for a trainer with a recipe for the same role
+and arguments, and follows the recipe as long as each step finds what the recipe says.  At the first difference it goes
 on with streaming.py, which knows all cases and all errors; a query that has begun is handed over and not begun again.
 
 It imports next to nothing: no typing, pathlib, dataclasses or hashlib.

@@ -22,11 +22,11 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..predicting.keys_and_outputs import PAIR
+from ..predicting.model_cache import read_model
 from ..registry.references import ModelRef, model_ref
-from .actual import Actual, actual_of
-from .judging import judged_of, target_of, with_pairs
-from .natural import PAIR
-from .remembered import read_model
+from .actual_values import Actual, actual_of
+from .judged_rows import judged_of, target_of, with_pairs
 
 NUMBER = identifier("__cerebro_number")  # a column that the query gets
 SEED = 0  # of the orders in which rows get the values of others
@@ -63,7 +63,8 @@ def _of_packed_table(
     db: Database, ref: ModelRef, table: str, target: str | None, configuration: int | None, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The loss of the rows as they are, and for each column the loss with its values exchanged."""
-    from . import evaluate, teams  # only now: what they import takes a new session longer than a small query
+    from ..predicting import teams
+    from . import evaluating_team  # only now: what they import takes a new session longer than a small query
 
     model = read_model(db, ref, configuration)
     chosen = None if target is None else target_of(model.layout, target)
@@ -72,7 +73,7 @@ def _of_packed_table(
     packed.require_same_shapes(model.layout, model.table.text, test)
     elements = _elements(test.layout)
     exchanges = [Exchange(each, SEED, repeats) for each in elements.values()]
-    with evaluate.evaluating(db, test, None, model.memory_mb) as (team, parts):
+    with evaluating_team.evaluating(db, test, None, model.memory_mb) as (team, parts):
         counted = teams.again_if_lost(
             team, lambda: teams.evaluate_exchanges(db, team, model, test.dataset, parts, exchanges)
         )

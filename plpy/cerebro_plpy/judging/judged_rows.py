@@ -19,12 +19,12 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from ..predicting import calibrations
+from ..predicting.keys_and_outputs import PAIR
+from ..predicting.model_cache import read_model
+from ..predicting.trained import TrainedModel, class_labels
 from ..registry.references import model_ref
-from . import calibrations
-from .actual import TEXT, Actual, actual_of
-from .natural import PAIR
-from .remembered import read_model
-from .trained import TrainedModel, class_labels
+from .actual_values import TEXT, Actual, actual_of
 
 MOST_BINS = 1_000_000
 

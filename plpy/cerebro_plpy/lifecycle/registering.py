@@ -25,12 +25,13 @@ from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..predicting import trained
+from ..predicting.trained import TrainedModel, class_labels
 from ..registry import aliases, history, references, rights, stored
 from ..registry.references import ModelRef
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
-from . import group_copies, trained
-from .trained import TrainedModel, class_labels
+from . import group_copies
 
 # Of the rows of _info and _summary, what the history repeats: it stays when the version's tables are gone.
 OF_INFO = ("configuration", "epoch", "objective_value", "validation_loss", "training_loss")

@@ -29,11 +29,12 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..predicting import trained
+from ..predicting.trained import COMPANIONS, ModelTables, best_keys, require_trained
 from ..registry import references
 from ..runs.tables.model_tables import set_key
-from . import joining, trained
-from .joining import Joined, Measure
-from .trained import COMPANIONS, ModelTables, best_keys, require_trained
+from . import choosing_members
+from .choosing_members import Joined, Measure
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
             hint="Train more configurations.",
         )
     whole = [key for key in keys if rows[key]["size"] is not None]
-    measure = None if all_join else joining.measure_of(db, source.tables, source.summary, keys[0])
+    measure = None if all_join else choosing_members.measure_of(db, source.tables, source.summary, keys[0])
     if measure is not None and whole[:1] == keys[:1]:
         keys = whole
     keys = keys[:members]
@@ -152,7 +153,7 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     group = None
     if measure is not None:
         known = rows[keys[0]]["objective" if measure.of_run else "loss"]
-        group = joining.joined(db, source.tables, keys, measure, until, known)
+        group = choosing_members.joined(db, source.tables, keys, measure, until, known)
     if group is not None:
         keys = group.keys
     size = sum(rows[key]["size"] for key in keys)

@@ -15,7 +15,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..registry.references import ModelRef, model_ref
 from . import by_group, calibrations
-from .remembered import read_model
+from .model_cache import read_model
 from .trained import TrainedModel
 
 OURS = "Made by cerebro_db."  # how the comment of each such function ends

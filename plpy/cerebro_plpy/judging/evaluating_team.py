@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ..data import visibility
 from ..data.packed import Packed
 from ..database.access import Database
+from ..predicting import teams, trainers
 from ..sessions import recorder
 from ..sessions.team import Team
-from . import teams, trainers
 
 
 @contextlib.contextmanager

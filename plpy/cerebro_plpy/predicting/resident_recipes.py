@@ -1,4 +1,4 @@
-"""The recipe of a call of ``cerebro.predict``: what another session needs to do it for other rows (resident.py)."""
+"""The recipe of a call of ``cerebro.predict``: what resident_predictor.py of another session needs for other rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..database.access import Database
 from ..database.relations import FIRST_OF_USERS, Relation
 from ..registry.references import ModelRef
 from ..segment.keeping import Limits
-from . import resident
+from . import resident_predictor
 
 if TYPE_CHECKING:
-    from .reading import Reading
-    from .remembered import Remembered
+    from .model_cache import Remembered
+    from .query_reading import Reading
 
 LONGEST = 1_000_000  # characters
 ROWS = "the rows of the query"  # where they stand in the statement
@@ -70,7 +70,7 @@ class RowRecipe:
             }
         )
         schemas = db.value(sql("SELECT pg_catalog.array_to_json(pg_catalog.current_schemas(false))::pg_catalog.text"))
-        return (resident.key(role, database, schemas, self.given), text) if len(text) <= LONGEST else ("", "")
+        return (resident_predictor.key(role, database, schemas, self.given), text) if len(text) <= LONGEST else ("", "")
 
     def _has_types_of_the_server(self, db: Database) -> bool:
         """Whether all casts in the preparation are to types that the server's own installation has made."""

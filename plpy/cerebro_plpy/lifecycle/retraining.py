@@ -40,6 +40,9 @@ from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from ..judging.drift import read_packing
+from ..predicting import calibrations, trained
+from ..predicting.trained import Grouped, TrainedModel
 from ..registry import history, references
 from ..runs import background, ensembling, verbs
 from ..runs.record import own_runs
@@ -51,10 +54,7 @@ from ..runs.request.training_rows import PACKED, PACKED_ENDINGS, ROOM_FOR_ENDING
 from ..segment import memory
 from ..sessions import recorder
 from ..sessions.session import Statement
-from . import calibrations, trained
-from .drift import read_packing
 from .registering import row_of
-from .trained import Grouped, TrainedModel
 
 BEST_IS: dict[str, str] = {
     **dict.fromkeys(("accuracy", "f1", "auc", "balanced_accuracy", "r2"), MAX),

@@ -22,11 +22,11 @@ from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from ..registry.references import model_ref
-from . import calibrations, natural, trainers
+from . import calibrations, keys_and_outputs, trainers
 from .chunks import at_a_time, gathered_arrays
-from .reading import Reading
-from .recipes import RowRecipe
-from .remembered import read_and_known
+from .model_cache import read_and_known
+from .query_reading import Reading
+from .resident_recipes import RowRecipe
 from .table_rows import bytes_per_row
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..data.surprises import Surprise
     from .calibrations import Applied
-    from .resident import HandedOver
+    from .resident_predictor import HandedOver
     from .trained import TrainedModel
 
 MOST_READINGS = 20  # that are kept of a model, for queries with different columns
@@ -59,10 +59,10 @@ class PredictRowsArguments:
 def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers.
 
-    ``begun``: a query that resident.py has begun; its cursor is open.
+    ``begun``: a query that resident_predictor.py has begun; its cursor is open.
     """
     given = PredictRowsArguments(*arguments)
-    ranks = natural.require_top(given.top)
+    ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     query, key = relations.require_query(given.query), given.key
     platform.of(db).require_own_session(db)
@@ -77,8 +77,8 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
         from . import by_group  # only now: other models need nothing of it
 
         by_group.require_plain(wanted, given.model_table)
-        best = natural.best_classes(model.layout.outputs, ranks)
-        keys = natural.key_columns(db, key, present, model.layout, source, "the query")
+        best = keys_and_outputs.best_classes(model.layout.outputs, ranks)
+        keys = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
         rows_of_groups = by_group.RowsOfGroups(source, present, "the query", keys)
         yield from by_group.predicted(db, model, rows_of_groups, given.configuration, best)
         return
@@ -86,7 +86,7 @@ def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None)
     reading = model.remembered.get(asked)
     if reading is None:
         applied = calibrations.applied(db, model, wanted)
-        best = natural.best_classes(model.layout.outputs, ranks, applied)
+        best = keys_and_outputs.best_classes(model.layout.outputs, ranks, applied)
         source, reading = reading_of(db, model, (source, present), key, best, applied)
         if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
@@ -117,12 +117,14 @@ def reading_of(
 ) -> tuple[Relation, Reading]:
     """Also what is read: the query's rows, or windows of them.  ``best``: None: the outputs themselves."""
     source, present = rows
-    inputs = natural.inputs_of(db, model.layout, present, "the query")
+    inputs = keys_and_outputs.inputs_of(db, model.layout, present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
-        columns = natural.key_columns(db, key, present, model.layout, source, "the query")
-        last = natural.key_of(columns)
-        source, inputs = windowed.to_predict(db, source, model.layout.windows, inputs, last, judged=key == natural.PAIR)
+        columns = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
+        last = keys_and_outputs.key_of(columns)
+        source, inputs = windowed.to_predict(
+            db, source, model.layout.windows, inputs, last, judged=key == keys_and_outputs.PAIR
+        )
         keys = {windowed.KEY_NAME: windowed.KEY}
     else:
         keys = _keys(key, present, model.layout)
@@ -132,7 +134,7 @@ def reading_of(
     news = surprises.of(inputs, lambda column: alias[column.name])
     chunk = at_a_time(bytes_per_row(model.layout))
     query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
-    outputs = natural.outputs_as_json(model.layout.outputs, applied)
+    outputs = keys_and_outputs.outputs_as_json(model.layout.outputs, applied)
     return source, Reading(
         keys=list(keys),
         inputs=inputs,
@@ -151,9 +153,9 @@ def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[
     The rows of the first chunk decide: reading them twice could take long.
     """
     if key is not None:
-        name = natural.named_key(key, present, "the query")
-        return {name: natural.key_of([name])}
-    found = {name: natural.candidate(name) for name in natural.key_candidates(present, trained)}
+        name = keys_and_outputs.named_key(key, present, "the query")
+        return {name: keys_and_outputs.key_of([name])}
+    found = {name: keys_and_outputs.candidate(name) for name in keys_and_outputs.key_candidates(present, trained)}
     return {**found, NUMBER: sql("(row_number() OVER ())::text")}
 
 
@@ -166,7 +168,7 @@ def _decided(db: Database, chunk: dict[str, Any], names: list[str]) -> int:
     else:
         place = len(names) - 1
     if len(names) > 1:
-        natural.tell_key(db, names[place] or None, names[:-1])
+        keys_and_outputs.tell_key(db, names[place] or None, names[:-1])
     return place
 
 

@@ -1,6 +1,6 @@
 """The trainer of the caller's own session: for few rows, and for rows that only this transaction can see.
 
-The orders of serving/ to segments and trainers are here and in teams.py.
+The orders of predictions to segments and trainers are here and in teams.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
 from ..sessions.resting import rest_mine, time_to_rest
 from ..sessions.team_options import TeamOptions
-from . import resident
+from . import resident_predictor
 
 if TYPE_CHECKING:
     from ..data.preparation import SourceVariable
@@ -83,7 +83,7 @@ def own_segment(
     ``sealed``: the user may not read the weights.
     """
     mine = current.mine(db)
-    if mine.lent or resident.busy:  # to the call that reads these rows
+    if mine.lent or resident_predictor.busy:  # to the call that reads these rows
         raise InUse(
             "a query or view whose rows are being predicted cannot call it.",
             hint="Write the inner predictions to a table first.",

@@ -21,10 +21,10 @@ from ..data.preparation import expression
 from ..data.subgroups import require_types
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from . import natural, trainers
+from . import keys_and_outputs, trainers
 from .calibrations import Wanted
 from .chunks import at_a_time, gathered_arrays
-from .reading import Reading
+from .query_reading import Reading
 from .table_rows import bytes_per_row
 from .trained import Grouped, TrainedModel, of_configuration
 
@@ -153,11 +153,11 @@ def _reading(
     columns: list[Column],
     of_groups: Sql,
 ) -> tuple[Relation, Reading]:
-    source, windows, key = rows.table, model.layout.windows, natural.key_of(rows.keys) if rows.keys else NUMBER
-    inputs = natural.inputs_of(db, model.layout, rows.present, rows.named)
+    source, windows, key = rows.table, model.layout.windows, keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER
+    inputs = keys_and_outputs.inputs_of(db, model.layout, rows.present, rows.named)
     if windows is not None:
         buffers.count(db, source, inputs)
-        subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [natural.PAIR]
+        subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [keys_and_outputs.PAIR]
         source, inputs = windowed.to_predict(db, source, windows, inputs, key, subjects=subjects, judged=judged)
         key = windowed.KEY
     names = list({column.name: None for variable in inputs for column in variable.columns})
@@ -190,7 +190,7 @@ def _reading(
             rows=source.rows,
         )
 
-    outputs = natural.outputs_as_json(model.layout.outputs, None)
+    outputs = keys_and_outputs.outputs_as_json(model.layout.outputs, None)
     return source, Reading(
         keys=rows.keys,
         inputs=inputs,

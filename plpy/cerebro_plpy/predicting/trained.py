@@ -123,7 +123,7 @@ class TrainedModel:
     named: ModelColumns  # what the columns of these tables are called
     loss_name: str | None = None  # as these tables have them
     metric_names: list[str] | None = None
-    known_version: str | None = None  # of the weights, as they are for sure (remembered.py)
+    known_version: str | None = None  # of the weights, as they are for sure (model_cache.py)
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
     grouped: Grouped | None = None  # the models of groups beside it
     group_number: int | None = None  # it is one of them, and its weights are in their table

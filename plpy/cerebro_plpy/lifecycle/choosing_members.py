@@ -31,13 +31,14 @@ from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
+from ..judging import packed_rows
+from ..judging.evaluating_team import evaluating
+from ..judging.packed_rows import Batch
+from ..predicting import teams, trainers
+from ..predicting.trained import ModelTables, TrainedModel, read
+from ..predicting.trainers import PredictionOrder
 from ..runs.record import own_runs
 from ..segment.prediction import Answer, SegmentPrediction
-from . import packed_rows, teams, trainers
-from .evaluate import evaluating
-from .packed_rows import Batch
-from .trained import ModelTables, TrainedModel, read
-from .trainers import PredictionOrder
 
 COLUMNS = ("run", "objective", "direction")  # of the summary
 CHOOSING_ROWS = 4000  # for validation, by which members are chosen

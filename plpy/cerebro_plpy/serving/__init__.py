@@ -1,4 +1,0 @@
-"""Trained models applied to rows: evaluate and predict.
-
-Only api.py and doctor/ may use it.
-"""
