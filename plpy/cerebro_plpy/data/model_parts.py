@@ -72,8 +72,6 @@ def of_new_model(db: Database, text: str | None, replace: bool | None, *, argume
 
     ``replace``: a model of the user's may be there.  None: the function has no such argument.
     """
-    if db.madlib:
-        return relations.new(db, text, ENDINGS[1:], argument=argument)
     name = relations.new_name(db, text, argument=argument)
     require_makeable(db, name, replace=bool(replace), offer=replace is not None, shown=(text or "").strip())
     return name

@@ -94,7 +94,7 @@ def pack_validation(
     output = free_output(db, given.output_table)
     check_buffer_size(given.buffer_size, words)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
-    training = read_training(db, given.packed_table, words.packed_table)
+    training = read_training(db, given.packed_table, words.packed_table, words.please)
 
     if by_name.matches(training.layout):
         present = relations.columns(db, source)

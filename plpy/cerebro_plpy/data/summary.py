@@ -28,9 +28,7 @@ from ..database.relations import Column, Relation
 from ..platform import ALL, DistributionRule
 from .preparation import SourceVariable
 from .subgroups import Placed
-
-PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
-PLEASE_AS_MADLIB = "Please ensure that table '{}' has been preprocessed using training_preprocessor_dl()."
+from .words import PLEASE
 
 
 @dataclass
@@ -184,8 +182,7 @@ class Training:
     classes: list[int] | None
 
 
-def read_training(db: Database, text: str | None, argument: str) -> Training:
-    please = PLEASE_AS_MADLIB if db.madlib else PLEASE
+def read_training(db: Database, text: str | None, argument: str, please: str = PLEASE) -> Training:
     table = relations.existing(db, text, please.format((text or "").strip()), argument=argument)
     found = relations.beside(db, table, "_summary")
     if found is None:

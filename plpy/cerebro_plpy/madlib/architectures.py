@@ -9,8 +9,8 @@ from cerebro_db.core.sql import sql
 
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..database.relations import Relation
+from .entry import entry
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 

@@ -30,7 +30,6 @@ from ..data import document_columns, visibility
 from ..database import relations
 from ..database.access import Database
 from ..database.cancellation import listener
-from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..runs import search
@@ -47,6 +46,7 @@ from ..runs.request.request import (
 )
 from . import model_tables, selection
 from .automl_tables import AutoML
+from .entry import entry, new_table
 from .fit_multiple import table_or_none
 
 ENDINGS = ("_info", "_summary", "_weights")
@@ -82,7 +82,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
     method = automl.read(given.automl_method, given.automl_params)
     automl.require_frequency(method, given.metrics_compute_frequency)
     source, validation = read_rows(db, given.source_table, validation_table, method.iterations)
-    output = relations.new(db, given.model_output_table, ENDINGS, argument="model_output_table")
+    output = new_table(db, given.model_output_table, ENDINGS, argument="model_output_table")
     selected = new_selection(db, given.model_selection_table, output)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     objects = custom_functions.require_table(db, given.object_table)
@@ -147,7 +147,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:
     """The name of the table that will have the best configuration."""
-    name = relations.new(db, text, ("_summary",), argument="model_selection_table")
+    name = new_table(db, text, ("_summary",), argument="model_selection_table")
     made = {str(output.suffixed(ending)) for ending in ("", *ENDINGS)}
     twice = made & {str(name), str(name.suffixed("_summary"))}
     if twice:

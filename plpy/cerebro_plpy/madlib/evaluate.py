@@ -7,12 +7,11 @@ from cerebro_db.core.sql import sql
 
 from .. import platform
 from ..data import packed
-from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..serving import teams
 from ..serving.evaluate import evaluating
-from ..serving.remembered import read_model
+from .entry import entry, new_table
+from .trained_models import read_model
 
 
 @entry(called="madlib_keras_evaluate error")
@@ -20,7 +19,7 @@ def madlib_keras_evaluate(
     db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
 ) -> None:
     model = read_model(db, model_table, mst_key)
-    output = relations.new(db, output_table)
+    output = new_table(db, output_table)
     test = packed.read(db, test_table, argument="test_table")
     packed.require_same_shapes(model.layout.to_json(), model.table.text, test)
     with evaluating(db, test, use_gpus, model.memory_mb) as (team, parts):

@@ -22,7 +22,6 @@ from cerebro_db.core.run_options import SINGLE, RunOptions
 from ..data import visibility, weights
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..definitions import custom_functions
 from ..runs import fit
 from ..runs.record.run import require_countable
@@ -37,7 +36,8 @@ from ..runs.request.request import (
     say_tensorboard,
 )
 from . import model_tables
-from .fit_multiple import table_or_none
+from .entry import entry, new_table
+from .fit_multiple import EPOCHS, table_or_none
 from .single_table import KEY
 
 ENDINGS = ("_info", "_summary", "_weights")
@@ -69,14 +69,14 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     model_id, iterations, frequency = given.model_id, given.num_iterations, given.metrics_compute_frequency
     visibility.refuse_transaction(db)
     validation_table = table_or_none(given.validation_table)
-    require_epochs(iterations, frequency)
+    require_epochs(iterations, frequency, EPOCHS)
     source, validation = read_rows(db, given.source_table, validation_table, iterations)
     if given.warm_start:
         relations.existing(db, given.model, "A warm start goes on from it.", argument="model")
         output = relations.qualified(db, Name.parse(given.model))
         _require_single(db, output)
     else:
-        output = relations.new(db, given.model, ENDINGS, argument="model")
+        output = new_table(db, given.model, ENDINGS, argument="model")
     objects = custom_functions.require_table(db, given.object_table)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch"])

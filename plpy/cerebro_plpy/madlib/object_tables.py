@@ -14,12 +14,14 @@ from cerebro_db.core.sql import identifier, sql
 from .. import platform
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import INTERNAL, entry
+from ..database.entry import INTERNAL
+from ..database.entry import entry as plain_entry
 from ..definitions import custom_functions
 from ..definitions.custom_functions import OBJECT_COLUMNS
+from .entry import entry
 
 
-@entry(called=INTERNAL)
+@plain_entry(called=INTERNAL)
 def madlib_object_table(db: Database, name: str | None, schema: str) -> str | None:
     """The name with the schema of MADlib's functions, where the user wrote none."""
     if name is None or not name.strip():

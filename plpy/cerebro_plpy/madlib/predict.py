@@ -9,8 +9,8 @@ from cerebro_db.core.records import dataclass
 
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..serving import execution, trained
+from .entry import entry, new_table
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     memory_mb = trained.memory_of(db, given.model_table)
     with execution.place_for(db, test, given.use_gpus, memory_mb=memory_mb) as predict:
         from ..serving import table_rows  # only now: the trainer starts meanwhile
-        from ..serving.remembered import read_model
+        from .trained_models import read_model
 
         model = read_model(db, given.model_table, given.mst_key)
-        output = relations.new(db, given.output_table)
+        output = new_table(db, given.output_table)
         present = relations.columns(db, test)
         identity = table_rows.id_column(given.id_col, present, test)
         inputs = table_rows.inputs_of(db, model.layout, given.independent_varname, present, test)
@@ -82,7 +82,7 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
         model = byom.read_model(
             db, given.model_arch_table, given.model_id, inputs, given.class_values, given.dependent_count
         )
-        output = relations.new(db, given.output_table)  # MADlib looks at it last
+        output = new_table(db, given.output_table)  # MADlib looks at it last
         rows = table_rows.rows_by_column(test, present, inputs, identity)
         write = table_rows.predicted(db, predict, model, rows, wanted)
     write(output)

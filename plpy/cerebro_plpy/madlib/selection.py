@@ -16,10 +16,10 @@ from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.cancellation import listener
-from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import custom_functions
 from ..runs.request.request import named_beside
+from .entry import entry, new_table
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
@@ -56,7 +56,7 @@ def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     given = ListArguments(*arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     objects = custom_functions.require_table(db, given.object_table)
-    name = relations.new(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
+    name = new_table(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
     ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
@@ -96,7 +96,7 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
         known=custom_functions.known_as_madlib(db, objects),
         listen=listener(db.plpy),
     )
-    name = table.name if table else relations.new(db, given.model_selection_table, ("_summary",))
+    name = table.name if table else new_table(db, given.model_selection_table, ("_summary",))
     if table is None:
         _create(db, name)
     elif relations.beside(db, name, "_summary") is None:

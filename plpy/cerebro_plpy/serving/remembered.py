@@ -62,7 +62,7 @@ def read_and_known(
     ``twice``: it is read a second time if it is new here, because only what was read between two equal marks is
     remembered.
     """
-    if references.is_reference(text) and not db.madlib:
+    if references.is_reference(text):
         text = references.table_of(db, text).quoted
     model = _read(db, text, key)
     known = _models.get((text, key))
@@ -74,7 +74,7 @@ def read_and_known(
 
 def _read(db: Database, text: str, key: int | None) -> TrainedModel:
     relations.hold(db, text)
-    if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
+    if not platform.of(db).runs_functions_in_session:
         return trained.read(db, text, key)[0]
     asked = (text, key)
     known = _models.get(asked)

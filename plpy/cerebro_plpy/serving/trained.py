@@ -164,7 +164,7 @@ class TrainedModel:
 def read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
     """The model with this number in a model table, and the tables beside it that it was read from.
 
-    Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
+    Without a number, the one that is best by the objective of its run.
     """
     model, beside = _read(db, text, key)
     if key is not None and model.is_registered and model.grouped is not None:
@@ -186,7 +186,7 @@ def of_configuration(db: Database, model: TrainedModel, key: int) -> TrainedMode
 
 
 def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[Relation]]:
-    if references.is_reference(text) and not db.madlib:
+    if references.is_reference(text):
         text = references.table_of(db, text).quoted
     table = _table(db, text)
     present = relations.columns(db, table)
@@ -202,10 +202,9 @@ def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
         raise UndefinedObject(
-            f"Missing summary and/or info tables for {table.text}"
-            if db.madlib
-            else f"model_table: '{table.text}' does not have its tables {table.name.suffixed('_info')} and"
-            f" {table.name.suffixed('_summary')}, or they lack columns.",
+            db.words.no_companions.format(
+                table=table.text, info=table.name.suffixed("_info"), summary=table.name.suffixed("_summary")
+            ),
             hint="cerebro.fit() and cerebro.materialize() make them; keep the three together.",
         )
     document_columns.require(known, f"{table.text}_info", named.types)
@@ -213,11 +212,6 @@ def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[
     for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
         relations.require_readable(db, one, [column for name, column in its.items() if name in names])
     number = identifier(named.configuration)
-    if key is None and db.madlib:
-        raise InvalidArgument(
-            "Multi-model needs to pass mst_key",
-            hint=f"SELECT {named.configuration}, * FROM {info.name} lists the models.",
-        )
     if key is None:
         relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
         relations.require_readable(db, info, [known[name] for name in named.figures if name in known])
@@ -239,17 +233,14 @@ def _read(db: Database, text: str, key: int | None) -> tuple[TrainedModel, list[
         key,
     )
     if row is None:
-        word = "mst_key" if db.madlib else "configuration"
         there = sql("SELECT 1 FROM {info} WHERE {number} = $1", info=info.sql, number=number)
         if db.value(there, ("integer",), key):
             raise WrongState(
-                f"{word} {key} left no model",
+                f"{db.words.configuration} {key} left no model",
                 hint=f"SELECT status, reason FROM {info.name} WHERE {named.configuration} = {key}; says why.",
             )
         raise UndefinedObject(
-            f"mst_key {key} does not exist in the info table"
-            if db.madlib
-            else f"'{table.text}' has no configuration {key}.",
+            db.words.no_configuration.format(table=table.text, key=key),
             hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
     chunked = _chunks(db, table, named) if row["large"] else None
@@ -394,10 +385,7 @@ def _read_single(
     """The model of a table that madlib_keras_fit has made."""
     if key is not None:
         raise InvalidArgument(
-            "Single model should not pass mst_key"
-            if db.madlib
-            else f"'{table.text}' has one model without a number, and configuration is {key}.",
-            hint=f"Leave {'mst_key' if db.madlib else 'configuration'} out.",
+            db.words.only_model.format(table=table.text, key=key), hint=f"Leave {db.words.configuration} out."
         )
     relations.require_columns(db, summary, [*named.parameters, "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)
