@@ -18,14 +18,13 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import SINGLE, RunOptions
-
-from ..data import visibility, weights
-from ..database import relations
-from ..database.access import Database
-from ..definitions import custom_functions
-from ..runs import fit
-from ..runs.record.run import require_countable
-from ..runs.request.request import (
+from cerebro_plpy.data import visibility, weights
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.definitions import custom_functions
+from cerebro_plpy.runs import fit
+from cerebro_plpy.runs.record.run import require_countable
+from cerebro_plpy.runs.request.request import (
     AskedRun,
     Configurations,
     PlannedRun,
@@ -35,6 +34,7 @@ from ..runs.request.request import (
     require_epochs,
     say_tensorboard,
 )
+
 from . import model_tables
 from .entry import entry, new_table
 from .fit_multiple import EPOCHS, table_or_none

@@ -5,13 +5,12 @@ from __future__ import annotations
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.packed_summary import MADLIB
 from cerebro_db.core.sql import identifier, joined, sql
-
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..runs.record.log import RunLog
-from ..runs.tables.made import MadeTables
-from ..runs.tables.model_tables import labels
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.tables.made import MadeTables
+from cerebro_plpy.runs.tables.model_tables import labels
 
 KEY = 1  # mst_key of the only configuration
 

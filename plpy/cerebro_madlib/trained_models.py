@@ -5,11 +5,10 @@ from __future__ import annotations
 from cerebro_db.core import model_columns
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name
-
-from ..database import relations
-from ..database.access import Database
-from ..serving import trained
-from ..serving.trained import TrainedModel
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.serving import trained
+from cerebro_plpy.serving.trained import TrainedModel
 
 
 def read_model(db: Database, text: str, mst_key: int | None) -> TrainedModel:

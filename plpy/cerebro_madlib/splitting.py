@@ -8,9 +8,9 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import split_list, token
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
 
-from ..database import relations
-from ..database.access import Database
 from .entry import entry, new_table
 
 ENDINGS = ("_train", "_test")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
-from cerebro_db.core.madlib import hyperband, usage
 from cerebro_db.core.sql import literal, sql
+from cerebro_plpy import platform
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import INTERNAL
+from cerebro_plpy.database.entry import entry as plain_entry
+from cerebro_plpy.platform.machine import described_gpus
 
-from .. import platform
-from ..database.access import Database
-from ..database.entry import INTERNAL
-from ..database.entry import entry as plain_entry
-from ..platform.machine import described_gpus
+from . import hyperband, usage
 from .entry import entry, new_table
 
 SOURCES = ("tensorflow", "nvidia")

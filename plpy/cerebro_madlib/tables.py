@@ -6,7 +6,7 @@ Columns of ours come after these. <input> and <output> stand for the names of th
 
 from __future__ import annotations
 
-from ..records import dataclass
+from cerebro_db.core.records import dataclass
 
 
 @dataclass(frozen=True)

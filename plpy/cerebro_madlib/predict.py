@@ -6,10 +6,10 @@ from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.serving import execution, trained
 
-from ..database import relations
-from ..database.access import Database
-from ..serving import execution, trained
 from .entry import entry, new_table
 
 
@@ -51,7 +51,8 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     test = relations.filled(db, given.test_table, argument="test_table")
     memory_mb = trained.memory_of(db, given.model_table)
     with execution.place_for(db, test, given.use_gpus, memory_mb=memory_mb) as predict:
-        from ..serving import table_rows  # only now: the trainer starts meanwhile
+        from cerebro_plpy.serving import table_rows  # only now: the trainer starts meanwhile
+
         from .trained_models import read_model
 
         model = read_model(db, given.model_table, given.mst_key)
@@ -71,7 +72,8 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
     with execution.place_for(db, test, given.use_gpus) as predict:
-        from ..serving import table_rows  # only now: the trainer starts meanwhile
+        from cerebro_plpy.serving import table_rows  # only now: the trainer starts meanwhile
+
         from . import byom
 
         present = relations.columns(db, test)

@@ -10,14 +10,14 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedColum
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.sql import identifier, sql
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import INTERNAL
+from cerebro_plpy.database.entry import entry as plain_entry
+from cerebro_plpy.definitions import custom_functions
+from cerebro_plpy.definitions.custom_functions import OBJECT_COLUMNS
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import INTERNAL
-from ..database.entry import entry as plain_entry
-from ..definitions import custom_functions
-from ..definitions.custom_functions import OBJECT_COLUMNS
 from .entry import entry
 
 

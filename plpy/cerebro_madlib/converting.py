@@ -25,14 +25,13 @@ from cerebro_db.core.preparation import (
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
-
-from .. import platform
-from ..data.pack_plain import segments_of
-from ..data.summary import label_column, read_layout, written
-from ..database import relations, types
-from ..database.access import Database
-from ..database.entry import entry
-from ..database.relations import Relation
+from cerebro_plpy import platform
+from cerebro_plpy.data.pack_plain import segments_of
+from cerebro_plpy.data.summary import label_column, read_layout, written
+from cerebro_plpy.database import relations, types
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import entry
+from cerebro_plpy.database.relations import Relation
 
 OLD = "_madlib"  # the ending that the tables of MADlib get
 PACKED = ("dependent_varname", "independent_varname", "normalizing_const", "buffer_size")

@@ -11,14 +11,14 @@ from cerebro_db.core.parameters.grids import Row
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
 from cerebro_db.core.texts import counted
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.cancellation import listener
+from cerebro_plpy.database.relations import Relation
+from cerebro_plpy.definitions import custom_functions
+from cerebro_plpy.runs.request.request import named_beside
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..database.cancellation import listener
-from ..database.relations import Relation
-from ..definitions import custom_functions
-from ..runs.request.request import named_beside
 from .entry import entry, new_table
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cerebro_db.core.metrics import first
 from cerebro_db.core.sql import sql
+from cerebro_plpy import platform
+from cerebro_plpy.data import packed
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.serving import teams
+from cerebro_plpy.serving.evaluate import evaluating
 
-from .. import platform
-from ..data import packed
-from ..database.access import Database
-from ..serving import teams
-from ..serving.evaluate import evaluating
 from .entry import entry, new_table
 from .trained_models import read_model
 

@@ -10,13 +10,12 @@ from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import MULTIPLE
 from cerebro_db.core.sql import identifier, sql
-
-from ..data import model_parts, visibility
-from ..database import relations
-from ..database.access import Database
-from ..runs import fit
-from ..runs.request import cross_validation, output
-from ..runs.request.request import (
+from cerebro_plpy.data import model_parts, visibility
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs import fit
+from cerebro_plpy.runs.request import cross_validation, output
+from cerebro_plpy.runs.request.request import (
     AskedRun,
     Configurations,
     RunRequest,
@@ -25,6 +24,7 @@ from ..runs.request.request import (
     read_selection,
     require_epochs,
 )
+
 from . import model_tables
 from .entry import entry, new_table
 

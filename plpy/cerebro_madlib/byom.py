@@ -12,13 +12,12 @@ from cerebro_db.core.model_columns import MADLIB
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
-
-from ..data import document_columns, variables
-from ..data.preparation import SourceVariable, applied, find_shapes
-from ..database import relations
-from ..database.access import Database
-from ..database.relations import Column, Relation
-from ..serving.trained import TrainedModel
+from cerebro_plpy.data import document_columns, variables
+from cerebro_plpy.data.preparation import SourceVariable, applied, find_shapes
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.relations import Column, Relation
+from cerebro_plpy.serving.trained import TrainedModel
 
 
 def inputs(

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..data import pack_plain
-from ..data.pack_arguments import LikeArguments, PlainArguments
-from ..data.words import ArgumentWords
-from ..database.access import Database
+from cerebro_plpy.data import pack_plain
+from cerebro_plpy.data.pack_arguments import LikeArguments, PlainArguments
+from cerebro_plpy.data.words import ArgumentWords
+from cerebro_plpy.database.access import Database
+
 from .entry import entry, require_output_name
 
 WORDS = ArgumentWords(

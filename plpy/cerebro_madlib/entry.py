@@ -7,11 +7,10 @@ from functools import partial
 
 from cerebro_db.core.errors import InvalidName
 from cerebro_db.core.names import Name
-
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry as plain_entry
-from ..database.words import Words
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import entry as plain_entry
+from cerebro_plpy.database.words import Words
 
 
 class MadlibWords(Words):

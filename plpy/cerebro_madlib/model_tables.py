@@ -15,13 +15,13 @@ from cerebro_db.core.parameters import writing
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import AUTOML, SINGLE
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
+from cerebro_plpy.runs.request.request import RunRequest
+from cerebro_plpy.runs.tables.made import MadeTables, Values
+from cerebro_plpy.runs.tables.model_tables import create_info, create_row, labels, set_key
 
-from ..database import relations
-from ..database.access import Database
-from ..runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
-from ..runs.request.request import RunRequest
-from ..runs.tables.made import MadeTables, Values
-from ..runs.tables.model_tables import create_info, create_row, labels, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
