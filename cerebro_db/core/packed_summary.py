@@ -28,7 +28,9 @@ class SummaryColumns:
     classes: str
     divide_by: str
     labels: str  # ending of the column with the labels of an output
-    lists: bool  # target and inputs are arrays, not texts
+    lists: bool = False  # target and inputs are arrays, not texts
+    # Numbers to predict are labels, a label may be NULL, inputs are float32, and all buffers but the last are full.
+    numbers_are_labels: bool = False
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -36,17 +38,17 @@ class SummaryColumns:
         return ("source_table", self.target, self.inputs, self.target_types, self.classes, self.divide_by, "packing")
 
 
-PLAIN = SummaryColumns("packed_table", "target", "inputs", "target_types", "classes", "divide_by", "_labels", False)
-MADLIB = SummaryColumns(
+PLAIN = SummaryColumns("packed_table", "target", "inputs", "target_types", "classes", "divide_by", "_labels")
+VARNAMES = SummaryColumns(
     "output_table", "dependent_varname", "independent_varname", "dependent_vartype", "num_classes", "normalizing_const",
-    "_class_values", True,
+    "_class_values", lists=True, numbers_are_labels=True,
 )  # fmt: skip
-ENDINGS = (PLAIN.labels, MADLIB.labels)
+ENDINGS = (PLAIN.labels, VARNAMES.labels)
 
 
 def of(present: Collection[str]) -> SummaryColumns:
     """Which form a summary with these columns has."""
-    return MADLIB if MADLIB.target in present else PLAIN
+    return VARNAMES if VARNAMES.target in present else PLAIN
 
 
 ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types

@@ -28,7 +28,6 @@ from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.cancellation import listener
 from cerebro_plpy.database.relations import Relation
-from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.runs import search
 from cerebro_plpy.runs.fit import run_request
 from cerebro_plpy.runs.request.request import (
@@ -42,7 +41,7 @@ from cerebro_plpy.runs.request.request import (
     say_tensorboard,
 )
 
-from . import automl_methods, grid_space, model_tables, selection
+from . import automl_methods, grid_space, model_tables, object_tables, selection
 from .automl_methods import RANDOM, Hyperopt, MadlibHyperband, Method
 from .automl_tables import AutoML
 from .entry import entry, new_table
@@ -84,7 +83,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
     output = new_table(db, given.model_output_table, ENDINGS, argument="model_output_table")
     selected = new_selection(db, given.model_selection_table, output)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     ids = selection.model_ids(db, arch, given.model_id_list)
     asked = AskedRun(
         source=source,
@@ -102,7 +101,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         if validation is None:
             # Measured after an iteration, as MADlib does.
             chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
-        known = custom_functions.known_as_madlib(db, objects)
+        known = object_tables.known(db, objects)
         planned = configurations(db, given, method, ids, chosen.seed, known)
         if planned is not None:
             architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}

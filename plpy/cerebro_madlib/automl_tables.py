@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_db.core.model_columns import MADLIB
+from cerebro_db.core.model_columns import MST
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
@@ -86,8 +86,8 @@ class AutoML:
 
 def make_keyed(db: Database, name: Name) -> None:
     """The model table gets a primary key, as in MADlib.  On Greenplum it is distributed by it, then."""
-    platform.of(db).distribute(db, name, MADLIB.configuration)
-    set_key(db, name, MADLIB.configuration)
+    platform.of(db).distribute(db, name, MST.configuration)
+    set_key(db, name, MST.configuration)
 
 
 def make_selection(

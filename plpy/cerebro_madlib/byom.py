@@ -8,7 +8,7 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.model_columns import MADLIB
+from cerebro_db.core.model_columns import MST
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
@@ -72,7 +72,7 @@ def read_model(
     )
     assert model_id is not None
     return TrainedModel(
-        arch, model_id, {"architecture": architecture}, layout, None, replace(MADLIB, configuration="model_id")
+        arch, model_id, {"architecture": architecture}, layout, None, replace(MST, configuration="model_id")
     )
 
 

@@ -12,7 +12,7 @@ from cerebro_db.core.events import RunStatus
 from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import LAST
-from cerebro_db.core.packed_summary import MADLIB
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_db.core.packing import ITEM_BYTES
 from cerebro_db.core.preparation import (
     LARGEST_DIVISOR,
@@ -161,7 +161,7 @@ def _output(db: Database, table: Relation, summary: Relation, name: str) -> Vari
     labels = label_column(db, summary, present, name)
     prepared: Preparation = Encoded()
     if labels is not None:
-        element = SqlType(str(present[name + MADLIB.labels].element))
+        element = SqlType(str(present[name + VARNAMES.labels].element))
         known = [label for label in labels if label is not None]
         first = [None] if known and labels[0] is None else []
         prepared = OneHot(types.settled(db, element), (*first, *known))

@@ -10,10 +10,10 @@ from cerebro_db.core.names import Name
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.entry import entry as plain_entry
-from cerebro_plpy.database.words import Words
+from cerebro_plpy.database.words import ErrorWords
 
 
-class MadlibWords(Words):
+class MadlibWords(ErrorWords):
     input_name = "input table name"
     no_input_name = "NULL/empty input table name!"
     no_table = "Input table '{table}' does not exist."

@@ -13,7 +13,7 @@ from typing import Any
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.model_columns import MADLIB_SINGLE
+from cerebro_db.core.model_columns import MST_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
@@ -21,7 +21,6 @@ from cerebro_db.core.run_options import SINGLE, RunOptions
 from cerebro_plpy.data import visibility, weights
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
-from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.runs import fit
 from cerebro_plpy.runs.record.run import require_countable
 from cerebro_plpy.runs.request.request import (
@@ -35,7 +34,7 @@ from cerebro_plpy.runs.request.request import (
     say_tensorboard,
 )
 
-from . import model_tables
+from . import model_tables, object_tables
 from .entry import entry, new_table
 from .fit_multiple import EPOCHS, table_or_none
 from .single_table import KEY
@@ -77,11 +76,11 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
         _require_single(db, output)
     else:
         output = new_table(db, given.model, ENDINGS, argument="model")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch"])
     architecture = read_architecture(db, arch, model_id)
-    compiled = params.compile_params(given.compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
+    compiled = params.compile_params(given.compile_params, object_tables.known(db, objects, fitting=True))
     row = {
         "key": KEY,
         "model_id": model_id,
@@ -131,7 +130,7 @@ def _require_single(db: Database, name: Name) -> None:
     table, summary = relations.find(db, name), relations.beside(db, name, "_summary")
     present = relations.columns(db, table) if table is not None else {}
     described = relations.columns(db, summary) if summary is not None else {}
-    if model_columns.of(present) is not MADLIB_SINGLE or "model_type" not in described:
+    if model_columns.of(present) is not MST_SINGLE or "model_type" not in described:
         raise WrongState(
             f"'{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
             hint="Call it with warm_start => FALSE and a new output table.",
@@ -140,4 +139,4 @@ def _require_single(db: Database, name: Name) -> None:
 
 def _weights(db: Database, name: Name) -> Iterator[bytes]:
     chunked = relations.beside(db, name, "_weights")
-    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MADLIB_SINGLE)
+    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MST_SINGLE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_plpy.data import pack_plain
 from cerebro_plpy.data.pack_arguments import LikeArguments, PlainArguments
 from cerebro_plpy.data.words import ArgumentWords
@@ -31,11 +32,11 @@ def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
     *others, distribution_rules = arguments
     given = replace(PlainArguments(*others), distribution_rules=distribution_rules)
     require_output_name(given.output_table)
-    pack_plain.pack_training(db, given, words=WORDS, madlib=True)
+    pack_plain.pack_training(db, given, words=WORDS, form=VARNAMES)
 
 
 @entry(called="validation_preprocessor_dl error")
 def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
     given = LikeArguments(*arguments)
     require_output_name(given.output_table)
-    pack_plain.pack_validation(db, given, words=WORDS, madlib=True)
+    pack_plain.pack_validation(db, given, words=WORDS, form=VARNAMES)

@@ -16,9 +16,9 @@ from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.cancellation import listener
 from cerebro_plpy.database.relations import Relation
-from cerebro_plpy.definitions import custom_functions
 from cerebro_plpy.runs.request.request import named_beside
 
+from . import object_tables
 from .entry import entry, new_table
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
@@ -55,14 +55,14 @@ class GridArguments:
 def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     given = ListArguments(*arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     name = new_table(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
     ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
         given.compile_params_list,
         given.fit_params_list,
-        custom_functions.known_as_madlib(db, objects),
+        object_tables.known(db, objects),
         listener(db.plpy),
     )
     _create(db, name)
@@ -76,7 +76,7 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
     """A table whose summary is gone gets a new one."""
     given = GridArguments(*arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     ids = model_ids(db, arch, given.model_id_list)
     table = _existing(db, given.model_selection_table, arch)
     known: list[Row] = []
@@ -93,7 +93,7 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
         given.num_configs,
         given.random_state,
         existing=known,
-        known=custom_functions.known_as_madlib(db, objects),
+        known=object_tables.known(db, objects),
         listen=listener(db.plpy),
     )
     name = table.name if table else new_table(db, given.model_selection_table, ("_summary",))

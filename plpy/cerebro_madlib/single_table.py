@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.packed_summary import MADLIB
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_plpy import platform
 from cerebro_plpy.database import relations
@@ -38,7 +38,7 @@ def make_over(db: Database, made: MadeTables) -> None:
     architecture, *_ = RunLog.of_caller(db, made.run["run"]).known.configurations()[KEY]
     # MADlib calls the units of each output num_classes.
     units = [width or output.shape[-1] for width, output in zip(reading.widths(architecture), made.layout.outputs)]
-    endings = labels(made, MADLIB.labels)
+    endings = labels(made, VARNAMES.labels)
     listed = joined("", (sql(", s.{column}", column=identifier(column)) for column, _, _ in endings))
     several = relations.set_aside(db, summary)
     db.execute(

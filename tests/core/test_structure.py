@@ -143,6 +143,42 @@ def test_one_function_makes_the_request_of_a_run() -> None:
     assert made == ["cerebro_plpy/runs/request/request.py"]
 
 
+# Where users read its name, which their call or their table has: in texts of errors, and where the extension is named.
+NAMES_MADLIB = {
+    "cerebro_db/client/archives.py",
+    "cerebro_db/core/parameters/custom.py",
+    "cerebro_db/core/run_options.py",
+    "cerebro_db/core/state.py",  # the name of a tensor in stored states
+    "cerebro_db/embedded/database.py",
+    "cerebro_db/embedded/extension.py",
+    "plpy/cerebro_plpy/data/packed.py",
+    "plpy/cerebro_plpy/runs/request/options.py",
+    "plpy/cerebro_plpy/runs/request/request.py",
+    "plpy/cerebro_plpy/serving/calibrate.py",
+    "plpy/cerebro_plpy/serving/natural.py",
+    "plpy/cerebro_plpy/serving/registering.py",
+    "plpy/cerebro_plpy/serving/trained.py",
+}
+
+
+def test_madlib_stands_outside() -> None:
+    """No code outside its package depends on MADlib; what differs is an argument, a form or a template."""
+    modules = {
+        str(path.relative_to(PACKAGES.parent)): path.read_text()
+        for top in (CEREBRO_DB, SERVER)
+        for path in top.rglob("*.py")
+    }
+    assert {path for path, text in modules.items() if "madlib" in text.lower()} == NAMES_MADLIB
+    names = {
+        path
+        for path, text in modules.items()
+        for node in ast.walk(ast.parse(text))
+        for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "arg", ""))
+        if "madlib" in str(name).lower()
+    }
+    assert names <= {"cerebro_db/core/run_options.py", "cerebro_db/embedded/extension.py"}
+
+
 # -- messages --------------------------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE
 
 
 def _missing(relation: Relation, argument: str) -> str:
-    """MADlib's text for a table without a summary."""
+    """What is said of a table without a summary."""
     kind, _, table = argument.partition("_")
     if table != "table":
         return ""
@@ -73,7 +73,7 @@ def _missing(relation: Relation, argument: str) -> str:
 
 def require_same_shapes(trained: dict[str, Any], trained_on: str, other: Packed) -> None:
     """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
-    # Vectors of as many elements as there are classes stand for labels, and labels for such vectors, as in MADlib.
+    # Vectors of as many elements as there are classes stand for labels, and labels for such vectors.
     alike = {"encoded": "class"}
     for side in ("inputs", "outputs"):
         ours, theirs = (

@@ -13,7 +13,7 @@ from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import MOST_PARTITIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name, with_ending, written_list
-from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary, Packing, SummaryColumns
+from cerebro_db.core.packed_summary import ENDINGS, PLAIN, VARNAMES, PackedSummary, Packing, SummaryColumns
 from cerebro_db.core.packed_summary import of as columns_of
 from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
@@ -105,7 +105,7 @@ def write(db: Database, job: PackJob) -> None:
         (form.divide_by, "real", job.divide_by),
         (form.classes, "integer[]", job.classes or [variable.shape[0] for variable in one_hot]),
     ]
-    if form is MADLIB:
+    if form is VARNAMES:
         columns += [
             ("distribution_rules", *_all_or(job.rule.dbids)),
             ("__internal_gpu_config__", *_all_or(job.rule.contents)),

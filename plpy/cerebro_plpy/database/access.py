@@ -10,7 +10,7 @@ from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening
 from .kept import KeptByRole
-from .words import Words
+from .words import ErrorWords
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
@@ -26,7 +26,7 @@ class Database:
     ``words``: what some of these messages say.
     """
 
-    def __init__(self, plpy: Any, called: str = "", words: type[Words] = Words) -> None:
+    def __init__(self, plpy: Any, called: str = "", words: type[ErrorWords] = ErrorWords) -> None:
         self.plpy, self.called, self.words = plpy, called, words
         self._plans: dict[tuple[str, Types], Any] = {}  # of this call
 

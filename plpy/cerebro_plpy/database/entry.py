@@ -11,7 +11,7 @@ from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
 from .access import Database
-from .words import Words
+from .words import ErrorWords
 
 # Characters; some errors repeat what the user gave, and all of it would go into the server's log.
 LONGEST_MESSAGE = 4000
@@ -25,7 +25,7 @@ def entry(
     *,
     called: str | None = None,
     longest: int = sizes.LONGEST,
-    words: type[Words] = Words,
+    words: type[ErrorWords] = ErrorWords,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 

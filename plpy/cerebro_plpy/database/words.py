@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Words:
+class ErrorWords:
     """Templates, with the names that they can use in braces: the words of the schema cerebro, unless a class below this
     one has others.
     """

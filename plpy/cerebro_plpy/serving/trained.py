@@ -23,7 +23,7 @@ from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import (
     COMPANIONS,
     GROUP_COLUMNS,
-    MADLIB,
+    MST,
     OF_GROUPS,
     PLAIN,
     ModelColumns,
@@ -342,7 +342,7 @@ def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns
         plain = ", ".join(PLAIN.of_table)
         raise UndefinedColumn(
             f"'{table.text}' is not a table of trained models: it does not have the columns {plain}"
-            f" (or {', '.join(MADLIB.of_table)}, as in MADlib).",
+            f" (or {', '.join(MST.of_table)}, as in MADlib).",
             hint="cerebro.train() and cerebro.fit() make such tables.",
         )
     return named
@@ -382,7 +382,7 @@ def best_keys(
 def _read_single(
     db: Database, table: Relation, summary: Relation, named: ModelColumns, key: int | None
 ) -> TrainedModel:
-    """The model of a table that madlib_keras_fit has made."""
+    """The model of a table that has one, and no column with its number."""
     if key is not None:
         raise InvalidArgument(
             db.words.only_model.format(table=table.text, key=key), hint=f"Leave {db.words.configuration} out."

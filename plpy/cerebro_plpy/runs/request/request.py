@@ -356,7 +356,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
 def named_beside(db: Database, selection: Name, text: str) -> str:
     """The name of the architectures' table in the summary of a selection table, found whatever the search_path is.
 
-    A name without a schema, as MADlib stores it, means a table in the schema of the selection table, if there is one.
+    A name without a schema means a table in the schema of the selection table, if there is one.
     """
     name = Name.parse(text)
     beside = Name(selection.schema, name.table)
