@@ -25,9 +25,9 @@ from cerebro_db.core.search.parameters import Parameter
 from cerebro_db.embedded import throw_away
 from cerebro_madlib.functions import FUNCTIONS as MADLIB
 from cerebro_madlib.functions import Function
-from cerebro_madlib.tables import TABLES
 from tests import client_reference, pictures
 from tests.conftest import TRAINER, connect
+from tests.madlib_tables import TABLES
 from tests.markdown import head, paragraph, plain
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")

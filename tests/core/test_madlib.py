@@ -14,7 +14,7 @@ from cerebro_madlib import automl_methods, grid_space, usage
 from cerebro_madlib.automl_methods import Hyperopt, MadlibBracket, MadlibHyperband
 from cerebro_madlib.functions import FUNCTIONS
 from cerebro_madlib.hyperband import schedule
-from cerebro_madlib.tables import TABLES
+from tests.madlib_tables import TABLES
 
 WITH_HELP = {one.name for one in FUNCTIONS if one.result == "VARCHAR"}
 
