@@ -222,8 +222,9 @@ API = "cerebro_plpy.api"  # imports a module by its name, when a function of it 
 BY_NAME = re.findall(r'^    "([\w.]+)": \(', FILES[API].read_text(), re.MULTILINE)
 IMPORTS = grimp.build_graph(*PACKAGES, cache_dir=None)
 GRAPH = {name: IMPORTS.find_modules_directly_imported_by(name) for name in FILES}
-GRAPH[API] = GRAPH[API] | {f"cerebro_plpy.{name}" for name in BY_NAME} | {"cerebro_plpy.neighbours"}
-GRAPH["cerebro_plpy.neighbours"] = {name for name in FILES if name.startswith("cerebro_madlib.")}  # by their names, too
+BESIDE = {name for name in FILES if name.startswith("cerebro_madlib.")}  # are imported by their names, too
+GRAPH[API] = GRAPH[API] | {f"cerebro_plpy.{name}" for name in BY_NAME} | {"cerebro_plpy.neighbours"} | BESIDE
+GRAPH["cerebro_plpy.neighbours"] = BESIDE
 # Modules that no import leads to: a process that is started, and frameworks that are imported by name.
 NOT_IMPORTED = {
     *(f"cerebro_db.nn.{name}" for name in ("nursery", "template", "trainer_main")),
