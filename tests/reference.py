@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_db.core.architecture import tables
-from cerebro_db.core.madlib.functions import FUNCTIONS as MADLIB
-from cerebro_db.core.madlib.functions import Function
-from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.core.options import OPTIONS, Option
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_db.core.search import methods
 from cerebro_db.core.search.parameters import Parameter
 from cerebro_db.embedded import throw_away
+from cerebro_madlib.functions import FUNCTIONS as MADLIB
+from cerebro_madlib.functions import Function
 from tests import client_reference, pictures
 from tests.conftest import TRAINER, connect
+from tests.madlib_tables import TABLES
 from tests.markdown import head, paragraph, plain
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")
@@ -409,7 +409,7 @@ def functions_page(found: dict[str, list[tuple[str, str | None]]]) -> str:
 
 def madlib_page() -> str:
     lines = [
-        *head("MADlib's functions", "cerebro_db/core/madlib"),
+        *head("MADlib's functions", "plpy/cerebro_madlib"),
         "The extension `cerebro_db_madlib` has the deep-learning functions of MADlib 2.1 in the schema `madlib`, with",
         "the same arguments and results. A test compares this page with an installed extension.",
         "[madlib.md](../madlib.md) says how to move over, and what is different.",

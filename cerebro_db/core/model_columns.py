@@ -1,4 +1,4 @@
-"""What the columns of a model table and the tables beside it are called: in plain tables, and in those of MADlib."""
+"""What the columns of a model table and the tables beside it are called, in two forms."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ OF_MODELS: Types = {
     "metric_names": LISTS,
     **dict.fromkeys(("validation_loss", "training_loss"), REALS),
 }
-# Model tables as MADlib has them, tables of architectures, and model selection tables.
-OF_MADLIB: Types = {
+# Model tables numbered by model selection tuples (mst_key), tables of architectures, and model selection tables.
+OF_MST: Types = {
     **SHARED,
     **dict.fromkeys(("mst_key", "model_id"), INTEGERS),
     **dict.fromkeys(("compile_params", "fit_params", "loss_type", "name", "model_arch_table"), TEXTS),
@@ -158,16 +158,15 @@ PLAIN = ModelColumns(
     loss_name="loss_name", metric_names="metric_names", training_loss="training_loss",
     validation_loss="validation_loss", size="bytes", bytes_per_size=1, model_table="model_table", types=OF_MODELS,
 )  # fmt: skip
-MADLIB = ModelColumns(
+MST = ModelColumns(
     configuration="mst_key", weights="model_weights", architecture="model_arch",
     parameters=("compile_params", "fit_params"), loss_name="loss_type", metric_names="metrics_type",
     training_loss="training_loss_final", validation_loss="validation_loss_final", size="model_size",
-    bytes_per_size=1024, model_table="model", types=OF_MADLIB,
+    bytes_per_size=1024, model_table="model", types=OF_MST,
 )  # fmt: skip
-# What madlib_keras_fit leaves: _summary has what _info has of several models.
-MADLIB_SINGLE = replace(MADLIB, has_key=False)
+MST_SINGLE = replace(MST, has_key=False)  # _summary has what _info has of several models
 
 
 def of(present: Collection[str]) -> ModelColumns | None:
     """Which names the columns of a table are; None: it is no model table."""
-    return next((form for form in (PLAIN, MADLIB, MADLIB_SINGLE) if set(form.of_table) <= set(present)), None)
+    return next((form for form in (PLAIN, MST, MST_SINGLE) if set(form.of_table) <= set(present)), None)

@@ -28,7 +28,9 @@ class SummaryColumns:
     classes: str
     divide_by: str
     labels: str  # ending of the column with the labels of an output
-    lists: bool  # target and inputs are arrays, not texts
+    lists: bool = False  # target and inputs are arrays, not texts
+    # Numbers to predict are labels, a label may be NULL, inputs are float32, and all buffers but the last are full.
+    numbers_are_labels: bool = False
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -37,25 +39,19 @@ class SummaryColumns:
 
 
 PLAIN = SummaryColumns(
-    table="packed_table",
-    target="target",
-    inputs="inputs",
-    target_types="target_types",
-    classes="classes",
-    divide_by="divide_by",
-    labels="_labels",
-    lists=False,
-)
-MADLIB = SummaryColumns(
-    table="output_table", target="dependent_varname", inputs="independent_varname", target_types="dependent_vartype",
-    classes="num_classes", divide_by="normalizing_const", labels="_class_values", lists=True,
+    table="packed_table", target="target", inputs="inputs", target_types="target_types", classes="classes",
+    divide_by="divide_by", labels="_labels",
 )  # fmt: skip
-ENDINGS = (PLAIN.labels, MADLIB.labels)
+VARNAMES = SummaryColumns(
+    table="output_table", target="dependent_varname", inputs="independent_varname", target_types="dependent_vartype",
+    classes="num_classes", divide_by="normalizing_const", labels="_class_values", lists=True, numbers_are_labels=True,
+)  # fmt: skip
+ENDINGS = (PLAIN.labels, VARNAMES.labels)
 
 
 def of(present: Collection[str]) -> SummaryColumns:
     """Which form a summary with these columns has."""
-    return MADLIB if MADLIB.target in present else PLAIN
+    return VARNAMES if VARNAMES.target in present else PLAIN
 
 
 ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types

@@ -59,7 +59,7 @@ class Geometry:
     The sizes of buffers differ by at most one row.  Every segment has the same number of buffers, and the larger
     buffers come first, so the rows of segments differ by at most one, too.
 
-    ``filled``: instead, each buffer but the last is full, as in MADlib; of a table on one segment only.
+    ``filled``: instead, each buffer but the last is full; of a table on one segment only.
     """
 
     rows: int
@@ -69,7 +69,7 @@ class Geometry:
 
     @property
     def buffer_size(self) -> int:
-        """Rows of the largest buffer, which MADlib's summary records."""
+        """Rows of the largest buffer, which the summary records."""
         return math.ceil(self.rows / self.buffers)
 
     def size(self, buffer: int) -> int:

@@ -5,7 +5,7 @@ holes.  The file passes through database tables, so the reader trusts nothing in
 real size before it touches any data, and raises ``CorruptState`` for anything wrong.
 
 The order of the tensors is: the model's weights in the order of ``get_weights()``, its other variables, the optimizer's
-variables.  The metadata in the header has the number of weights, so MADlib's ``model_weights`` is a slice of the file.
+variables.  The metadata in the header has the number of weights, so a model's flat weights are a slice of the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ITEM_BYTES = {
 
 METADATA = "__metadata__"
 WEIGHTS = "weights"  # the metadata's key for the number of weights
-MADLIB_WEIGHTS = "madlib_weights"  # all weights as float32: only if some are no float32, or averages replace them
+FLAT_WEIGHTS = "madlib_weights"  # all weights as float32: only if some are no float32, or averages replace them
 
 Source = Any  # bytes, a memoryview, an mmap or a binary file
 
@@ -105,15 +105,15 @@ def read_header(source: Source, size: int | None = None) -> Header:
 
 
 def weights_slice(header: Header) -> tuple[int, int]:
-    """The offset and the number of bytes of the weights in MADlib's form: float32, one weight after the other."""
+    """The offset and the number of bytes of the flat weights: float32, one weight after the other."""
     for tensor in header.tensors:
-        if tensor.name == MADLIB_WEIGHTS:
+        if tensor.name == FLAT_WEIGHTS:
             if tensor.dtype != "F32":
-                raise _corrupt(f"the dtype of {MADLIB_WEIGHTS} is {tensor.dtype}, not F32")
+                raise _corrupt(f"the dtype of {FLAT_WEIGHTS} is {tensor.dtype}, not F32")
             return tensor.start, tensor.end - tensor.start
     weights = header.tensors[: _weights_count(header)]
     if any(tensor.dtype != "F32" for tensor in weights):
-        raise _corrupt(f"some of its weights are not float32, and it has no tensor {MADLIB_WEIGHTS}")
+        raise _corrupt(f"some of its weights are not float32, and it has no tensor {FLAT_WEIGHTS}")
     end = weights[-1].end if weights else header.data_start
     return header.data_start, end - header.data_start
 

@@ -49,6 +49,7 @@ class Extension:
 MAIN = Extension(NAME, f"{NAME}.control", ("", "schema"), ("api",))
 MADLIB = Extension(f"{NAME}_madlib", f"sql/madlib/{NAME}_madlib.control", ("madlib/schema",), ("madlib",))
 EXTENSIONS = (MAIN, MADLIB)
+PACKAGES = ("cerebro_plpy", "cerebro_madlib")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Sources:
 
     root: Path  # cerebro_db.control, sql/, migrations/
     package: Path  # cerebro_db
-    plpy: Path  # cerebro_plpy
+    plpy: Path  # cerebro_plpy, with the packages beside it that use it
 
     @classmethod
     def find(cls) -> Sources:
@@ -65,6 +66,11 @@ class Sources:
         if (above / f"{NAME}.control").exists():
             return cls(above, above / NAME, above / "plpy" / "cerebro_plpy")
         return cls(Path(sys.prefix) / "share" / NAME, above / NAME, above / "cerebro_plpy")
+
+    @property
+    def of_server(self) -> list[Path]:
+        """The packages that the server loads, besides core."""
+        return [folder for name in PACKAGES if (folder := self.plpy.with_name(name)).exists()]
 
     @property
     def version(self) -> str:
@@ -189,7 +195,8 @@ def install_code(sources: Sources, to: Path, trainer_python: str, destdir: Path 
     try:
         new = aside / "new"
         new.mkdir()
-        _copy(sources.plpy, new / "cerebro_plpy")
+        for package in sources.of_server:
+            _copy(package, new / package.name)
         (new / NAME).mkdir()
         shutil.copyfile(sources.package / "__init__.py", new / NAME / "__init__.py")
         for room in ("core", "nn"):
@@ -227,7 +234,7 @@ def fingerprint(sources: Sources, trainer_python: str) -> str:
     digest = hashlib.sha256(f"{trainer_python}\0".encode())
     for name, text in scripts(sources).items():
         digest.update(f"{name}\0{text}\0".encode())
-    rooms = [sources.plpy, sources.package / "core", sources.package / "nn", sources.package / "__init__.py"]
+    rooms = [*sources.of_server, sources.package / "core", sources.package / "nn", sources.package / "__init__.py"]
     for room in rooms:
         for file in sorted(room.rglob("*")) if room.is_dir() else [room]:
             if file.is_file() and file.suffix != ".pyc":

@@ -41,7 +41,7 @@ class StateLayout:
 
     header: bytes
     size: int  # of the whole file
-    weights: tuple[int, int]  # offset and bytes of MADlib's model_weights
+    weights: tuple[int, int]  # offset and bytes of the flat weights
     frozen: range  # the places of the weights in the frozen part; empty: there is none
     frozen_start: int  # of the frozen part in the file
     frozen_bytes: int
@@ -72,7 +72,7 @@ def _layout(program: Program) -> StateLayout:
     tensors = [(name, dtypes.SAFETENSORS[dtype], shape) for name, dtype, shape in program.variables]
     if _weights_apart(program):
         values = sum(math.prod(shape) for _, _, shape in program.variables[: program.weights])
-        tensors.append((state.MADLIB_WEIGHTS, "F32", (values,)))
+        tensors.append((state.FLAT_WEIGHTS, "F32", (values,)))
     header = state.header_bytes(tensors, {"format": "cerebro_db", state.WEIGHTS: str(program.weights)})
     size = len(header) + sum(state.tensor_bytes(dtype, shape) for _, dtype, shape in tensors)
     found = state.read_header(header, size)
@@ -401,7 +401,7 @@ def _arrays(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[in
 def _tensors(program: Program, file: _Hashed, adopted: bool) -> Iterator[tuple[int, state.Tensor, np.ndarray]]:
     """Each tensor of a state with the place of its variable, and its values."""
     found = state.read_header(file, file.size)
-    tensors = [tensor for tensor in found.tensors if tensor.name != state.MADLIB_WEIGHTS]  # they follow from the others
+    tensors = [tensor for tensor in found.tensors if tensor.name != state.FLAT_WEIGHTS]  # they follow from the others
     places = list(range(len(program.variables)))
     if adopted:
         tensors = [tensor for tensor in tensors if not tensor.name.endswith(LEARNING_RATE)]
@@ -432,7 +432,7 @@ def _write_all(file: Any, piece: bytes | memoryview) -> None:
 
 
 def read_weights(program: Program, path: str) -> Iterator[np.ndarray]:
-    """Raw float32 weights, as MADlib stores them, in the shapes and types of the program's; one at a time."""
+    """Flat weights, raw float32, in the shapes and types of the program's; one at a time."""
     wanted = [math.prod(shape) for _, _, shape in program.variables[: program.weights]]
     found = os.path.getsize(path)
     if found != 4 * sum(wanted):
@@ -504,7 +504,7 @@ def _converted(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
 
 
 def _weights_apart(program: Program) -> bool:
-    """Whether MADlib's weights are not the variables themselves: others are evaluated, or they are no float32."""
+    """Whether the flat weights are not the variables themselves: others are evaluated, or they are no float32."""
     return program.averages or any(dtype != "float32" for _, dtype, _ in program.variables[: program.weights])
 
 

@@ -1,4 +1,4 @@
-"""Every function that the SQL of the extension calls: ``api.NAME(plpy, …)``.
+"""Every function that the SQL of the extension calls: ``api.NAME(plpy, …)``; also those of packages beside this one.
 
 A module is imported when one of its functions is first called, because importing all of them would take a new session
 longer than most calls.
@@ -24,23 +24,6 @@ FUNCTIONS = {
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),
     "doctor.doctor": ("doctor",),
-    "madlib.architectures": ("madlib_delete_keras_model", "madlib_load_keras_model"),
-    "madlib.automl": ("madlib_keras_automl",),
-    "madlib.converting": ("convert_madlib_table",),
-    "madlib.evaluate": ("madlib_keras_evaluate",),
-    "madlib.fit": ("madlib_keras_fit",),
-    "madlib.fit_multiple": ("fit_multiple_model", "madlib_fit_multiple_model"),
-    "madlib.object_tables": (
-        "madlib_delete_custom_function",
-        "madlib_load_custom_function",
-        "madlib_load_top_k_accuracy_function",
-        "madlib_object_table",
-    ),
-    "madlib.predict": ("madlib_keras_predict", "madlib_keras_predict_byom"),
-    "madlib.preprocessing": ("madlib_training_preprocessor_dl", "madlib_validation_preprocessor_dl"),
-    "madlib.selection": ("madlib_generate_model_configs", "madlib_load_model_selection_table"),
-    "madlib.splitting": ("train_test_split",),
-    "madlib.texts": ("gpu_configuration", "gpu_texts", "hyperband_schedule", "madlib_usage"),
     "platform.machine": ("gpus_here",),
     "registry.aliases": ("roll_back", "set_alias", "unregister"),
     "registry.references": ("registered_table",),
@@ -66,15 +49,16 @@ FUNCTIONS = {
     "sessions.logins": ("setup_logins",),
     "sessions.warm_up": ("warm_up", "warm_up_here"),
 }
-RESIDENT = "predicting.resident_predictor"
-MODULE_OF = {name: module for module, names in FUNCTIONS.items() for name in names}
+RESIDENT = ".predicting.resident_predictor"
+MODULE_OF = {name: f".{module}" for module, names in FUNCTIONS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """The function of that name.  Python calls this for a name that the module does not have yet."""
-    if name not in MODULE_OF:
+    """The function of that name, of this package or of one beside it.  Python calls this for a name that is new."""
+    module = MODULE_OF.get(name) or _module(".neighbours").module_of(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = globals()[name] = getattr(imported(MODULE_OF[name]), name)
+    function = globals()[name] = getattr(imported(module), name)
     return function
 
 
@@ -82,12 +66,15 @@ def predict_rows(plpy: Any, *given: Any) -> Any:
     """By a resident predictor, which needs hardly any imports; else, or from where it stops, by all the rest."""
     begun = imported(RESIDENT).begun(plpy, given)
     return (
-        begun if isinstance(begun, list) else imported("predicting.streaming").predict_rows(plpy, *given, begun=begun)
+        begun if isinstance(begun, list) else imported(".predicting.streaming").predict_rows(plpy, *given, begun=begun)
     )
 
 
 def imported(module: str) -> Any:
-    """A module of this package.  The garbage collector would take a tenth of the time, and find nothing."""
+    """A module, of this package or of one beside it.
+
+    The garbage collector would take a tenth of the time, and find nothing.
+    """
     collects = gc.isenabled()
     try:
         gc.disable()
@@ -103,15 +90,14 @@ def _begin_session() -> None:
     """Once in each session, at its first call of a function, unless a resident predictor does it all."""
     global _begun
     if not _begun:
-        _module("runs.tables.faces").IMPORTS["madlib"] = lambda: imported("madlib.model_tables").dress
-        _module("segment.scratch").remove_leftovers()
+        _module(".segment.scratch").remove_leftovers()
         _begun = True
 
 
 def _module(module: str) -> Any:
     from importlib import import_module
 
-    return import_module(f".{module}", __package__)
+    return import_module(module, __package__)
 
 
 _begun = False

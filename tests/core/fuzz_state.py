@@ -28,7 +28,7 @@ Layout = list[tuple[str, str, tuple[int, ...]]]
 
 LAYOUTS: list[tuple[Layout, dict[str, str]]] = [
     ([("000|w", "F32", (3, 4)), ("001|b", "F32", (4,)), ("002|seed", "U32", (2,))], {"weights": "2"}),
-    ([("000|half", "F16", (5,)), ("001|step", "I64", ()), (state.MADLIB_WEIGHTS, "F32", (5,))], {"weights": "1"}),
+    ([("000|half", "F16", (5,)), ("001|step", "I64", ()), (state.FLAT_WEIGHTS, "F32", (5,))], {"weights": "1"}),
     ([(f"{n:03d}|slot", "F32", (n % 5,)) for n in range(40)], {"weights": "20", "engine": "tensorflow"}),
     ([("a", "BOOL", (2, 0, 3)), ("b", "F64", (1,)), ("ü\u202e\0", "BF16", (1, 1))], {}),
     ([], {"weights": "0"}),
@@ -100,7 +100,7 @@ def in_header(chance: random.Random, blob: bytes) -> bytes:
     if damage == 0:
         del where[key]
     elif damage == 1 and isinstance(where, dict):
-        where[chance.choice(("", "a", state.METADATA, state.MADLIB_WEIGHTS, "dtype", "000|w"))] = where[key]
+        where[chance.choice(("", "a", state.METADATA, state.FLAT_WEIGHTS, "dtype", "000|w"))] = where[key]
     elif damage == 2 and isinstance(where[key], int):
         where[key] += chance.choice((-(2**40), -8, -4, -1, 1, 4, 8, 2**40))
     else:

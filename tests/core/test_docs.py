@@ -10,6 +10,7 @@ import grimp
 import pytest
 
 from cerebro_db.core import entry_points
+from cerebro_plpy import api, neighbours
 from tests.sql.docs.test_task_pages import AFTER as TASK_PAGES
 from tests.sql.pages import blocks
 
@@ -105,7 +106,7 @@ def paths(text: str) -> set[str]:
 
 def modules(text: str) -> set[str]:
     """The Python modules, or what is in them, that a text names."""
-    found = set(re.findall(r"\b(?:cerebro_db|cerebro_plpy|tests)(?:\.[a-z_]\w*)+", text))
+    found = set(re.findall(r"\b(?:cerebro_db|cerebro_plpy|cerebro_madlib|tests)(?:\.[a-z_]\w*)+", text))
     return {name for name in found - GROUPS if not (ROOT / name).exists()}  # cerebro_db.control is a file
 
 
@@ -132,7 +133,7 @@ def is_there(path: str) -> bool:
 def is_module(name: str) -> bool:
     """Whether a dotted name is a module, or a name that is assigned or defined in one."""
     parts = name.split(".")
-    above = ROOT / "plpy" if parts[0] == "cerebro_plpy" else ROOT
+    above = ROOT / "plpy" if parts[0] in ("cerebro_plpy", "cerebro_madlib") else ROOT
     file = above.joinpath(*parts)
     if file.is_dir() or file.with_suffix(".py").exists():
         return True
@@ -213,7 +214,11 @@ def test_the_checks_notice() -> None:
 # -- the walks of architecture.md ----------------------------------------------------------------------------
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-PACKAGES = {"cerebro_db": ROOT / "cerebro_db", "cerebro_plpy": ROOT / "plpy" / "cerebro_plpy"}
+PACKAGES = {
+    "cerebro_db": ROOT / "cerebro_db",
+    "cerebro_plpy": ROOT / "plpy" / "cerebro_plpy",
+    "cerebro_madlib": ROOT / "plpy" / "cerebro_madlib",
+}
 FILES = {  # module -> its file
     ".".join((package, *file.relative_to(top).with_suffix("").parts)).removesuffix(".__init__"): file
     for package, top in PACKAGES.items()
@@ -223,7 +228,9 @@ API = "cerebro_plpy.api"  # imports a module by its name, when a function of it 
 BY_NAME = re.findall(r'^    "([\w.]+)": \(', FILES[API].read_text(), re.MULTILINE)
 IMPORTS = grimp.build_graph(*PACKAGES, cache_dir=None)
 GRAPH = {name: IMPORTS.find_modules_directly_imported_by(name) for name in FILES}
-GRAPH[API] = GRAPH[API] | {f"cerebro_plpy.{name}" for name in BY_NAME}
+BESIDE = {name for name in FILES if name.startswith("cerebro_madlib.")}  # are imported by their names, too
+GRAPH[API] = GRAPH[API] | {f"cerebro_plpy.{name}" for name in BY_NAME} | {"cerebro_plpy.neighbours"} | BESIDE
+GRAPH["cerebro_plpy.neighbours"] = BESIDE
 # Modules that no import leads to: a process that is started, and frameworks that are imported by name.
 NOT_IMPORTED = {
     *(f"cerebro_db.nn.{name}" for name in ("nursery", "template", "trainer_main")),
@@ -280,12 +287,17 @@ def test_every_module_is_imported_by_one_before_it(walk: str) -> None:
 
 
 def test_every_function_of_the_api_is_there() -> None:
+    """In this package, or in one beside it."""
     called = set(re.findall(r"api\.(\w+)\(plpy", "".join(file.read_text() for file in ROOT.glob("sql/*/*.sql"))))
-    named = re.findall(r'^    "([\w.]+)": \(([^)]*)\)', FILES[API].read_text(), re.MULTILINE)
-    there = {name: module for module, names in named for name in re.findall(r'"(\w+)"', names)}
+    there = {
+        name: f"{package.__name__.removesuffix('.api')}.{module}"
+        for package in (api, *neighbours.packages())
+        for module, names in package.FUNCTIONS.items()
+        for name in names
+    }
     assert set(there) | set(re.findall(r"^def ([a-z]\w*)\(plpy", FILES[API].read_text(), re.MULTILINE)) == called
     for name, module in there.items():
-        assert f"def {name}(" in FILES[f"cerebro_plpy.{module}"].read_text(), name
+        assert f"def {name}(" in FILES[module].read_text(), name
 
 
 def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:

@@ -14,6 +14,7 @@ from cerebro_plpy.database.kept import KeptByRole
 
 ROOT = Path(__file__).parents[2]
 SERVER, CORE = ROOT / "plpy" / "cerebro_plpy", ROOT / "cerebro_db" / "core"
+MADLIB = ROOT / "plpy" / "cerebro_madlib"
 DISPLAYS = (ast.Dict, ast.List, ast.Set)
 MUTABLE = (*DISPLAYS, ast.DictComp, ast.ListComp, ast.SetComp)
 CHANGES = ("add", "append", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update")
@@ -32,7 +33,6 @@ REASONS = {
     "platform/__init__.py:GREENPLUM": "methods without fields",
     "platform/__init__.py:POSTGRESQL": "methods without fields",
     "registry/steps.py:_step": "taken by the statement that comes next",
-    "runs/tables/faces.py:IMPORTS": "functions by their names",
     "segment/current.py:_segment": "of the role in Segment.user, which each use compares",
     "segment/nursery.py:_defaults": "about the installation",
     "segment/nursery.py:_version": "about the installation",
@@ -73,7 +73,7 @@ def objects(top: Path) -> set[str]:
     return found
 
 
-OBJECTS = objects(SERVER) | objects(CORE)
+OBJECTS = objects(SERVER) | objects(CORE) | objects(MADLIB)
 
 
 def changed_names(tree: ast.AST) -> Iterator[str]:
@@ -169,7 +169,7 @@ def of_folder(top: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("top, reasons", [(SERVER, REASONS), (CORE, REASONS_OF_CORE)])
+@pytest.mark.parametrize("top, reasons", [(SERVER, REASONS), (CORE, REASONS_OF_CORE), (MADLIB, {})])
 def test_all_that_a_session_keeps_is_kept_by_role(top: Path, reasons: dict[str, str]) -> None:
     assert of_folder(top) == reasons.keys()
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument
-from cerebro_db.core.madlib import automl, grid_space, usage
-from cerebro_db.core.madlib.automl import Hyperopt, MadlibBracket, MadlibHyperband
-from cerebro_db.core.madlib.functions import FUNCTIONS
-from cerebro_db.core.madlib.hyperband import schedule
-from cerebro_db.core.madlib.tables import TABLES
 from cerebro_db.core.parameters.grids import points
 from cerebro_db.core.search.read_space import read
+from cerebro_madlib import automl_methods, grid_space, usage
+from cerebro_madlib.automl_methods import Hyperopt, MadlibBracket, MadlibHyperband
+from cerebro_madlib.functions import FUNCTIONS
+from cerebro_madlib.hyperband import schedule
+from tests.madlib_tables import TABLES
 
 WITH_HELP = {one.name for one in FUNCTIONS if one.result == "VARCHAR"}
 
@@ -82,10 +82,10 @@ def test_a_schedule_that_makes_no_sense(r: int, eta: int, skip_last: int, wrong:
 
 
 def test_automl_parameters_have_madlibs_defaults() -> None:
-    assert automl.read(None, None) == MadlibHyperband(6, 3, 0) == automl.read("Hyperband", "")
-    assert automl.read("hyperband", "R=9") == MadlibHyperband(9, 3, 0)
-    assert automl.read("hyperopt", "algorithm=Rand, num_configs=7") == Hyperopt(7, 5, "rand")
-    assert automl.read("hyperopt", None).shown == "num_configs=20, num_iterations=5, algorithm=tpe"
+    assert automl_methods.read(None, None) == MadlibHyperband(6, 3, 0) == automl_methods.read("Hyperband", "")
+    assert automl_methods.read("hyperband", "R=9") == MadlibHyperband(9, 3, 0)
+    assert automl_methods.read("hyperopt", "algorithm=Rand, num_configs=7") == Hyperopt(7, 5, "rand")
+    assert automl_methods.read("hyperopt", None).shown == "num_configs=20, num_iterations=5, algorithm=tpe"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_automl_parameters_have_madlibs_defaults() -> None:
 )
 def test_automl_parameters_that_make_no_sense(method: str, given: str | None, wrong: str) -> None:
     with pytest.raises(CerebroError, match=wrong):
-        automl.read(method, given)
+        automl_methods.read(method, given)
 
 
 def test_rounds_of_hyperband_add_up() -> None:
@@ -149,10 +149,10 @@ def test_rounds_of_hyperband_add_up() -> None:
 )
 def test_how_often_automl_evaluates(method: Any, frequency: int | None, wrong: str | None) -> None:
     if wrong is None:
-        automl.require_frequency(method, frequency)
+        automl_methods.require_frequency(method, frequency)
         return
     with pytest.raises(InvalidArgument, match=wrong):
-        automl.require_frequency(method, frequency)
+        automl_methods.require_frequency(method, frequency)
 
 
 COMPILE = """{'loss': ['mse', 'mse'], 'metrics': [['accuracy']], 'optimizer_params_list': [

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVER_MODULES = sorted(
-    [*(ROOT / "cerebro_db" / "core").rglob("*.py"), *(ROOT / "plpy" / "cerebro_plpy").rglob("*.py")]
-)
+SERVER_MODULES = sorted([*(ROOT / "cerebro_db" / "core").rglob("*.py"), *(ROOT / "plpy").rglob("*.py")])
 NEWER = {"slots", "kw_only"}  # arguments of @dataclass that Python 3.9 does not have
 
 

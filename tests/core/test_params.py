@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, Unsupported
 from cerebro_db.core.parameters import grammar
-from cerebro_db.core.parameters.custom import AsMadlib
+from cerebro_db.core.parameters.custom import WithoutSparse
 from cerebro_db.core.parameters.params import compile_params, fit_params, has_tensorboard
 from cerebro_db.core.parameters.value_types import VALUE_TYPES
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
@@ -323,7 +323,7 @@ def test_refused_fit_parameters(text):
 )
 def test_what_madlib_refuses(text, wrong):
     with pytest.raises(InvalidArgument, match=re.escape(wrong)):
-        compile_params(f"optimizer='sgd', {text}", AsMadlib({}, "no table has {}"))
+        compile_params(f"optimizer='sgd', {text}", WithoutSparse({}, "no table has {}"))
     if "sparse" in text:
         assert compile_params(f"optimizer='sgd', {text}")
 

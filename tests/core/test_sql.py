@@ -139,7 +139,7 @@ def _text_run(path: str, called: ast.Attribute) -> Iterator[str]:
 
 
 def shipped() -> list[str]:
-    files = [*(ROOT / SERVER).rglob("*.py"), *(ROOT / "cerebro_db/core").rglob("*.py")]
+    files = [*(ROOT / "plpy").rglob("*.py"), *(ROOT / "cerebro_db/core").rglob("*.py")]
     return sorted(str(file.relative_to(ROOT)) for file in files if file != ROOT / "cerebro_db/core/sql.py")
 
 
@@ -316,7 +316,7 @@ def test_no_table_gets_the_indexes_of_another_one() -> None:
     """An expression in an index of a stranger's table would run in a table of the caller's."""
     texts = [
         node.value
-        for top in ("cerebro_db", "plpy/cerebro_plpy")
+        for top in ("cerebro_db", "plpy")
         for path in (ROOT / top).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -80,7 +80,7 @@ def test_the_weights_are_a_slice_of_the_state():
     header = state.read_header(filled(tensors, {"weights": "2"}))
     assert state.weights_slice(header) == (header.data_start, 36)
     assert state.weights_slice(state.read_header(filled(tensors[2:], {"weights": "0"})))[1] == 0
-    mixed = [("000|k", "F16", (2,)), (state.MADLIB_WEIGHTS, "F32", (2,))]
+    mixed = [("000|k", "F16", (2,)), (state.FLAT_WEIGHTS, "F32", (2,))]
     header = state.read_header(filled(mixed, {"weights": "1"}))
     assert state.weights_slice(header) == (header.data_start + 4, 8)
 

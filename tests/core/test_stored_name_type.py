@@ -16,7 +16,7 @@ from cerebro_db.core.packed_summary import PLAIN, PackedSummary
 from cerebro_plpy.database import relations
 
 ROOT = Path(__file__).parents[2]
-SERVER = "plpy/cerebro_plpy/"
+SERVER, MADLIB = "plpy/cerebro_plpy/", "plpy/cerebro_madlib/"
 # Who may read a stored name as text: documents, rows and messages for people, and the module that asks the log.
 FOR_PEOPLE = {
     "cerebro_db/core/names.py",
@@ -30,18 +30,18 @@ OPENS = SERVER + "runs/record/own_runs.py"
 TABLES = "source_table|packed_table|validation_table|model_arch_table|object_table"
 COLUMNS = re.compile(rf"\bSELECT\b(?:(?!\bFROM\b).)*\b({TABLES})\b", re.DOTALL)
 READERS = {
-    SERVER + "madlib/automl_tables.py": "writes them",
-    SERVER + "madlib/selection.py": "the call names the selection table, and MADlib's form has no other place",
+    MADLIB + "automl_tables.py": "writes them",
+    MADLIB + "selection.py": "the call names the selection table, and MADlib's form has no other place",
     SERVER + "runs/record/log/known.py": "becomes a StoredName",
     SERVER + "runs/record/log/past.py": "rows of the current role",
     SERVER + "runs/record/log/plan.py": "rows of the current role",
-    SERVER + "runs/request/request.py": "rows of the current role; and as madlib/selection.py",
+    SERVER + "runs/request/request.py": "rows of the current role; and as selection.py of MADlib",
     SERVER + "lifecycle/retraining.py": "only whether there is one",
 }
 
 
 def modules() -> Iterator[tuple[str, ast.AST]]:
-    for top in ("cerebro_db", "plpy/cerebro_plpy"):
+    for top in ("cerebro_db", "plpy"):
         for path in sorted((ROOT / top).rglob("*.py")):
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
@@ -113,7 +113,7 @@ def test_no_other_statement_reads_the_name_of_a_table_of_rows() -> None:
     found = {
         path
         for path, tree in modules()
-        if path.startswith(SERVER)
+        if path.startswith("plpy/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and COLUMNS.search(node.value)
     }

@@ -15,6 +15,7 @@ MAY_BRANCH = {"database/cancellation.py", "predicting/resident_predictor.py"}
 LOG = SERVER / "runs" / "record" / "log"
 LOG_TABLES = "architecture|attempt|configuration|decision|evaluation|event|heartbeat|hop|model|request|run"
 CEREBRO_DB = SERVER.parents[1] / "cerebro_db"
+PACKAGES = SERVER.parent  # all that the server loads, besides core
 # Classes that share a name on purpose: a reader meets one thing in two programs.
 SHARED_NAMES = {
     *("Average", "Evaluate", "Train"),  # a unit of the schedule, and the order to a trainer that carries it out
@@ -40,8 +41,8 @@ def branches_on_the_database(tree: ast.AST) -> bool:
 def test_platform_differences_have_one_home() -> None:
     """Only platform/ and database/cancellation.py ask which database it is; all others call platform.of(db)."""
     found = {
-        str(path.relative_to(SERVER))
-        for path in SERVER.rglob("*.py")
+        str(path.relative_to(PACKAGES)).replace("cerebro_plpy/", "")
+        for path in PACKAGES.rglob("*.py")
         if branches_on_the_database(ast.parse(path.read_text()))
     }
     assert {path for path in found if not path.startswith("platform/")} == MAY_BRANCH
@@ -78,7 +79,7 @@ def test_only_the_log_has_the_sql_of_the_log() -> None:
     """Statements that read or write the log's tables are in runs/record/log/; other modules call its methods."""
     table = re.compile(rf"\bcerebro\.({LOG_TABLES})\b(?!\()")
     assert modules_with(table, LOG)
-    assert modules_with(table, *(path for path in SERVER.rglob("*.py") if LOG not in path.parents)) == set()
+    assert modules_with(table, *(path for path in PACKAGES.rglob("*.py") if LOG not in path.parents)) == set()
 
 
 def test_the_log_does_not_join_tables_that_grow_with_the_models() -> None:
@@ -95,19 +96,19 @@ def test_no_statement_depends_on_standard_conforming_strings() -> None:
     scripts = (SERVER.parents[1] / "sql").rglob("*.sql")
     assert [str(path) for path in scripts if "\\" in path.read_text()] == []
     statement = re.compile(r"(SELECT|WHERE|LIKE) .*'[^']*\\")
-    assert modules_with(statement, SERVER) == set()
+    assert modules_with(statement, PACKAGES) == set()
 
 
 def test_no_module_spells_an_event_as_a_string() -> None:
     spelled = re.compile(rf"'({'|'.join(event.value for event in Event)})'")
-    assert modules_with(spelled, SERVER) == set()
+    assert modules_with(spelled, PACKAGES) == set()
     constants = {event.value for event in Event if " " in event.value}  # others are everyday words
-    assert not constants & {text for path in SERVER.rglob("*.py") for text in texts(ast.parse(path.read_text()))}
+    assert not constants & {text for path in PACKAGES.rglob("*.py") for text in texts(ast.parse(path.read_text()))}
 
 
 def test_no_module_spells_an_order_as_a_string() -> None:
     """An order's name is made from its class; what would spell one is ``{"order": "train"}``."""
-    for path in [*SERVER.rglob("*.py"), *(SERVER.parents[1] / "cerebro_db" / "nn").rglob("*.py")]:
+    for path in [*PACKAGES.rglob("*.py"), *(SERVER.parents[1] / "cerebro_db" / "nn").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Dict):
                 keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
@@ -126,7 +127,7 @@ def homes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
-    modules = [path for top in (CEREBRO_DB, SERVER) for path in top.rglob("*.py")]
+    modules = [path for top in (CEREBRO_DB, PACKAGES) for path in top.rglob("*.py")]
     found = homes({str(path): ast.parse(path.read_text()) for path in modules})
     assert {name for name, paths in found.items() if len(paths) > 1} == SHARED_NAMES
     assert homes({"a": ast.parse("class A: pass"), "b": ast.parse("class A: pass")}) == {"A": ["a", "b"]}
@@ -134,12 +135,48 @@ def test_a_class_name_stands_for_one_thing() -> None:
 
 def test_one_function_makes_the_request_of_a_run() -> None:
     made = [
-        path.relative_to(SERVER).as_posix()
-        for path in SERVER.rglob("*.py")
+        path.relative_to(PACKAGES).as_posix()
+        for path in PACKAGES.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "RunRequest"
     ]
-    assert made == ["runs/request/request.py"]
+    assert made == ["cerebro_plpy/runs/request/request.py"]
+
+
+# Where users read its name, which their call or their table has: in texts of errors, and where the extension is named.
+NAMES_MADLIB = {
+    "cerebro_db/client/archives.py",
+    "cerebro_db/core/parameters/custom.py",
+    "cerebro_db/core/run_options.py",
+    "cerebro_db/core/state.py",  # the name of a tensor in stored states
+    "cerebro_db/embedded/database.py",
+    "cerebro_db/embedded/extension.py",
+    "plpy/cerebro_plpy/data/packed.py",
+    "plpy/cerebro_plpy/runs/request/options.py",
+    "plpy/cerebro_plpy/runs/request/request.py",
+    "plpy/cerebro_plpy/judging/calibrate.py",
+    "plpy/cerebro_plpy/predicting/keys_and_outputs.py",
+    "plpy/cerebro_plpy/lifecycle/registering.py",
+    "plpy/cerebro_plpy/predicting/trained.py",
+}
+
+
+def test_madlib_stands_outside() -> None:
+    """No code outside its package depends on MADlib; what differs is an argument, a form or a template."""
+    modules = {
+        str(path.relative_to(PACKAGES.parent)): path.read_text()
+        for top in (CEREBRO_DB, SERVER)
+        for path in top.rglob("*.py")
+    }
+    assert {path for path, text in modules.items() if "madlib" in text.lower()} == NAMES_MADLIB
+    names = {
+        path
+        for path, text in modules.items()
+        for node in ast.walk(ast.parse(text))
+        for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "arg", ""))
+        if "madlib" in str(name).lower()
+    }
+    assert names <= {"cerebro_db/core/run_options.py", "cerebro_db/embedded/extension.py"}
 
 
 # Their arguments are values of a statement, or cells of a row of a table for people, as many as it has.
@@ -182,7 +219,7 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
     """A hint is often copied and run.  What it drops should be a model: cerebro.drop_model() drops nothing else."""
     found = {
         f"{path.name}: {hint}"
-        for top in (CEREBRO_DB, SERVER)
+        for top in (CEREBRO_DB, PACKAGES)
         for path in top.rglob("*.py")
         for hint in hints(path.read_text())
         if re.search(r"DROP [A-Z]+|\bdrop (it|them|these|that|this)\b|\bDrop ", hint.replace("can drop it", ""))

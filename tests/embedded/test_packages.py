@@ -104,10 +104,8 @@ def test_the_rpm_packages(bundle: Path) -> None:
     files = set(shown.splitlines())
     for one in extension.EXTENSIONS:
         assert f"/usr/pgsql-17/share/extension/{one.name}--{cerebro_db.__version__}.sql" in files
-    code = bundle / "plpy" / "cerebro_plpy"
-    modules = {
-        f"/usr/pgsql-17/share/cerebro_db/python/cerebro_plpy/{it.relative_to(code)}" for it in code.rglob("*.py")
-    }
+    code = bundle / "plpy"
+    modules = {f"/usr/pgsql-17/share/cerebro_db/python/{it.relative_to(code)}" for it in code.rglob("*.py")}
     assert modules <= files
     assert {"/usr/pgsql-17/share/cerebro_db/install.json", "/usr/pgsql-17/share/cerebro_db/keep_settings.py"} <= files
     assert make(CLONE, "rpm", "PG_VERSIONS=").returncode != 0 or list(Path("/usr").glob("pgsql-*"))

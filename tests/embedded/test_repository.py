@@ -47,10 +47,12 @@ def test_the_settings_that_an_installation_keeps_are_those_that_are_documented()
 
 
 def test_type_hints_are_packaged() -> None:
-    assert (ROOT / "cerebro_db" / "py.typed").exists() and (ROOT / "plpy" / "cerebro_plpy" / "py.typed").exists()
+    server = ("cerebro_plpy", "cerebro_madlib")
+    assert all((ROOT / folder / "py.typed").exists() for folder in ("cerebro_db", *(f"plpy/{name}" for name in server)))
     packaged = PROJECT["tool"]["setuptools"]["package-data"]
     drawing = ["client/dashboard/*.js", "client/report/*.js", "client/report/*.css", "client/report/uplot/*"]
-    assert packaged == {"cerebro_db": ["py.typed", "embedded/iris.sql", *drawing], "cerebro_plpy": ["py.typed"]}
+    of_client = ["py.typed", "embedded/iris.sql", *drawing]
+    assert packaged == {"cerebro_db": of_client, **{name: ["py.typed"] for name in server}}
     assert all(list((ROOT / "cerebro_db").glob(pattern)) for pattern in packaged["cerebro_db"])
 
 

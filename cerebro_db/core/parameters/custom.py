@@ -16,7 +16,7 @@ from ..errors import InvalidArgument, InvalidName, InvalidSyntax
 from .vocabulary import LOSSES, METRICS
 
 KINDS = ("loss", "metric")
-BOTH = "both"  # of a function that configurations may name as a loss and as a metric, as in MADlib
+BOTH = "both"  # of a function that configurations may name as a loss and as a metric
 PARAMETERS = ["y_true", "y_pred"]
 LONGEST_SOURCE = 64 << 10  # characters
 # All that Keras 3 has in keras.backend.
@@ -30,10 +30,10 @@ Known = Mapping[str, Mapping[str, str]]
 NONE: Known = {}
 
 
-class AsMadlib(dict[str, Mapping[str, str]]):
-    """The functions that a call of MADlib's may name, which takes no sparse losses and metrics.
+class WithoutSparse(dict[str, Mapping[str, str]]):
+    """The functions that a call may name which takes no sparse losses and metrics.
 
-    ``unknown``: MADlib's text for other names, with {} for the name.
+    ``unknown``: its text for other names, with {} for the name.
     """
 
     def __init__(self, known: Known, unknown: str) -> None:
@@ -85,7 +85,7 @@ def references(compile_params: Any) -> set[str]:
 
 
 def top_k(name: str) -> int | None:
-    """The k of a metric with MADlib's name ``top_<k>_accuracy``, or None.  Keras has one metric with an argument k."""
+    """The k of a metric ``top_<k>_accuracy``, or None.  Keras has one metric with an argument k."""
     match = _TOP_K.fullmatch(name)
     return int(match.group(1)) if match and int(match.group(1)) < 2**31 else None
 

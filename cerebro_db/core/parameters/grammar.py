@@ -43,7 +43,7 @@ class Call:
 
 
 def assignments(text: str, argument: str) -> dict[str, Any]:
-    """``a=1, b='x'`` -> ``{'a': 1, 'b': 'x'}``; if a key is repeated, its last value counts, as in MADlib.
+    """``a=1, b='x'`` -> ``{'a': 1, 'b': 'x'}``; if a key is repeated, its last value counts.
 
     ``argument`` names the text in error messages.
     """

@@ -1,6 +1,6 @@
 """The rows of a model selection table: from grid search, random search, or a cross product of lists.
 
-A row is (model_id, compile_params, fit_params); the parameters are strings in MADlib's form.
+A row is (model_id, compile_params, fit_params); the parameters are strings.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def cross_product(
 
 
 def _is_random(search_type: str | None) -> bool:
-    """As in MADlib, any beginning of the word is enough."""
+    """Any beginning of the word is enough."""
     given = (search_type or "grid").strip().lower()
     for known in ("grid", "random"):
         if given and known.startswith(given):
@@ -138,7 +138,7 @@ def _grid_rows(grids: _Grids, existing: set[Row]) -> list[Row]:
         raise InvalidArgument(f"the grid has {size} configurations; the limit is {MOST_ROWS} in one call")
     compiles = _bounded(compile_text(point) for space in spaces for point in _of_space(space))
     fit_texts = _bounded(fit_text(point) for point in _of_space(fits))
-    # In MADlib's order, so that an mst_key means the same configuration: the architecture varies fastest.
+    # In the order that gives an mst_key its meaning: the architecture varies fastest.
     rows = ((model_id, compiled, fit) for compiled, fit, model_id in itertools.product(compiles, fit_texts, ids))
     return [row for row in dict.fromkeys(rows) if row not in existing]
 

@@ -75,7 +75,7 @@ def _function(vocabulary: Vocabulary, value: Any, known: Known) -> str | dict[st
         entry, given = METRICS.entries["TopKCategoricalAccuracy"], {"k": custom.top_k(name), "name": name}
     if entry is None:
         raise _unknown(vocabulary, name, known)
-    if isinstance(known, custom.AsMadlib) and entry.class_name.startswith("Sparse"):
+    if isinstance(known, custom.WithoutSparse) and entry.class_name.startswith("Sparse"):
         raise InvalidArgument(
             f"{'Metric' if vocabulary is METRICS else 'Loss function'} {name} is not supported.",
             hint="Labels are packed as vectors with one element per class: the same name without sparse_ takes these.",
@@ -120,7 +120,7 @@ def _unknown(vocabulary: Vocabulary, name: str, known: Known) -> CerebroError:
     if vocabulary is LOSSES and name in ("serialize", "deserialize", "get"):
         return InvalidArgument(f"Loss function {name} is not supported.")
     told = ""
-    if isinstance(known, custom.AsMadlib):
+    if isinstance(known, custom.WithoutSparse):
         told = " in compile_params: " + known.unknown.replace("{}", shown(name))
     return InvalidArgument(
         f"unknown {vocabulary.category} {shown(name)!r}{told}",

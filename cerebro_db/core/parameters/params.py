@@ -1,6 +1,6 @@
 """Compile and fit parameters: the strings of a model selection table become canonical dictionaries.
 
-MADlib's strings (``optimizer='Adam(lr=0.1)', loss='mse', metrics=['mae']``) and JSON objects are accepted.  The
+Strings (``optimizer='Adam(lr=0.1)', loss='mse', metrics=['mae']``) and JSON objects are accepted.  The
 dictionaries have one shape and only names of Keras 3 (docs/architecture.md, "A configuration").  Spellings of Keras 2
 are translated.  Everything unknown is refused.
 """
@@ -35,7 +35,7 @@ def canonical_compile(given: dict[str, Any], known: Known = custom.NONE) -> dict
     for key in ("optimizer", "loss"):
         if given.get(key) is None:
             raise InvalidArgument(f"{key} is a required parameter for compile")
-    # The value is accepted for MADlib's sake and has no effect, because there are no sample weights.
+    # The value is accepted and has no effect, because there are no sample weights.
     if given.get("sample_weight_mode") not in (None, "temporal"):
         refuse("sample_weight_mode", given["sample_weight_mode"], "it must be 'temporal' or None")
     loss = canonical_loss(given["loss"], known)
@@ -58,7 +58,7 @@ def check_compile(compile: dict[str, Any], known: Known = custom.NONE) -> None:
 
 
 def has_tensorboard(text: str | None) -> bool:
-    """Whether fit parameters have callbacks as MADlib takes them: one TensorBoard and nothing else."""
+    """Whether fit parameters have callbacks: one TensorBoard and nothing else."""
     callbacks = read(text, "fit_params").get("callbacks")
     one = callbacks[0] if isinstance(callbacks, list) and len(callbacks) == 1 else None
     return isinstance(one, grammar.Call) and one.name == "TensorBoard"
@@ -73,7 +73,7 @@ def fit_params(text: str | None, tensorboard: bool = False) -> dict[str, Any]:
     if tensorboard and has_tensorboard(text):
         del given["callbacks"]
     if "callbacks" in given:
-        only = "Invalid callbacks fit param.  Currently, only TensorBoard callbacks are accepted."  # MADlib's text
+        only = "Invalid callbacks fit param.  Currently, only TensorBoard callbacks are accepted."
         raise Unsupported(
             only if tensorboard else "callbacks are not accepted in fit_params",
             hint="Leave callbacks out. Losses and metrics of every epoch are recorded without them, and a "
@@ -89,7 +89,7 @@ def canonical_fit(given: dict[str, Any]) -> dict[str, Any]:
     initial_epoch = checked("initial_epoch", given.get("initial_epoch"), "index", 0)
     if initial_epoch >= epochs:
         refuse("initial_epoch", initial_epoch, f"it must be below epochs={epochs}")
-    # The value is accepted for MADlib's sake and has no effect: cerebro_db reports progress in its own way.
+    # The value is accepted and has no effect: cerebro_db reports progress in its own way.
     if given.get("verbose") not in (None, "auto", 0, 1, 2):
         refuse("verbose", given["verbose"], "it must be 0, 1 or 2")
     shuffle = given.get("shuffle")

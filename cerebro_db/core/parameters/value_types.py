@@ -96,7 +96,7 @@ def checked(parameter: str, value: Any, value_type: str, default: Any = None) ->
 
 
 def refuse(parameter: str, value: Any, reason: str, hint: str | None = None) -> NoReturn:
-    """Raise the error for a parameter with a wrong value, in MADlib's words."""
+    """Raise the error for a parameter with a wrong value."""
     raise InvalidArgument(
         f"invalid input value for parameter {parameter}={shown(value)}: {reason}",
         hint=hint,

@@ -10,7 +10,7 @@ from .calls import read_object
 from .params import COMPILE_KEYS
 from .vocabulary import OPTIMIZERS
 
-DEFAULT_OPTIMIZER = "RMSprop"  # MADlib's default
+DEFAULT_OPTIMIZER = "RMSprop"  # of strings that name none
 _INNER = '"'  # the quote within the quotes of an optimizer
 
 
@@ -39,7 +39,7 @@ def compile_text(point: dict[str, Any]) -> str:
 
 
 def fit_text(point: dict[str, Any]) -> str:
-    """``batch_size=8,epochs=1``; a grid of MADlib's has the text of a list as callbacks."""
+    """``batch_size=8,epochs=1``; a grid has the text of a list as callbacks."""
 
     def written(key: str, value: Any) -> str:
         return value if key == "callbacks" and isinstance(value, str) else _literal(value)

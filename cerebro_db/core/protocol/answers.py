@@ -143,8 +143,8 @@ class OutgoingState:
     index: int  # place of the member in the order, counted from 0 over all groups
     bytes: int  # size of the state, with its frozen part
     sha256: str  # checksum of the state, with its frozen part
-    weights_offset: int  # place of MADlib's model_weights in the state
-    weights_bytes: int  # size of MADlib's model_weights
+    weights_offset: int  # place of the flat weights in the state
+    weights_bytes: int  # size of the flat weights
     token: Optional[str] = None  # names the state while it is resident
     frozen: Optional[FrozenPart] = None  # the part that lies in a file of its own; None: none
 

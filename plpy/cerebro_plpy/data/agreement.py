@@ -40,19 +40,19 @@ def input_as_trained(name: str, columns: list[Column], trained: layout.Variable)
 
 
 def output_as_trained(
-    column: Column, trained: layout.Variable, madlib: bool = False, argument: str = "target"
+    column: Column, trained: layout.Variable, numbers_are_labels: bool = False, argument: str = "target"
 ) -> SourceVariable:
     """Labels are compared in the training column's type, numbers become float32; vectors must be of the same kind.
 
-    ``madlib``: where the training table has labels, a column may also have vectors of as many classes.
+    ``numbers_are_labels``: where the training table has labels, a column may also have vectors of as many classes.
     """
     preparation = trained.preparation
-    if madlib and isinstance(preparation, OneHot) and column.element in NUMBERS:
+    if numbers_are_labels and isinstance(preparation, OneHot) and column.element in NUMBERS:
         return applied(column.name, [column], Encoded())
     fits = (isinstance(preparation, OneHot) and column.element is None) or (
         isinstance(preparation, Real) and (column.element or column.type) in NUMBERS
     )
-    if not fits and variables.output_preparation(column, madlib, argument).kind != preparation.kind:
+    if not fits and variables.output_preparation(column, numbers_are_labels, argument).kind != preparation.kind:
         raise InvalidArgument(
             f"column '{column.name}' of type {column.shown} does not fit "
             f"the training table's '{trained.name}' ({trained.target}).",

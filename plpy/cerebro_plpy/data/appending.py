@@ -20,7 +20,7 @@ from cerebro_db.core.drift import Profile
 from cerebro_db.core.errors import BadData, InUse, InvalidArgument, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import Name
-from cerebro_db.core.packed_summary import MADLIB, Packing
+from cerebro_db.core.packed_summary import Packing, SummaryColumns
 from cerebro_db.core.packed_summary import of as form_of
 from cerebro_db.core.preparation import Weight
 from cerebro_db.core.records import dataclass
@@ -75,7 +75,7 @@ class Target:
     packed: Packed
     layout: Layout
     training: Training
-    madlib: bool
+    form: SummaryColumns
     seed: int | None
     buffer_size: int
     added: int = 0  # rows
@@ -143,8 +143,8 @@ def _target(db: Database, text: str | None, argument: str) -> Target:
     fields = Fields(row, f"the summary of '{table.text}'", PACK_ALL)
     seed = fields.whole("seed", -(2**63), 2**63 - 1) if fields.value("seed") is not None else None
     training = summary.read_training(db, table.name.quoted, argument)
-    madlib = form_of(relations.columns(db, described)) is MADLIB
-    return Target(found, layout, training, madlib, seed, fields.whole("buffer_size", 1))
+    form = form_of(relations.columns(db, described))
+    return Target(found, layout, training, form, seed, fields.whole("buffer_size", 1))
 
 
 def _division(db: Database, target: Target, source: Relation, divide: bool | None) -> Division | None:
@@ -226,11 +226,11 @@ def _job(db: Database, target: Target, source: Relation, division: Division | No
     needed = [*by_name.needed(layout, present), *dependents]
     relations.require_readable(db, source, needed)
     outs = [
-        agreement.output_as_trained(column, trained, target.madlib)
+        agreement.output_as_trained(column, trained, target.form.numbers_are_labels)
         for column, trained in zip(dependents, layout.outputs)
     ]
-    if target.madlib:
-        variables.as_madlib_packs(ins, outs)
+    if target.form.numbers_are_labels:
+        variables.allow_null_labels(ins, outs)
     _require_types(source, ins, layout.inputs)
     windows = layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))

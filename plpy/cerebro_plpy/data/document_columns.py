@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.model_columns import OF_MADLIB, Types
+from cerebro_db.core.model_columns import OF_MST, Types
 from cerebro_db.core.sql_types import SqlType
 
 from ..database.relations import Column
 
 
-def require(present: Mapping[str, Column], table: str, types: Types = OF_MADLIB) -> None:
+def require(present: Mapping[str, Column], table: str, types: Types = OF_MST) -> None:
     """An error for a column of a name that we read, and of another type than it should have."""
     for name, known in types.items():
         if name in present and present[name].type not in known:

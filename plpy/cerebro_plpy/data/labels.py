@@ -137,6 +137,6 @@ def match_all(
 
 
 def _shown(labels: Sequence[str | None], number: bool) -> str:
-    """Labels as MADlib shows them, as a Python list; a long list is cut."""
+    """Labels, as a Python list; a long list is cut."""
     shown = [label if number and label is not None else repr(label) for label in labels[:50]]
     return "[" + ", ".join(shown) + (", …" if len(labels) > 50 else "") + "]"

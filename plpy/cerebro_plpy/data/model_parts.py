@@ -6,7 +6,7 @@ from typing import Any
 
 from cerebro_db.core import model_columns
 from cerebro_db.core.errors import DuplicateTable, NotPermitted, Unsupported
-from cerebro_db.core.model_columns import COMPANIONS, MADLIB, PLAIN, ModelColumns
+from cerebro_db.core.model_columns import COMPANIONS, MST, PLAIN, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
@@ -57,7 +57,7 @@ def of(db: Database, name: Name) -> TablesOfModel:
 
 def _is_companion(ending: str, present: dict[str, Column]) -> bool:
     """Whether a table with these columns is the one beside a model table that has this ending."""
-    names, forms = set(present), (PLAIN, MADLIB)
+    names, forms = set(present), (PLAIN, MST)
     if ending == "_summary":
         return "layout" in names and any(form.model_table in names for form in forms)
     if ending == "_info":
@@ -72,8 +72,6 @@ def of_new_model(db: Database, text: str | None, replace: bool | None, *, argume
 
     ``replace``: a model of the user's may be there.  None: the function has no such argument.
     """
-    if db.madlib:
-        return relations.new(db, text, ENDINGS[1:], argument=argument)
     name = relations.new_name(db, text, argument=argument)
     require_makeable(db, name, replace=bool(replace), offer=replace is not None, shown=(text or "").strip())
     return name

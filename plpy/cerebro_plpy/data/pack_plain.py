@@ -11,7 +11,7 @@ from typing import Any
 from cerebro_db.core import packing, preparation
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import Name, split_list
-from cerebro_db.core.packed_summary import MADLIB, PLAIN
+from cerebro_db.core.packed_summary import PLAIN, SummaryColumns
 from cerebro_db.core.preparation import OneHot
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
@@ -42,7 +42,9 @@ def pack_like(db: Database, *arguments: Any) -> None:
     pack_validation(db, LikeArguments(*arguments))
 
 
-def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords = NATURAL, madlib: bool = False) -> None:
+def pack_training(
+    db: Database, given: PlainArguments, *, words: ArgumentWords = NATURAL, form: SummaryColumns = PLAIN
+) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
@@ -55,9 +57,12 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
     dependents, independents = _columns(db, source, given.target, given.inputs, words)
     normalized = preparation.divided_by(divide_by)
     ins = [applied(name, columns, normalized) for name, columns in variables.grouped(independents, words.inputs)]
-    outs = [applied(one.name, [one], variables.output_preparation(one, madlib, words.target)) for one in dependents]
-    if madlib:
-        variables.as_madlib_packs(ins, outs)
+    outs = [
+        applied(one.name, [one], variables.output_preparation(one, form.numbers_are_labels, words.target))
+        for one in dependents
+    ]
+    if form.numbers_are_labels:
+        variables.allow_null_labels(ins, outs)
     variables.check_names(ins, outs)
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     rows = buffers.count(db, source, ins + outs)
@@ -68,33 +73,33 @@ def pack_training(db: Database, given: PlainArguments, *, words: ArgumentWords =
     job = PackJob(
         source=source,
         output=output,
-        source_text=_text(given.source_table, source.name, madlib),
-        output_text=_text(given.output_table, output, madlib),
+        source_text=_text(given.source_table, source.name, form),
+        output_text=_text(given.output_table, output, form),
         inputs=ins,
         outputs=outs,
         independents=[column.name for column in independents],
         divide_by=divide_by,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=form.numbers_are_labels),
         keys=platform.of(db).distribution_keys(db, count, rule),
         seed=drawn(db) if given.seed is None else given.seed,
         classes=[outs[i].shape[0] if n is None else n for i, n in enumerate(classes)] if classes else None,
         rule=rule,
-        form=MADLIB if madlib else PLAIN,
+        form=form,
     )
     buffers.write(db, job)
     tell(db, job, begun)
 
 
 def pack_validation(
-    db: Database, given: LikeArguments, *, words: ArgumentWords = NATURAL, madlib: bool = False
+    db: Database, given: LikeArguments, *, words: ArgumentWords = NATURAL, form: SummaryColumns = PLAIN
 ) -> None:
     begun = time.monotonic()
     source = relations.filled(db, given.source_table)
     output = free_output(db, given.output_table)
     check_buffer_size(given.buffer_size, words)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
-    training = read_training(db, given.packed_table, words.packed_table)
+    training = read_training(db, given.packed_table, words.packed_table, words.please)
 
     if by_name.matches(training.layout):
         present = relations.columns(db, source)
@@ -113,11 +118,11 @@ def pack_validation(
             for (name, columns), trained in zip(groups, training.layout.inputs)
         ]
     outs = [
-        agreement.output_as_trained(column, trained, madlib, words.target)
+        agreement.output_as_trained(column, trained, form.numbers_are_labels, words.target)
         for column, trained in zip(dependents, training.layout.outputs)
     ]
-    if madlib:
-        variables.as_madlib_packs(ins, outs)
+    if form.numbers_are_labels:
+        variables.allow_null_labels(ins, outs)
     variables.check_names(ins, outs)
     windows = training.layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))
@@ -131,18 +136,18 @@ def pack_validation(
     job = PackJob(
         source=source,
         output=output,
-        source_text=_text(given.source_table, source.name, madlib),
-        output_text=_text(given.output_table, output, madlib),
+        source_text=_text(given.source_table, source.name, form),
+        output_text=_text(given.output_table, output, form),
         inputs=ins,
         outputs=outs,
         independents=[name for variable in ins for name in variable.documented().columns],
         divide_by=training.divide_by,
         rows=rows,
-        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=madlib),
+        geometry=geometry_of(ins + outs, rows, count, given.buffer_size, filled=form.numbers_are_labels),
         keys=platform.of(db).distribution_keys(db, count, rule),
         classes=training.classes,
         rule=rule,
-        form=MADLIB if madlib else PLAIN,
+        form=form,
         windows=windows,
         weight=row_weights.equal() if training.layout.weight else None,
     )
@@ -157,9 +162,9 @@ def free_output(db: Database, text: str | None) -> Name:
     return relations.new(db, text, ("_summary",))
 
 
-def _text(given: str | None, name: Name, madlib: bool) -> str:
-    """A table's name for the summary: as the caller wrote it in MADlib's, with its schema in ours."""
-    return (given or "") if madlib else str(name)
+def _text(given: str | None, name: Name, form: SummaryColumns) -> str:
+    """A table's name for the summary: with its schema in plain ones, as the caller wrote it in others."""
+    return str(name) if form is PLAIN else given or ""
 
 
 def check_buffer_size(buffer_size: int | None, words: ArgumentWords = NATURAL) -> None:

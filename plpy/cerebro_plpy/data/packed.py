@@ -60,7 +60,7 @@ def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE
 
 
 def _missing(relation: Relation, argument: str) -> str:
-    """MADlib's text for a table without a summary."""
+    """What is said of a table without a summary."""
     kind, _, table = argument.partition("_")
     if table != "table":
         return ""
@@ -72,7 +72,7 @@ def _missing(relation: Relation, argument: str) -> str:
 
 def require_same_shapes(trained: Layout, trained_on: str, other: Packed) -> None:
     """The rows of a table to validate or evaluate on must have the shapes of those that the model trained on."""
-    # Vectors of as many elements as there are classes stand for labels, and labels for such vectors, as in MADlib.
+    # Vectors of as many elements as there are classes stand for labels, and labels for such vectors.
     alike = {"encoded": "class"}
     sides = {
         "inputs": (trained.inputs, other.layout.inputs),

@@ -56,7 +56,7 @@ class SourceVariable:
     shape: tuple[int, ...] = ()  # of one row; () until find_shapes or the labels tell
     spellings: dict[str | None, int] = field(default_factory=dict)  # every spelling of a label -> its class
 
-    may_be_null: bool = False  # NULL is a class, as in MADlib
+    may_be_null: bool = False  # NULL is a class
     # Of windows (windowed.py): the names of the columns; ``columns`` has the array that they have become.
     gathered: tuple[str, ...] = ()
     made: Callable[[Alias], Sql] | None = None  # the SQL of a value that no document describes

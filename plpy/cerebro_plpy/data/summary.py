@@ -13,7 +13,7 @@ from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.layout import MOST_PARTITIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name, with_ending, written_list
-from cerebro_db.core.packed_summary import ENDINGS, MADLIB, PLAIN, PackedSummary, Packing, SummaryColumns
+from cerebro_db.core.packed_summary import ENDINGS, PLAIN, VARNAMES, PackedSummary, Packing, SummaryColumns
 from cerebro_db.core.packed_summary import of as columns_of
 from cerebro_db.core.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
 from cerebro_db.core.records import dataclass
@@ -28,9 +28,7 @@ from ..database.relations import Column, Relation
 from ..platform import ALL, DistributionRule
 from .preparation import SourceVariable
 from .subgroups import Placed
-
-PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
-PLEASE_AS_MADLIB = "Please ensure that table '{}' has been preprocessed using training_preprocessor_dl()."
+from .words import PLEASE
 
 
 @dataclass
@@ -107,7 +105,7 @@ def write(db: Database, job: PackJob) -> None:
         (form.divide_by, "real", job.divide_by),
         (form.classes, "integer[]", job.classes or [variable.shape[0] for variable in one_hot]),
     ]
-    if form is MADLIB:
+    if form is VARNAMES:
         columns += [
             ("distribution_rules", *_all_or(job.rule.dbids)),
             ("__internal_gpu_config__", *_all_or(job.rule.contents)),
@@ -184,8 +182,7 @@ class Training:
     classes: list[int] | None
 
 
-def read_training(db: Database, text: str | None, argument: str) -> Training:
-    please = PLEASE_AS_MADLIB if db.madlib else PLEASE
+def read_training(db: Database, text: str | None, argument: str, please: str = PLEASE) -> Training:
     table = relations.existing(db, text, please.format((text or "").strip()), argument=argument)
     found = relations.beside(db, table, "_summary")
     if found is None:

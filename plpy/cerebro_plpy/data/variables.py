@@ -95,14 +95,14 @@ def grouped(columns: list[Column], argument: str = "inputs") -> list[tuple[str, 
     return groups
 
 
-def output_preparation(column: Column, madlib: bool = False, argument: str = "target") -> Preparation:
+def output_preparation(column: Column, numbers_are_labels: bool = False, argument: str = "target") -> Preparation:
     """What a column becomes as an output; a one_hot has no labels yet.
 
-    ``madlib``: numbers are labels, and arrays of numbers are vectors of integers.
+    ``numbers_are_labels``: then arrays of numbers are vectors of integers.
     """
-    if madlib and column.element in REALS:
+    if numbers_are_labels and column.element in REALS:
         return Encoded()
-    if madlib and column.type in REALS:
+    if numbers_are_labels and column.type in REALS:
         return OneHot(SqlType(column.type))
     if column.element in SMALL or column.element == "bigint":
         return Encoded()
@@ -116,7 +116,7 @@ def output_preparation(column: Column, madlib: bool = False, argument: str = "ta
     return OneHot(SqlType(column.type))
 
 
-def as_madlib_packs(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
+def allow_null_labels(inputs: list[SourceVariable], outputs: list[SourceVariable]) -> None:
     """Inputs that ``cerebro.pack`` has not prepared are float32, and a label may be NULL."""
     for variable in inputs:
         if not variable.preparation.features:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from cerebro_db.core.records import dataclass
 
+PLEASE = "Please ensure that table '{}' has been packed with cerebro.pack() or cerebro.pack_plain()."
+
 
 @dataclass(frozen=True)
 class ArgumentWords:
@@ -15,6 +17,7 @@ class ArgumentWords:
     classes: str = "classes"
     buffer_size: str = "buffer_size must be at least 1, or NULL."  # what is wrong with another number
     divide_by: str = "divide_by must be a positive number, or NULL."  # the same
+    please: str = PLEASE  # if packed_table has no summary
 
 
 NATURAL = ArgumentWords()

@@ -10,6 +10,7 @@ from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening
 from .kept import KeptByRole
+from .words import ErrorWords
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
@@ -22,16 +23,12 @@ class Database:
     server works on a statement, because the server itself then listens for a cancel.
 
     ``called``: the SQL function that the caller called, which stands before the messages of its errors (``entry.py``).
+    ``words``: what some of these messages say.
     """
 
-    def __init__(self, plpy: Any, called: str = "") -> None:
-        self.plpy, self.called = plpy, called
+    def __init__(self, plpy: Any, called: str = "", words: type[ErrorWords] = ErrorWords) -> None:
+        self.plpy, self.called, self.words = plpy, called, words
         self._plans: dict[tuple[str, Types], Any] = {}  # of this call
-
-    @property
-    def madlib(self) -> bool:
-        """Whether a function of MADlib's was called, whose errors have MADlib's words."""
-        return self.called.endswith(" error")
 
     def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(statement, types, values))

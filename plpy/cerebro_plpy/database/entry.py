@@ -11,6 +11,7 @@ from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
 from .access import Database
+from .words import ErrorWords
 
 # Characters; some errors repeat what the user gave, and all of it would go into the server's log.
 LONGEST_MESSAGE = 4000
@@ -24,11 +25,12 @@ def entry(
     *,
     called: str | None = None,
     longest: int = sizes.LONGEST,
+    words: type[ErrorWords] = ErrorWords,
 ) -> Callable[..., Any]:
     """The function is called with ``plpy``, and gets a Database in its place.
 
     Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
-    computes (``listening.py``).
+    computes (``listening.py``).  ``words``: what errors about tables and models say.
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
     of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
@@ -36,14 +38,14 @@ def entry(
     """
 
     if function is None:
-        return lambda function: entry(function, called=called, longest=longest)
+        return lambda function: entry(function, called=called, longest=longest, words=words)
     body = function
     name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
     def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_within_query(plpy)
-        db = Database(plpy, name)
+        db = Database(plpy, name, words)
 
         def action() -> Any:
             sizes.require(args, kwargs, longest)

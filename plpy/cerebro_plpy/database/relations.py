@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -197,9 +196,9 @@ def hold(db: Database, name: Name) -> None:
 def input_name(db: Database, text: str | None, argument: str) -> Name:
     """The name in an argument that takes an input table or view."""
     if text is None or not text.strip():
-        empty = "NULL/empty input table name!" if db.madlib else f"{argument} must not be NULL or empty."
+        empty = db.words.no_input_name.format(argument=argument)
         raise InvalidName(empty, hint=f"{argument} takes the name of a table or view.")
-    return Name.parse(text, "input table name" if db.madlib else argument)
+    return Name.parse(text, db.words.input_name.format(argument=argument))
 
 
 def existing(
@@ -223,7 +222,7 @@ def existing(
                 f"{argument}: the table '{shown}' was made after this transaction began.",
                 hint="Try again in a new transaction.",
             )
-        missing = f"Input table '{shown}' does not exist." if db.madlib else f"{argument}: there is no table '{shown}'."
+        missing = db.words.no_table.format(argument=argument, table=shown)
         raise UndefinedTable(
             f"{missing} {please}".rstrip(),
             hint="Check the spelling, the schema and the search_path; capitals need double quotes.",
@@ -248,9 +247,7 @@ def filled(
     """As ``existing``, with an error for a table without rows."""
     relation = existing(db, text, please, argument=argument, companions=companions)
     if is_empty(db, relation):
-        empty = (
-            f"Input table '{relation.text}' is empty!" if db.madlib else f"{argument}: '{relation.text}' has no rows."
-        )
+        empty = db.words.no_rows.format(argument=argument, table=relation.text)
         raise BadData(empty, hint="At least one row is needed.")
     return relation
 
@@ -344,25 +341,15 @@ def new(db: Database, text: str | None, endings: tuple[str, ...] = (), *, argume
 def new_name(db: Database, text: str | None, *, argument: str = "output_table") -> Name:
     """The name, with its schema, of a table to be made; an error if it could not be made there."""
     if text is None or not text.strip() or text.strip().lower() == "null":
-        empty = "NULL/empty output table name!" if db.madlib else f"{argument} must not be NULL or empty."
+        empty = db.words.no_output_name.format(argument=argument)
         raise InvalidName(empty, hint=f"{argument} takes the name of a table to be made.")
-    if db.madlib and not re.match(r'[^\W\d]|"', text.strip()):
-        raise InvalidName(
-            f"Invalid output table name {text.strip()}",
-            hint="A name begins with a letter or an underscore; others need double quotes.",
-        )
-    return qualified(db, Name.parse(text, "output table name" if db.madlib else argument))
+    return qualified(db, Name.parse(text, db.words.output_name.format(argument=argument)))
 
 
 def require_free(db: Database, name: Name, shown: str | None = None) -> None:
     if find(db, name) is not None:
-        as_madlib = (
-            f"Output table '{shown or name.table}' already exists.\n            Drop it before calling the function."
-        )
-        raise DuplicateTable(
-            as_madlib if db.madlib else f"'{shown or name}' already exists.",
-            hint="Choose another name.",
-        )
+        taken = db.words.taken.format(table=shown or name, bare=shown or name.table)
+        raise DuplicateTable(taken, hint="Choose another name.")
 
 
 def set_aside(db: Database, name: Name) -> Name:
@@ -563,9 +550,7 @@ def named(db: Database, relation: Relation, names: list[str], please: str = "") 
     present = columns(db, relation)
     for name in names:
         if name not in present:
-            missing = f"'{relation.text}' has no column '{name}'."
-            if db.madlib:
-                missing = f"invalid column name ('{name}') for table ({relation.text})."
+            missing = db.words.no_column.format(table=relation.text, column=name)
             raise UndefinedColumn(
                 f"{missing} {please}".rstrip(),
                 hint=has_columns(present),

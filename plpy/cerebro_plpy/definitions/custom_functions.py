@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from cerebro_db.core.errors import NotPermitted, UndefinedObject, Unsupported
-from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.sql import sql
 
-from ..database import locks, relations
+from ..database import locks
 from ..database.access import Database
 from ..database.entry import entry
 
@@ -24,7 +23,6 @@ LATEST = sql(
     "SELECT name, version, kind FROM (SELECT DISTINCT ON (name) name, version, kind, source"
     " FROM cerebro.custom_function ORDER BY name, version DESC) newest WHERE source IS NOT NULL"
 )
-OBJECT_COLUMNS = ("id", "name", "description", "object")  # of MADlib's tables of functions
 POWER = "It runs in trainer processes, with the rights of the server's operating-system account, for all who name it."
 
 
@@ -120,42 +118,6 @@ def _append(db: Database, name: str, version: int, kind: str, source: str | None
 # -- in compile parameters ----------------------------------------------------------------------------------
 
 
-def require_table(db: Database, object_table: str | None) -> str | None:
-    """MADlib's argument object_table: the table that is used anyway, or one that lists functions as MADlib's do.
-
-    The functions themselves are those that are registered.
-    """
-    if object_table is None:
-        return None
-    if object_table.strip().lower() not in (TABLE, "custom_function"):
-        name = Name.parse(object_table, "object_table")
-        found = relations.find(db, name)
-        if found is None and name.schema is not None and not may_make(db, name):
-            return TABLE  # a script of MADlib's whose user could not list a built-in metric
-        if found is not None and set(OBJECT_COLUMNS) <= set(relations.columns(db, found)):
-            return str(found.name)
-        there = "" if found is not None else f" Input table '{object_table.strip()[:80]}' does not exist."
-        raise Unsupported(
-            f"object_table '{object_table[:80]}': custom functions are in {TABLE}.{there}",
-            hint="Leave object_table out. An administrator moves a function over with"
-            " cerebro.add_custom_function(name, source, kind).",
-        )
-    return TABLE
-
-
-def may_make(db: Database, name: Name) -> bool:
-    """Whether the user may make a table in the schema of this name; where there is none, the error comes later."""
-    may = db.value(
-        sql(
-            "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE')"
-            " FROM pg_catalog.pg_namespace n WHERE n.nspname = $1"
-        ),
-        ("text",),
-        name.schema,
-    )
-    return may is not False
-
-
 def known(db: Database, pinned: str = "") -> custom.Known:
     """The custom functions that compile parameters may name.
 
@@ -169,20 +131,6 @@ def known(db: Database, pinned: str = "") -> custom.Known:
             for kind in custom.uses(pin["kind"]):
                 found.setdefault(kind, {}).update({name: reference, reference: reference})
     return found
-
-
-def known_as_madlib(db: Database, objects: str | None, *, fitting: bool = False) -> custom.Known:
-    """As ``known``; the errors for other names have MADlib's texts. ``objects``: the table that the call names.
-
-    ``fitting``: those of a fit, else those of the functions that make model selection tables.
-    """
-    if fitting:
-        missing = "Object table not specified for function ['{}'] in compile_params"
-        unlisted = f"Custom function ['{{}}'] not defined in object table '{objects}'"
-    else:
-        missing = "custom function '{}' used in compile params but input object table missing!"
-        unlisted = f"custom function '{{}}' used in compile params is not defined in object table '{objects}'!"
-    return custom.AsMadlib(known(db), missing if objects is None else unlisted)
 
 
 def latest(rows: Iterable[Iterable[Any]]) -> dict[str, dict[str, str]]:

@@ -279,7 +279,7 @@ def _dbids_of(db: Database, text: str, primaries: dict[int, int]) -> list[int]:
         )
     if "dbid" not in relations.columns(db, table):
         raise UndefinedColumn(
-            "distribution rules table must contain dbib column",  # the word is MADlib's
+            "distribution rules table must contain dbib column",
             hint=f"The column is dbid: CREATE TABLE {table.name} (dbid integer, …).",
         )
     found = [row["dbid"] for row in db.rows(sql("SELECT dbid FROM {table}", table=table.sql))]

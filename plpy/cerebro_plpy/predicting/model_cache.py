@@ -58,7 +58,7 @@ def read_and_known(
     db: Database, ref: ModelRef, key: int | None, tables: ModelTables | None = None
 ) -> tuple[TrainedModel, Remembered | None]:
     """As ``read_model``, and what is remembered of it."""
-    if db.madlib or not platform.of(db).runs_functions_in_session:  # MADlib's functions have other errors
+    if not platform.of(db).runs_functions_in_session:
         return trained.read(db, tables or trained.tables_of(db, ref), key), None
     if tables is None:
         relations.hold(db, ref.table)  # before the mark is read

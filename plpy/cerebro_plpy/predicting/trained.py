@@ -23,7 +23,7 @@ from cerebro_db.core.metrics import MAX
 from cerebro_db.core.model_columns import (
     COMPANIONS,
     GROUP_COLUMNS,
-    MADLIB,
+    MST,
     OF_GROUPS,
     PLAIN,
     ModelColumns,
@@ -195,7 +195,7 @@ class TrainedModel:
 def read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     """The model with this number in a model table.
 
-    Without a number, the one that is best by the objective of its run; MADlib's functions need one, ``mst_key``.
+    Without a number, the one that is best by the objective of its run.
     """
     model = _read(db, tables, key)
     if key is not None and model.is_registered and model.grouped is not None:
@@ -229,10 +229,9 @@ def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
         raise UndefinedObject(
-            f"Missing summary and/or info tables for {table.text}"
-            if db.madlib
-            else f"model_table: '{table.text}' does not have its tables {table.name.suffixed('_info')} and"
-            f" {table.name.suffixed('_summary')}, or they lack columns.",
+            db.words.no_companions.format(
+                table=table.text, info=table.name.suffixed("_info"), summary=table.name.suffixed("_summary")
+            ),
             hint="cerebro.fit() and cerebro.materialize() make them; keep the three together.",
         )
     document_columns.require(known, f"{table.text}_info", named.types)
@@ -240,11 +239,6 @@ def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
         relations.require_readable(db, one, [column for name, column in its.items() if name in names])
     number = identifier(named.configuration)
-    if key is None and db.madlib:
-        raise InvalidArgument(
-            "Multi-model needs to pass mst_key",
-            hint=f"SELECT {named.configuration}, * FROM {info.name} lists the models.",
-        )
     if key is None:
         relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
         relations.require_readable(db, info, [known[name] for name in named.figures if name in known])
@@ -266,17 +260,14 @@ def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
         key,
     )
     if row is None:
-        word = "mst_key" if db.madlib else "configuration"
         there = sql("SELECT 1 FROM {info} WHERE {number} = $1", info=info.sql, number=number)
         if db.value(there, ("integer",), key):
             raise WrongState(
-                f"{word} {key} left no model",
+                f"{db.words.configuration} {key} left no model",
                 hint=f"SELECT status, reason FROM {info.name} WHERE {named.configuration} = {key}; says why.",
             )
         raise UndefinedObject(
-            f"mst_key {key} does not exist in the info table"
-            if db.madlib
-            else f"'{table.text}' has no configuration {key}.",
+            db.words.no_configuration.format(table=table.text, key=key),
             hint=f"SELECT {named.configuration}, status FROM {info.name}; lists those that it has.",
         )
     chunked = _chunks(db, tables, named) if row["large"] else None
@@ -327,6 +318,11 @@ def tables_of(db: Database, ref: ModelRef) -> ModelTables:
     return tables_beside(db, _table(db, ref))
 
 
+def tables_of_name(db: Database, text: str | None) -> ModelTables:
+    """As ``tables_of``, of the name of a table; it names no registered model."""
+    return tables_of(db, references.table_ref(db, text))
+
+
 def tables_beside(db: Database, table: Relation) -> ModelTables:
     """A model table that is known, with the tables beside it."""
     found = relations.beside_all(db, table, COMPANIONS)
@@ -367,7 +363,7 @@ def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns
         plain = ", ".join(PLAIN.of_table)
         raise UndefinedColumn(
             f"'{table.text}' is not a table of trained models: it does not have the columns {plain}"
-            f" (or {', '.join(MADLIB.of_table)}, as in MADlib).",
+            f" (or {', '.join(MST.of_table)}, as in MADlib).",
             hint="cerebro.train() and cerebro.fit() make such tables.",
         )
     return named
@@ -407,14 +403,11 @@ def best_keys(
 def _read_single(
     db: Database, tables: ModelTables, summary: Relation, named: ModelColumns, key: int | None
 ) -> TrainedModel:
-    """The model of a table that madlib_keras_fit has made."""
+    """The model of a table that has one, and no column with its number."""
     table = tables.table
     if key is not None:
         raise InvalidArgument(
-            "Single model should not pass mst_key"
-            if db.madlib
-            else f"'{table.text}' has one model without a number, and configuration is {key}.",
-            hint=f"Leave {'mst_key' if db.madlib else 'configuration'} out.",
+            db.words.only_model.format(table=table.text, key=key), hint=f"Leave {db.words.configuration} out."
         )
     relations.require_columns(db, summary, [*named.parameters, "layout"])
     present, its = relations.columns(db, summary), relations.columns(db, table)

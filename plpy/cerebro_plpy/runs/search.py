@@ -66,7 +66,7 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
     """The request for a search."""
     source, spec, named = asked.source, searched.spec, searched.named
     validated = asked.validation is not None
-    require_epochs(asked.epochs, asked.frequency, ("epochs", "evaluate_every"))
+    require_epochs(asked.epochs, asked.frequency)
 
     def plan(chosen: RunOptions) -> PlannedRun:
         layout = source.layout

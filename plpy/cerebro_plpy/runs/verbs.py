@@ -169,7 +169,7 @@ def _asked(db: Database, given: Given) -> Asked:
         if value is not None and value < 1:
             raise InvalidArgument(f"{name} is {value}; it must be at least 1.")
     if given.epochs is not None:
-        require_epochs(given.epochs, given.evaluate_every, ("epochs", "evaluate_every"))
+        require_epochs(given.epochs, given.evaluate_every)
     for argument, text in (("run_name", given.run_name), ("description", given.description)):
         require_short(argument, text)
     options = _options(given)
@@ -361,7 +361,7 @@ def _fitting(
             else len(listed)
         )
         epochs = training_plan.epochs_of_list(rows.layout, rows.segments, seconds, count)
-        require_epochs(epochs, given.evaluate_every, ("epochs", "evaluate_every"))
+        require_epochs(epochs, given.evaluate_every)
         db.notice(f"each configuration trains {counted(epochs, 'epoch')}; the argument epochs sets another number")
 
     def read(known: Any, objective: str | None) -> configurations.Configurations:

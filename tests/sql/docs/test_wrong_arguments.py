@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psycopg2
 import pytest
 
-from cerebro_db.core.madlib.functions import FUNCTIONS
+from cerebro_madlib.functions import FUNCTIONS
 from tests.sql.runs.test_ending import Function, Trial, cast, equip, functions
 from tests.sql.users import Town, User, town
 

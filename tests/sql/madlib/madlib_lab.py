@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
-from cerebro_db.core.madlib.tables import TABLES
+from tests.madlib_tables import TABLES
 from tests.sql.lab import Lab
 
 SCRIPTS = Path(__file__).with_name("madlib_scripts")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from psycopg2 import errors
 
-from cerebro_db.core.madlib.functions import FUNCTIONS, Function
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.extension import Sources
+from cerebro_madlib.functions import FUNCTIONS, Function
 from tests.conftest import connect
 from tests.sql.lab import Lab, run
 from tests.sql.madlib.madlib_lab import iris_data, kinds, psql, require_columns

@@ -7,7 +7,7 @@ import re
 import pytest
 from psycopg2 import errors
 
-from cerebro_db.core.madlib.tables import TABLES
+from tests.madlib_tables import TABLES
 from tests.sql.lab import Lab
 from tests.sql.madlib.madlib_lab import iris_data
 

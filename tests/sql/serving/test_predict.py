@@ -249,11 +249,11 @@ def test_a_row_alone_needs_nothing_of_worker_sessions(place: Lab) -> None:
         run(
             session,
             "DO LANGUAGE plpython3u $$ import sys; plpy.notice(' '.join(name for name in sys.modules"
-            " if name == 'psycopg2' or name.startswith(('cerebro_plpy.', 'cerebro_db.core.s')))) $$",
+            " if name == 'psycopg2' or name.startswith(('cerebro_plpy.', 'cerebro_madlib.', 'cerebro_db.core.s')))) $$",
         )
         imported = session.notices[-1].split()
         run(session, "DROP TABLE alone")
-    assert "cerebro_plpy.madlib.predict" in imported
+    assert "cerebro_madlib.predict" in imported
     assert not {"psycopg2", "cerebro_plpy.sessions.team", "cerebro_db.core.scheduling"} & set(imported)
 
 

@@ -32,7 +32,7 @@ QUERY_EXAMPLE = (
 OF_WRONG_QUERIES = ("42", "22", "0A")  # classes of SQLSTATE
 UNNAMED = "?column?"
 MOST = 10_000
-OF_MADLIB = {"mst_key", "model_id", "compile_params", "fit_params"}
+OF_SELECTION = {"mst_key", "model_id", "compile_params", "fit_params"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read(db: Database, text: str | None) -> list[Listed] | Relation:
     if QUERY.match(text):
         return _checked(db, _rows(db, _queried(db, text)), "row")
     table = relations.filled(db, text, argument="configurations")
-    if set(relations.columns(db, table)) >= OF_MADLIB:
+    if set(relations.columns(db, table)) >= OF_SELECTION:
         return table
     return _checked(db, _rows(db, table, ordered=True), "row")
 

@@ -11,7 +11,7 @@ from cerebro_db.core.architecture import reading
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
 from cerebro_db.core.names import Name, StoredName, with_ending
-from cerebro_db.core.options import GivenOptions, parsed
+from cerebro_db.core.options import GivenOptions
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
@@ -22,7 +22,7 @@ from cerebro_db.core.search.objective import Reported
 from cerebro_db.core.sql import sql
 
 from ... import platform
-from ...data import document_columns, model_parts, packed, visibility, weights
+from ...data import document_columns, packed, weights
 from ...data.packed import Packed
 from ...database import relations
 from ...database.access import Database
@@ -140,71 +140,18 @@ def request_of(db: Database, asked: AskedRun, plan: Callable[[RunOptions], Plann
     return RunRequest(asked, planned.configurations, chosen, planned.evaluate_every)
 
 
-@dataclass(frozen=True)
-class FitMultipleArguments:
-    """The arguments of ``madlib_fit_multiple_model``, in the order of the SQL function."""
-
-    source_table: str
-    model_output_table: str
-    model_selection_table: str
-    num_iterations: int
-    use_gpus: bool | None
-    validation_table: str | None
-    metrics_compute_frequency: int | None
-    warm_start: bool | None
-    name: str | None
-    description: str | None
-    use_caching: bool | None  # of no effect: trainers always keep their rows
-    options: str | None = None
-
-
-def check(db: Database, given: FitMultipleArguments, *, madlib: bool = False) -> RunRequest:
-    """The request of ``madlib_fit_multiple_model``."""
-    visibility.refuse_transaction(db)
-    epochs, frequency = given.num_iterations, given.metrics_compute_frequency
-    require_epochs(epochs, frequency)
-    source, validation = read_rows(db, given.source_table, given.validation_table, epochs, folds=not madlib)
-    cross_validation.require_no_groups(source, *cross_validation.ONLY_FIT)
-    selection = selection_of(db, given.model_selection_table)
-    asked = AskedRun(
-        source=source,
-        validation=validation,
-        output=output.of_warm_start(db, given.model_output_table, "model_output_table")
-        if given.warm_start
-        else model_parts.of_new_model(db, given.model_output_table, None, argument="model_output_table"),
-        epochs=epochs,
-        frequency=frequency,
-        use_gpus=given.use_gpus,
-        options=parsed(given.options or None),
-        name=given.name,
-        description=given.description,
-    )
-
-    def listed(known: Known, _: str | None) -> Configurations:
-        return read_selection(db, selection, known, madlib)
-
-    return of_configurations(db, asked, listed, warm_start=given.warm_start, madlib=madlib)
-
-
-def selection_of(db: Database, selection_table: str) -> Relation:
-    return relations.filled(
-        db,
-        selection_table,
-        f"Please ensure that the model selection table ({selection_table}) has been created by"
-        " load_model_selection_table() or generate_model_configs().",
-        argument="model_selection_table",
-    )
-
-
 def of_configurations(
     db: Database,
     asked: AskedRun,
     listed: Callable[[Known, str | None], Configurations],
     *,
     warm_start: bool | None,
-    madlib: bool = False,
+    evaluate_training: bool = False,
 ) -> RunRequest:
-    """The request for a fit of the configurations that ``listed`` reads when the objective is known."""
+    """The request for a fit of the configurations that ``listed`` reads when the objective is known.
+
+    ``evaluate_training``: models are evaluated on the training table, too.
+    """
     source, validation = asked.source, asked.validation
 
     def plan(chosen: RunOptions) -> PlannedRun:
@@ -232,7 +179,7 @@ def of_configurations(
         if warm_start and chosen.trainer.memory_mb is None:
             memory_mb = output.memory_of(db, asked.output, bool(chosen.gpus))
             chosen = replace(chosen, trainer=replace(chosen.trainer, memory_mb=memory_mb))
-        chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=madlib)
+        chosen = replace(chosen, warm_start=bool(warm_start), evaluate_training=evaluate_training)
         return PlannedRun(found, chosen, every)
 
     return request_of(db, asked, plan)
@@ -256,7 +203,7 @@ def as_trained(found: Configurations, precision: str | None) -> Configurations:
 def require_epochs(
     epochs: int | None,
     frequency: int | None,
-    names: tuple[str, str] = ("num_iterations", "metrics_compute_frequency"),
+    names: tuple[str, str] = ("epochs", "evaluate_every"),
 ) -> None:
     if epochs is None or epochs < 1:
         raise InvalidArgument(f"{names[0]} is {'NULL' if epochs is None else epochs}; it must be at least 1.")
@@ -430,7 +377,7 @@ def read_selection(db: Database, selection: Relation, known: Known, tensorboard:
 def named_beside(db: Database, selection: Name, text: str) -> str:
     """The name of the architectures' table in the summary of a selection table, found whatever the search_path is.
 
-    A name without a schema, as MADlib stores it, means a table in the schema of the selection table, if there is one.
+    A name without a schema means a table in the schema of the selection table, if there is one.
     """
     name = Name.parse(text)
     beside = Name(selection.schema, name.table)

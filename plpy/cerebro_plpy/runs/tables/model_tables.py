@@ -22,7 +22,7 @@ from cerebro_db.core.parameters import custom, writing
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
-from ... import platform
+from ... import neighbours, platform
 from ...data import model_parts, weights
 from ...data.summary import parsed
 from ...database.access import Database
@@ -30,7 +30,7 @@ from ...database.entry import entry
 from ..record import state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
-from . import faces, group_tables
+from . import group_tables
 from .made import MadeTables, Values
 
 MOST_NAMED = 10  # configurations in a message
@@ -70,7 +70,7 @@ def materialize(
     which: str | None = None,
     fold: int | None = None,
 ) -> None:
-    """Make the tables, in the form of the face that began the run.
+    """Make the tables, in the form of the package that began the run.
 
     ``which`` states they get, the best or the last ones.  None: what the run was asked to keep.
     ``fold``: the models of this fold.  None: the models on all rows.
@@ -124,7 +124,7 @@ def materialize(
         _make_summary(db, made)
         if layout.groups is not None:
             group_tables.make(db, made)
-        dress = faces.dress_of(run["options"])
+        dress = neighbours.dress_of(run["options"])
         if dress is not None:
             dress(db, made)
 

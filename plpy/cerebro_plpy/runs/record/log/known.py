@@ -97,7 +97,7 @@ class Known(Part):
         }
 
     def tables_of_configurations(self) -> tuple[str, str]:
-        """The model selection table and the table of architectures of MADlib that a run of the caller's was given."""
+        """The model selection table and the table of architectures that a run of the caller's was given."""
         ((selection, architectures),) = self._all(
             sql("SELECT selection_table, arch_table FROM cerebro.run WHERE {own}", own=OWN)
         )

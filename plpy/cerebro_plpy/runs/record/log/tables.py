@@ -124,14 +124,14 @@ SELECT configuration, group_number, g.group_value, g.label::text AS group_key, g
     me=ME,
     changed=CHANGED,
 )
-# The configurations as a model selection table of MADlib has them ($1: run).
+# The configurations as a model selection table has them ($1: run).
 SELECTION_ROWS = sql(
     "SELECT configuration AS mst_key, model_id, compile_params, fit_params FROM cerebro.configuration"
     " WHERE run = $1 AND owner = {me}",
     me=ME,
 )
-# The loss and the metric on the training table after each epoch, once all parts are evaluated ($1: run).  Runs of
-# MADlib's functions have them.
+# The loss and the metric on the training table after each epoch, once all parts are evaluated ($1: run).  Runs
+# with the option evaluate_training have them.
 EVALUATED = sql(
     """
 SELECT e.model, e.epoch, sum(e.loss * e.rows) / NULLIF(sum(e.rows), 0) AS loss, max(e.metric) AS metric

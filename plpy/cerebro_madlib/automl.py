@@ -12,8 +12,6 @@ from typing import Any
 
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.madlib import automl, grid_space
-from cerebro_db.core.madlib.automl import RANDOM, Hyperopt, MadlibHyperband, Method
 from cerebro_db.core.metrics import MIN
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
@@ -24,17 +22,14 @@ from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_db.core.search import methods, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
-
-from ..data import document_columns, visibility
-from ..database import relations
-from ..database.access import Database
-from ..database.cancellation import listener
-from ..database.entry import entry
-from ..database.relations import Relation
-from ..definitions import custom_functions
-from ..runs import search
-from ..runs.fit import run_request
-from ..runs.request.request import (
+from cerebro_plpy.data import document_columns, visibility
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.cancellation import listener
+from cerebro_plpy.database.relations import Relation
+from cerebro_plpy.runs import search
+from cerebro_plpy.runs.fit import run_request
+from cerebro_plpy.runs.request.request import (
     Architecture,
     AskedRun,
     Configurations,
@@ -45,8 +40,11 @@ from ..runs.request.request import (
     request_of,
     say_tensorboard,
 )
-from . import model_tables, selection
+
+from . import automl_methods, grid_space, model_tables, object_tables, selection
+from .automl_methods import RANDOM, Hyperopt, MadlibHyperband, Method
 from .automl_tables import AutoML
+from .entry import entry, new_table
 from .fit_multiple import table_or_none
 
 ENDINGS = ("_info", "_summary", "_weights")
@@ -79,13 +77,13 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
     given = AutoMLArguments(*arguments)
     visibility.refuse_transaction(db)
     validation_table = table_or_none(given.validation_table)
-    method = automl.read(given.automl_method, given.automl_params)
-    automl.require_frequency(method, given.metrics_compute_frequency)
+    method = automl_methods.read(given.automl_method, given.automl_params)
+    automl_methods.require_frequency(method, given.metrics_compute_frequency)
     source, validation = read_rows(db, given.source_table, validation_table, method.iterations)
-    output = relations.new(db, given.model_output_table, ENDINGS, argument="model_output_table")
+    output = new_table(db, given.model_output_table, ENDINGS, argument="model_output_table")
     selected = new_selection(db, given.model_selection_table, output)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     ids = selection.model_ids(db, arch, given.model_id_list)
     asked = AskedRun(
         source=source,
@@ -103,7 +101,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
         if validation is None:
             # Measured after an iteration, as MADlib does.
             chosen = replace(chosen, objective="train_loss", direction=MIN, keep=LAST)
-        known = custom_functions.known_as_madlib(db, objects)
+        known = object_tables.known(db, objects)
         planned = configurations(db, given, method, ids, chosen.seed, known)
         if planned is not None:
             architectures = {number: read_architecture(db, arch, number) for number in {row[0] for row in planned}}
@@ -147,7 +145,7 @@ def madlib_keras_automl(db: Database, *arguments: Any) -> None:
 
 def new_selection(db: Database, text: str | None, output: Name) -> Name:
     """The name of the table that will have the best configuration."""
-    name = relations.new(db, text, ("_summary",), argument="model_selection_table")
+    name = new_table(db, text, ("_summary",), argument="model_selection_table")
     made = {str(output.suffixed(ending)) for ending in ("", *ENDINGS)}
     twice = made & {str(name), str(name.suffixed("_summary"))}
     if twice:

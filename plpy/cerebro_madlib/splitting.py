@@ -8,10 +8,10 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.names import split_list, token
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
 
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry
+from .entry import entry, new_table
 
 ENDINGS = ("_train", "_test")
 
@@ -35,7 +35,7 @@ def train_test_split(db: Database, *arguments: Any) -> None:
     given = SplitArguments(*arguments)
     source = relations.filled(db, given.source_table)
     train, test = _proportions(given.train_proportion, given.test_proportion, bool(given.with_replacement))
-    output = relations.new(db, given.output_table, ENDINGS if given.separate_output_tables else ())
+    output = new_table(db, given.output_table, ENDINGS if given.separate_output_tables else ())
     present = list(relations.columns(db, source))
     targets = present if (given.target_cols or "*").strip() == "*" else split_list(given.target_cols, "target_cols")
     groups = split_list(given.grouping_cols, "grouping_cols") if (given.grouping_cols or "").strip() else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..records import dataclass
+from cerebro_db.core.records import dataclass
 
 SAME = "As in MADlib."
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
-from cerebro_db.core.madlib import hyperband, usage
 from cerebro_db.core.sql import literal, sql
+from cerebro_plpy import platform
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import INTERNAL
+from cerebro_plpy.database.entry import entry as plain_entry
+from cerebro_plpy.platform.machine import described_gpus
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import INTERNAL, entry
-from ..platform.machine import described_gpus
+from . import hyperband, usage
+from .entry import entry, new_table
 
 SOURCES = ("tensorflow", "nvidia")
 
 
-@entry(called=INTERNAL)
+@plain_entry(called=INTERNAL)
 def madlib_usage(db: Database, name: str | None, message: str | None) -> str:
     if name not in usage.HELP:
         raise UndefinedObject(f"there is no help for a function '{name}' of MADlib.")
@@ -26,7 +27,7 @@ def madlib_usage(db: Database, name: str | None, message: str | None) -> str:
 def hyperband_schedule(
     db: Database, schedule_table: str | None, r: int | None, eta: int | None, skip_last: int | None
 ) -> None:
-    name = relations.new(db, schedule_table, argument="schedule_table")
+    name = new_table(db, schedule_table, argument="schedule_table")
     rounds = hyperband.schedule(r, eta, skip_last)
     db.execute(
         sql("CREATE TABLE {name} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))", name=name.sql)
@@ -37,7 +38,7 @@ def hyperband_schedule(
     )
 
 
-@entry(called=INTERNAL)
+@plain_entry(called=INTERNAL)
 def gpu_texts(db: Database, source: str) -> list[str]:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return [gpu.as_nvidia() if source == "nvidia" else gpu.as_tensorflow() for gpu in described_gpus()]
@@ -45,7 +46,7 @@ def gpu_texts(db: Database, source: str) -> list[str]:
 
 @entry(called="gpu_configuration error")
 def gpu_configuration(db: Database, output_table: str | None, source: str | None) -> None:
-    name = relations.new(db, output_table)
+    name = new_table(db, output_table)
     wanted = (source or "tensorflow").strip().lower()
     if wanted not in SOURCES:
         raise InvalidArgument(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InvalidArgument
-from ..parameters.grid_dimensions import GridDimension, compile_spaces, fit_space
-from ..parameters.params import COMPILE_KEYS, has_tensorboard
-from ..parameters.value_types import is_number
-from ..parameters.writing import DEFAULT_OPTIMIZER, fit_text
+from cerebro_db.core.errors import InvalidArgument
+from cerebro_db.core.parameters.grid_dimensions import GridDimension, compile_spaces, fit_space
+from cerebro_db.core.parameters.params import COMPILE_KEYS, has_tensorboard
+from cerebro_db.core.parameters.value_types import is_number
+from cerebro_db.core.parameters.writing import DEFAULT_OPTIMIZER, fit_text
 
 OPTIMIZER, CALLBACKS = "optimizer", "callbacks"
 

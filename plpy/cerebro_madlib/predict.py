@@ -6,12 +6,12 @@ from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.predicting import execution, trained
 
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry
-from ..predicting import execution, trained
-from ..registry import references
+from .entry import entry, new_table
+from .trained_models import read_model
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,12 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
     given = PredictArguments(*arguments)
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
-    ref = references.table_ref(db, given.model_table)
-    tables = trained.tables_of(db, ref)
+    tables = trained.tables_of_name(db, given.model_table)
     with execution.place_for(db, test, given.use_gpus, memory_mb=tables.memory_mb(db)) as predict:
-        from ..predicting import table_rows  # only now: the trainer starts meanwhile
-        from ..predicting.model_cache import read_model
+        from cerebro_plpy.predicting import table_rows  # only now: the trainer starts meanwhile
 
-        model = read_model(db, ref, given.mst_key, tables)
-        output = relations.new(db, given.output_table)
+        model = read_model(db, tables, given.mst_key)
+        output = new_table(db, given.output_table)
         present = relations.columns(db, test)
         identity = table_rows.id_column(given.id_col, present, test)
         inputs = table_rows.inputs_of(db, model.layout, given.independent_varname, present, test)
@@ -73,7 +71,8 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
     with execution.place_for(db, test, given.use_gpus) as predict:
-        from ..predicting import table_rows  # only now: the trainer starts meanwhile
+        from cerebro_plpy.predicting import table_rows  # only now: the trainer starts meanwhile
+
         from . import byom
 
         present = relations.columns(db, test)
@@ -84,7 +83,7 @@ def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
         model = byom.read_model(
             db, given.model_arch_table, given.model_id, inputs, given.class_values, given.dependent_count
         )
-        output = relations.new(db, given.output_table)  # MADlib looks at it last
+        output = new_table(db, given.output_table)  # MADlib looks at it last
         rows = table_rows.rows_by_column(test, present, inputs, identity)
         write = table_rows.predicted(db, predict, model, rows, wanted)
     write(output)

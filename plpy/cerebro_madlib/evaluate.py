@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from cerebro_db.core.metrics import first
 from cerebro_db.core.sql import sql
+from cerebro_plpy import platform
+from cerebro_plpy.data import packed
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.judging.evaluating_team import evaluating
+from cerebro_plpy.predicting import teams, trained
 
-from .. import platform
-from ..data import packed
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry
-from ..judging.evaluating_team import evaluating
-from ..predicting import teams
-from ..predicting.model_cache import read_model
-from ..registry import references
+from .entry import entry, new_table
+from .trained_models import read_model
 
 
 @entry(called="madlib_keras_evaluate error")
 def madlib_keras_evaluate(
     db: Database, model_table: str, test_table: str, output_table: str, use_gpus: bool | None, mst_key: int | None
 ) -> None:
-    model = read_model(db, references.table_ref(db, model_table), mst_key)
-    output = relations.new(db, output_table)
+    model = read_model(db, trained.tables_of_name(db, model_table), mst_key)
+    output = new_table(db, output_table)
     test = packed.read(db, test_table, argument="test_table")
     packed.require_same_shapes(model.layout, model.table.text, test)
     with evaluating(db, test, use_gpus, model.memory_mb) as (team, parts):

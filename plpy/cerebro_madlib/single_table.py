@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from cerebro_db.core.architecture import reading
-from cerebro_db.core.packed_summary import MADLIB
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_db.core.sql import identifier, joined, sql
-
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..runs.record.log import RunLog
-from ..runs.tables.made import MadeTables
-from ..runs.tables.model_tables import labels
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs.record.log import RunLog
+from cerebro_plpy.runs.tables.made import MadeTables
+from cerebro_plpy.runs.tables.model_tables import labels
 
 KEY = 1  # mst_key of the only configuration
 
@@ -39,7 +38,7 @@ def make_over(db: Database, made: MadeTables) -> None:
     architecture, *_ = RunLog.of_caller(db, made.run["run"]).known.configurations()[KEY]
     # MADlib calls the units of each output num_classes.
     units = [width or output.shape[-1] for width, output in zip(reading.widths(architecture), made.layout.outputs)]
-    endings = labels(made, MADLIB.labels)
+    endings = labels(made, VARNAMES.labels)
     listed = joined("", (sql(", s.{column}", column=identifier(column)) for column, _, _ in endings))
     several = relations.set_aside(db, summary)
     db.execute(

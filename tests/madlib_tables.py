@@ -1,12 +1,14 @@
 """The tables that MADlib's functions make: their columns in MADlib 2.1, in the order of the table.
 
+The page docs/reference/madlib.md is made from this, and tests compare it with the tables of an installed extension.
+
 Columns of ours come after these. <input> and <output> stand for the names of the independent and dependent variables,
 <label> for the type of the dependent variable, and <id> and <id type> for the column that tells rows apart.
 """
 
 from __future__ import annotations
 
-from ..records import dataclass
+from cerebro_db.core.records import dataclass
 
 
 @dataclass(frozen=True)

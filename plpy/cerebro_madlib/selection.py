@@ -11,15 +11,15 @@ from cerebro_db.core.parameters.grids import Row
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
 from cerebro_db.core.texts import counted
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.cancellation import listener
+from cerebro_plpy.database.relations import Relation
+from cerebro_plpy.runs.request.request import named_beside
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..database.cancellation import listener
-from ..database.entry import entry
-from ..database.relations import Relation
-from ..definitions import custom_functions
-from ..runs.request.request import named_beside
+from . import object_tables
+from .entry import entry, new_table
 
 COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
@@ -55,14 +55,14 @@ class GridArguments:
 def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
     given = ListArguments(*arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
-    name = relations.new(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
+    objects = object_tables.require_table(db, given.object_table)
+    name = new_table(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
     ids = model_ids(db, arch, given.model_id_list)
     rows = grids.cross_product(
         ids,
         given.compile_params_list,
         given.fit_params_list,
-        custom_functions.known_as_madlib(db, objects),
+        object_tables.known(db, objects),
         listener(db.plpy),
     )
     _create(db, name)
@@ -76,7 +76,7 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
     """A table whose summary is gone gets a new one."""
     given = GridArguments(*arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
-    objects = custom_functions.require_table(db, given.object_table)
+    objects = object_tables.require_table(db, given.object_table)
     ids = model_ids(db, arch, given.model_id_list)
     table = _existing(db, given.model_selection_table, arch)
     known: list[Row] = []
@@ -93,10 +93,10 @@ def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
         given.num_configs,
         given.random_state,
         existing=known,
-        known=custom_functions.known_as_madlib(db, objects),
+        known=object_tables.known(db, objects),
         listen=listener(db.plpy),
     )
-    name = table.name if table else relations.new(db, given.model_selection_table, ("_summary",))
+    name = table.name if table else new_table(db, given.model_selection_table, ("_summary",))
     if table is None:
         _create(db, name)
     elif relations.beside(db, name, "_summary") is None:

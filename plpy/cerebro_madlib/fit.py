@@ -13,20 +13,17 @@ from typing import Any
 from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.model_columns import MADLIB_SINGLE
+from cerebro_db.core.model_columns import MST_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RunOptions
-
-from ..data import visibility, weights
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry
-from ..definitions import custom_functions
-from ..runs import fit
-from ..runs.record.run import require_countable
-from ..runs.request.request import (
+from cerebro_plpy.data import visibility, weights
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs import fit
+from cerebro_plpy.runs.record.run import require_countable
+from cerebro_plpy.runs.request.request import (
     AskedRun,
     Configurations,
     FitConfiguration,
@@ -37,8 +34,10 @@ from ..runs.request.request import (
     require_epochs,
     say_tensorboard,
 )
-from . import model_tables
-from .fit_multiple import table_or_none
+
+from . import model_tables, object_tables
+from .entry import entry, new_table
+from .fit_multiple import EPOCHS, table_or_none
 from .single_table import KEY
 
 ENDINGS = ("_info", "_summary", "_weights")
@@ -70,19 +69,19 @@ def madlib_keras_fit(db: Database, *arguments: Any) -> None:
     model_id, iterations, frequency = given.model_id, given.num_iterations, given.metrics_compute_frequency
     visibility.refuse_transaction(db)
     validation_table = table_or_none(given.validation_table)
-    require_epochs(iterations, frequency)
+    require_epochs(iterations, frequency, EPOCHS)
     source, validation = read_rows(db, given.source_table, validation_table, iterations)
     if given.warm_start:
         relations.existing(db, given.model, "A warm start goes on from it.", argument="model")
         output = relations.qualified(db, Name.parse(given.model))
         _require_single(db, output)
     else:
-        output = relations.new(db, given.model, ENDINGS, argument="model")
-    objects = custom_functions.require_table(db, given.object_table)
+        output = new_table(db, given.model, ENDINGS, argument="model")
+    objects = object_tables.require_table(db, given.object_table)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     relations.require_columns(db, arch, ["model_id", "model_arch"])
     architecture = read_architecture(db, arch, model_id)
-    compiled = params.compile_params(given.compile_params, custom_functions.known_as_madlib(db, objects, fitting=True))
+    compiled = params.compile_params(given.compile_params, object_tables.known(db, objects, fitting=True))
     assert model_id is not None
     configuration = FitConfiguration(
         key=KEY,
@@ -132,7 +131,7 @@ def _require_single(db: Database, name: Name) -> None:
     table, summary = relations.find(db, name), relations.beside(db, name, "_summary")
     present = relations.columns(db, table) if table is not None else {}
     described = relations.columns(db, summary) if summary is not None else {}
-    if model_columns.of(present) is not MADLIB_SINGLE or "model_type" not in described:
+    if model_columns.of(present) is not MST_SINGLE or "model_type" not in described:
         raise WrongState(
             f"'{name}' is not what madlib_keras_fit leaves, so it cannot be replaced.",
             hint="Call it with warm_start => FALSE and a new output table.",
@@ -141,4 +140,4 @@ def _require_single(db: Database, name: Name) -> None:
 
 def _weights(db: Database, name: Name) -> Iterator[bytes]:
     chunked = relations.beside(db, name, "_weights")
-    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MADLIB_SINGLE)
+    return weights.pieces(db, name.sql, chunked.sql if chunked is not None else None, KEY, MST_SINGLE)

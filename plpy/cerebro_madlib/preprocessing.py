@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..data import pack_plain
-from ..data.pack_arguments import LikeArguments, PlainArguments
-from ..data.words import ArgumentWords
-from ..database.access import Database
-from ..database.entry import entry
+from cerebro_db.core.packed_summary import VARNAMES
+from cerebro_plpy.data import pack_plain
+from cerebro_plpy.data.pack_arguments import LikeArguments, PlainArguments
+from cerebro_plpy.data.words import ArgumentWords
+from cerebro_plpy.database.access import Database
+
+from .entry import entry, require_output_name
 
 WORDS = ArgumentWords(
     target="dependent_varname",
@@ -21,6 +23,7 @@ WORDS = ArgumentWords(
     classes="num_classes",
     buffer_size="The buffer size has to be a positive integer or NULL.",
     divide_by="The normalizing constant has to be a positive integer or NULL.",
+    please="Please ensure that table '{}' has been preprocessed using training_preprocessor_dl().",
 )
 
 
@@ -28,9 +31,12 @@ WORDS = ArgumentWords(
 def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
     *others, distribution_rules = arguments
     given = replace(PlainArguments(*others), distribution_rules=distribution_rules)
-    pack_plain.pack_training(db, given, words=WORDS, madlib=True)
+    require_output_name(given.output_table)
+    pack_plain.pack_training(db, given, words=WORDS, form=VARNAMES)
 
 
 @entry(called="validation_preprocessor_dl error")
 def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    pack_plain.pack_validation(db, LikeArguments(*arguments), words=WORDS, madlib=True)
+    given = LikeArguments(*arguments)
+    require_output_name(given.output_table)
+    pack_plain.pack_validation(db, given, words=WORDS, form=VARNAMES)

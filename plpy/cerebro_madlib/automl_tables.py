@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Optional
 
-from cerebro_db.core.madlib import automl
-from cerebro_db.core.madlib.automl import MadlibHyperband
-from cerebro_db.core.model_columns import MADLIB
+from cerebro_db.core.model_columns import MST
 from cerebro_db.core.names import Name
 from cerebro_db.core.protocol.codec import Within
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.sql import identifier, joined, sql
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs.record.log import SELECTION_ROWS, RunLog
+from cerebro_plpy.runs.tables.model_tables import set_key
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..runs.record.log import SELECTION_ROWS, RunLog
-from ..runs.tables.model_tables import set_key
+from . import automl_methods
+from .automl_methods import MadlibHyperband
 
 SELECTION = "mst_key, model_id, compile_params, fit_params"
 SELECTED = joined(", ", map(identifier, SELECTION.split(", ")))
@@ -40,8 +40,8 @@ class AutoML:
     selection: str  # the model selection table, qualified
 
     @property
-    def asked(self) -> automl.Method:
-        return automl.read(self.method, self.params)
+    def asked(self) -> automl_methods.Method:
+        return automl_methods.read(self.method, self.params)
 
     @property
     def info_columns(self) -> dict[str, str]:
@@ -89,8 +89,8 @@ class AutoML:
 
 def make_keyed(db: Database, name: Name) -> None:
     """The model table gets a primary key, as in MADlib.  On Greenplum it is distributed by it, then."""
-    platform.of(db).distribute(db, name, MADLIB.configuration)
-    set_key(db, name, MADLIB.configuration)
+    platform.of(db).distribute(db, name, MST.configuration)
+    set_key(db, name, MST.configuration)
 
 
 def make_selection(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, ClassVar, Union
 
-from ..errors import CerebroError, InvalidArgument
-from ..parameters import grammar
-from ..records import dataclass
+from cerebro_db.core.errors import CerebroError, InvalidArgument
+from cerebro_db.core.parameters import grammar
+from cerebro_db.core.records import dataclass
+
 from .hyperband import Round, schedule
 
 RANDOM, TPE = "rand", "tpe"

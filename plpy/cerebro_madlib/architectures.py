@@ -6,11 +6,11 @@ from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.errors import UndefinedColumn, UndefinedObject
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import sql
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.relations import Relation
 
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import entry
-from ..database.relations import Relation
+from .entry import entry
 
 COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description", "__internal_madlib_id__")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..records import dataclass
+from cerebro_db.core.records import dataclass
+
 from .functions import FUNCTIONS
 
 USAGE = ("usage", "help", "?")

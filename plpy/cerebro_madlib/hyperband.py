@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import InvalidArgument
+from cerebro_db.core.errors import InvalidArgument
 
 
 class Round(NamedTuple):

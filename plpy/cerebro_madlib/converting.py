@@ -12,7 +12,7 @@ from cerebro_db.core.events import RunStatus
 from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import LAST
-from cerebro_db.core.packed_summary import MADLIB
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_db.core.packing import ITEM_BYTES
 from cerebro_db.core.preparation import (
     LARGEST_DIVISOR,
@@ -25,14 +25,13 @@ from cerebro_db.core.preparation import (
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
-
-from .. import platform
-from ..data.pack_plain import segments_of
-from ..data.summary import label_column, read_layout, written
-from ..database import relations, types
-from ..database.access import Database
-from ..database.entry import entry
-from ..database.relations import Relation
+from cerebro_plpy import platform
+from cerebro_plpy.data.pack_plain import segments_of
+from cerebro_plpy.data.summary import label_column, read_layout, written
+from cerebro_plpy.database import relations, types
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import entry
+from cerebro_plpy.database.relations import Relation
 
 OLD = "_madlib"  # the ending that the tables of MADlib get
 PACKED = ("dependent_varname", "independent_varname", "normalizing_const", "buffer_size")
@@ -162,7 +161,7 @@ def _output(db: Database, table: Relation, summary: Relation, name: str) -> Vari
     labels = label_column(db, summary, present, name)
     prepared: Preparation = Encoded()
     if labels is not None:
-        element = SqlType(str(present[name + MADLIB.labels].element))
+        element = SqlType(str(present[name + VARNAMES.labels].element))
         known = [label for label in labels if label is not None]
         first = [None] if known and labels[0] is None else []
         prepared = OneHot(types.settled(db, element), (*first, *known))

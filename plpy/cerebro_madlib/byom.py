@@ -8,17 +8,16 @@ from typing import Any
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
 from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.model_columns import MADLIB
+from cerebro_db.core.model_columns import MST
 from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
-
-from ..data import document_columns, variables
-from ..data.preparation import SourceVariable, applied, find_shapes
-from ..database import relations
-from ..database.access import Database
-from ..database.relations import Column, Relation
-from ..predicting.trained import ModelTables, TrainedModel
+from cerebro_plpy.data import document_columns, variables
+from cerebro_plpy.data.preparation import SourceVariable, applied, find_shapes
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.relations import Column, Relation
+from cerebro_plpy.predicting.trained import ModelTables, TrainedModel
 
 
 def inputs(
@@ -78,7 +77,7 @@ def read_model(
         definition={"architecture": architecture},
         layout=layout,
         chunked=None,
-        named=replace(MADLIB, configuration="model_id"),
+        named=replace(MST, configuration="model_id"),
     )
 
 

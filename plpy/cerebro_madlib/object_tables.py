@@ -6,20 +6,31 @@ the table.  A top-k accuracy is built in and only listed.
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedColumn, UndefinedObject, WrongState
+from cerebro_db.core.errors import (
+    CerebroError,
+    InvalidArgument,
+    UndefinedColumn,
+    UndefinedObject,
+    Unsupported,
+    WrongState,
+)
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.sql import identifier, sql
+from cerebro_plpy import platform
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.database.entry import INTERNAL
+from cerebro_plpy.database.entry import entry as plain_entry
+from cerebro_plpy.definitions import custom_functions
 
-from .. import platform
-from ..database import relations
-from ..database.access import Database
-from ..database.entry import INTERNAL, entry
-from ..definitions import custom_functions
-from ..definitions.custom_functions import OBJECT_COLUMNS
+from .entry import entry
+
+COLUMNS = ("id", "name", "description", "object")
+OWN = custom_functions.TABLE  # where the functions themselves are
 
 
-@entry(called=INTERNAL)
+@plain_entry(called=INTERNAL)
 def madlib_object_table(db: Database, name: str | None, schema: str) -> str | None:
     """The name with the schema of MADlib's functions, where the user wrote none."""
     if name is None or not name.strip():
@@ -29,7 +40,7 @@ def madlib_object_table(db: Database, name: str | None, schema: str) -> str | No
     except CerebroError as error:
         error.message = f"DL: {error.message}"  # else it would begin with "cerebro", and the caller called madlib
         raise
-    own_schema, own_table = custom_functions.TABLE.split(".")
+    own_schema, own_table = OWN.split(".")
     if parsed.schema not in (None, schema, own_schema):
         raise InvalidArgument(
             f"DL: Custom function table has to be in the {schema} schema",
@@ -37,7 +48,7 @@ def madlib_object_table(db: Database, name: str | None, schema: str) -> str | No
         )
     own = Name(schema, parsed.table)
     if parsed.schema is None and parsed.table == own_table and relations.find(db, own) is None:
-        return custom_functions.TABLE
+        return OWN
     return str(own if parsed.schema is None else parsed)
 
 
@@ -114,7 +125,7 @@ def _may_list(db: Database, text: str | None) -> bool:
     name = Name.parse(text, "object_table")
     found = relations.find(db, name)
     if found is None:
-        return custom_functions.may_make(db, name)
+        return _may_make(db, name)
     _require_columns(db, found)
     may: bool = db.value(
         sql(
@@ -150,7 +161,7 @@ def _table(db: Database, text: str | None) -> Name:
 
 
 def _require_columns(db: Database, table: relations.Relation) -> None:
-    missing = [column for column in OBJECT_COLUMNS if column not in relations.columns(db, table)]
+    missing = [column for column in COLUMNS if column not in relations.columns(db, table)]
     if missing:
         raise UndefinedColumn(
             f"Invalid custom function table {table.text}, missing columns: {missing}",
@@ -176,3 +187,57 @@ def _insert(db: Database, table: Name, name: str, description: str | None, objec
         object,
     )
     db.info(f"Added function {name} to {table} table")
+
+
+# -- as an argument of other functions --------------------------------------------------------------------
+
+
+def require_table(db: Database, object_table: str | None) -> str | None:
+    """The argument object_table: the table that is used anyway, or one that lists functions as MADlib's do.
+
+    The functions themselves are those that are registered.
+    """
+    if object_table is None:
+        return None
+    if object_table.strip().lower() not in (OWN, "custom_function"):
+        name = Name.parse(object_table, "object_table")
+        found = relations.find(db, name)
+        if found is None and name.schema is not None and not _may_make(db, name):
+            return OWN  # a script of MADlib's whose user could not list a built-in metric
+        if found is not None and set(COLUMNS) <= set(relations.columns(db, found)):
+            return str(found.name)
+        there = "" if found is not None else f" Input table '{object_table.strip()[:80]}' does not exist."
+        raise Unsupported(
+            f"object_table '{object_table[:80]}': custom functions are in {OWN}.{there}",
+            hint="Leave object_table out. An administrator moves a function over with"
+            " cerebro.add_custom_function(name, source, kind).",
+        )
+    return OWN
+
+
+def _may_make(db: Database, name: Name) -> bool:
+    """Whether the user may make a table in the schema of this name; where there is none, the error comes later."""
+    may = db.value(
+        sql(
+            "SELECT pg_catalog.has_schema_privilege(n.oid, 'CREATE')"
+            " FROM pg_catalog.pg_namespace n WHERE n.nspname = $1"
+        ),
+        ("text",),
+        name.schema,
+    )
+    return may is not False
+
+
+def known(db: Database, objects: str | None, *, fitting: bool = False) -> custom.Known:
+    """The functions that compile parameters may name; the errors for others have MADlib's texts.
+
+    ``objects``: the table that the call names.
+    ``fitting``: those of a fit, else those of the functions that make model selection tables.
+    """
+    if fitting:
+        missing = "Object table not specified for function ['{}'] in compile_params"
+        unlisted = f"Custom function ['{{}}'] not defined in object table '{objects}'"
+    else:
+        missing = "custom function '{}' used in compile params but input object table missing!"
+        unlisted = f"custom function '{{}}' used in compile params is not defined in object table '{objects}'!"
+    return custom.WithoutSparse(custom_functions.known(db), missing if objects is None else unlisted)

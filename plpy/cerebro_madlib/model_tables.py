@@ -12,18 +12,18 @@ from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.names import Name
-from cerebro_db.core.packed_summary import MADLIB as MADLIB_SUMMARY
+from cerebro_db.core.packed_summary import VARNAMES
 from cerebro_db.core.parameters import writing
 from cerebro_db.core.protocol import codec
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_plpy.database import relations
+from cerebro_plpy.database.access import Database
+from cerebro_plpy.runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
+from cerebro_plpy.runs.request.request import RunRequest
+from cerebro_plpy.runs.tables.made import MadeTables, Values
+from cerebro_plpy.runs.tables.model_tables import create_info, create_row, labels, set_key
 
-from ..database import relations
-from ..database.access import Database
-from ..runs.record.log import EVALUATED, SELECTION_ROWS, RunLog
-from ..runs.request.request import RunRequest
-from ..runs.tables.made import MadeTables, Values
-from ..runs.tables.model_tables import create_info, create_row, labels, set_key
 from . import automl_tables, single_table
 from .automl_tables import AutoML
 
@@ -104,7 +104,7 @@ def dress(db: Database, made: MadeTables) -> None:
 
 
 def _rename(db: Database, name: Name) -> None:
-    plain, ours = model_columns.PLAIN, model_columns.MADLIB
+    plain, ours = model_columns.PLAIN, model_columns.MST
     renamed = [(name, old, new) for old, new in zip(plain.of_table, ours.of_table)]
     chunks = name.suffixed("_weights")
     if relations.find(db, chunks) is not None:
@@ -133,7 +133,7 @@ def _make_info(db: Database, made: MadeTables, asked: AsWritten) -> None:
     name = made.name.suffixed("_info")
     plain = relations.set_aside(db, name)
     columns = {**INFO_COLUMNS, **(asked.automl.info_columns if asked.automl is not None else {}), **OWN_INFO_COLUMNS}
-    create_info(db, name, columns, model_columns.MADLIB.configuration)
+    create_info(db, name, columns, model_columns.MST.configuration)
     listed = joined(", ", map(identifier, columns))
     db.execute(
         sql(
@@ -150,7 +150,7 @@ def _make_info(db: Database, made: MadeTables, asked: AsWritten) -> None:
         run["epochs"],
     )
     db.execute(sql("DROP TABLE {plain}", plain=plain.sql))
-    set_key(db, name, model_columns.MADLIB.configuration)  # only now: the key of the plain table had the same name
+    set_key(db, name, model_columns.MST.configuration)  # only now: the key of the plain table had the same name
 
 
 def info_rows(plain: Name) -> Sql:
@@ -251,7 +251,7 @@ def _make_summary(db: Database, made: MadeTables, asked: AsWritten) -> None:
         ("end_training_time", "timestamp", run["ended_at"]),
         ("madlib_version", "text", f"cerebro_db {run['cerebro_version']}"),
         ("num_classes", "integer[]", _listed(summary.classes) or vectors),
-        *labels(made, MADLIB_SUMMARY.labels),
+        *labels(made, VARNAMES.labels),
         ("dependent_vartype", "text[]", _listed(summary.target_types)),
         ("normalizing_const", "real", summary.divide_by),
         ("metrics_iters", "integer[]", iterations),
