@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core import protocol
+from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
 from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerOptions
@@ -38,7 +39,7 @@ def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb:
     """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
     gpus = platform.require_gpus(db, use_gpus, keys)
     engine = nursery.default_engine(listener(db.plpy))
-    threads = max(1, cores() // len(keys))
+    threads = min(MOST_THREADS, max(1, cores() // len(keys)))
     return TeamOptions((engine,), TrainerOptions(threads=threads, memory_mb=memory_mb), tuple(gpus))
 
 
