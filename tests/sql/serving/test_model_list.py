@@ -97,17 +97,14 @@ def test_no_locks_are_left_and_hundreds_of_tables_are_listed(place: Lab) -> None
           " IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
     place("BEGIN")
     try:
-        begun = time.monotonic()
         copies = place("SELECT configurations FROM cerebro.models WHERE model_table LIKE %s", f"{place.schema}.copy%")
-        took = time.monotonic() - begun
         assert copies == [(2,)] * 500
         kept = place.value("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'")
     finally:
         place("ROLLBACK")
         place("DO $$ BEGIN FOR i IN 1..500 LOOP EXECUTE format('DROP TABLE copy_%s, copy_%s_info, copy_%s_summary',"
               " i, i, i); IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
-    # Each table takes about ten messages to all of Greenplum's segments: 12 to 31 s with a busy processor.
-    assert kept < 100 and took < (60 if place.greenplum else 10), (kept, took)
+    assert kept < 100
 
 
 def test_drop_model_drops_a_model_and_nothing_else(place: Lab) -> None:
