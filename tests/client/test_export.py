@@ -911,7 +911,7 @@ def test_an_own_table_that_a_stranger_could_replace_is_not_read(
     cerebro: Cerebro, tmp_path: Path, stranger: str
 ) -> None:
     """Its schema is the stranger's; or it is a view, which reads what is the stranger's."""
-    cerebro.rows(f"CREATE SCHEMA theirs_{stranger} AUTHORIZATION {stranger}")
+    cerebro.rows(f"CREATE SCHEMA theirs_{stranger}; ALTER SCHEMA theirs_{stranger} OWNER TO {stranger}")
     cerebro.rows(f"CREATE TABLE theirs_{stranger}.bait AS SELECT * FROM people LIMIT 20")
     cerebro.rows(f"{TRAPS['row security']}; ALTER TABLE bait OWNER TO {stranger}; CREATE VIEW own AS TABLE bait")
     for name in (f"theirs_{stranger}.bait", f"{SCHEMA}.own"):

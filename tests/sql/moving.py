@@ -94,7 +94,7 @@ def trained(cluster: clusters.Cluster, alice: str = "") -> Iterator[Source]:
     try:
         with contextlib.closing(connect(dsn)) as db, db.cursor() as cursor:
             cursor.execute("CREATE EXTENSION cerebro_db_madlib CASCADE")
-            cursor.execute(f"CREATE SCHEMA work AUTHORIZATION {alice}")
+            cursor.execute(f"CREATE SCHEMA work; ALTER SCHEMA work OWNER TO {alice}")
         lab = Lab(as_user(dsn, alice, secret), "work", cluster.home)
         lab.iris(segments=2)
         arch = lab.architecture(flower_model())

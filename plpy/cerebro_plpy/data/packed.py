@@ -39,7 +39,8 @@ def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE
     relation = relations.filled(db, table, please, argument=argument, companions=("_summary",))
     summary = relations.beside(db, relation, "_summary")
     if summary is None or "layout" not in relations.columns(db, summary):
-        relations.refuse_of_another(db, relation, "_summary")
+        if summary is None:
+            relations.refuse_of_another(db, relation, "_summary")
         more = _missing(relation, argument) if summary is None else ""
         hint = please if summary is None else f"{please} {CONVERT}"
         raise WrongState(f"'{relation.text}' is not a packed table.{more}", hint=hint)

@@ -171,13 +171,18 @@ def beside_all(db: Database, table: Relation, endings: Sequence[str]) -> dict[st
 
 
 def refuse_of_another(db: Database, table: Relation, ending: str) -> None:
-    """An error if the table of this name with an ending is there, but has another owner (see ``beside``)."""
+    """An error that names both owners, if ``beside`` did not find a table because it has another owner."""
     found = find(db, table.name.suffixed(ending))
-    if found is not None and found.owner != table.owner:
-        raise NotPermitted(
-            f"'{found.text}' belongs to another role than '{table.text}', so it is not read.",
-            hint="ALTER TABLE … OWNER TO … gives both tables one owner.",
-        )
+    if found is None or found.owner == table.owner:
+        return
+    other, owner = (
+        db.value(sql("SELECT pg_catalog.pg_get_userbyid($1::oid)::text"), ("bigint",), one.owner)
+        for one in (found, table)
+    )
+    raise NotPermitted(
+        f"'{found.text}' is not read, because it belongs to {other}, and '{table.text}' belongs to {owner}.",
+        hint="ALTER TABLE … OWNER TO … gives both tables one owner.",
+    )
 
 
 def hold(db: Database, name: Name) -> None:

@@ -202,7 +202,7 @@ def test_a_selection_table_opens_no_table_of_another_user(stage: Stage, victim: 
         for named in (f"{bobs}.beside", f"{own}.mst"):
             assert stage.tried(victim, fit.format(named)) is None
         # A view of the caller's in another place reads what is mallory's.
-        stage.root(f"CREATE SCHEMA {bobs}_more AUTHORIZATION {bobs}")
+        stage.root(f"CREATE SCHEMA {bobs}_more; ALTER SCHEMA {bobs}_more OWNER TO {bobs}")
         stage.bob(
             f"CREATE VIEW {bobs}_more.own AS TABLE {own}.viewed; GRANT USAGE ON SCHEMA {bobs}_more TO PUBLIC;"
             f" UPDATE theirs_summary SET model_arch_table = '{bobs}_more.own'"

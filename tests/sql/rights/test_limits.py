@@ -232,7 +232,7 @@ def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
             outcomes.append(str(error.diag.message_primary).partition(": ")[2])
         connection.close()
     assert sorted(outcomes) == ["finished", "you have 1 runs under way, and may have 1 at once"]
-    assert used(ann)["running_runs"] == (1, 0)
+    eventually(lambda: used(ann)["running_runs"] == (1, 0), 30, "the session of the run has ended")
 
 
 def limit_of(pid: int) -> str:

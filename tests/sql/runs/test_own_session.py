@@ -49,6 +49,26 @@ def weights(connection: Any, table: str) -> list[tuple[int, bytes]]:
     ]
 
 
+def test_a_resume_waits_for_whoever_has_the_lock_of_its_run(flowers: Lab) -> None:
+    """For instance a cancel, or another claim, whose transaction is open."""
+    flowers(PACK, "locked", 2)
+    options = json.dumps({**SAME, "execution": "session"})
+    number = flowers.value(FIT, "locked", "locked_out", None, options)
+    with contextlib.closing(flowers.connect()) as holder, ThreadPoolExecutor(1) as pool:
+        run(holder, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", f"cerebro_db run {number}")
+        with contextlib.closing(flowers.connect()) as other:
+            resumed = pool.submit(run, other, "SELECT resume(%s, epochs => 4)", number)
+            waits = (
+                "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND query LIKE 'SELECT resume%%' AND state = 'active'"
+            )
+            eventually(lambda: flowers(waits, other.get_backend_pid()), 60, "the call is under way")
+            time.sleep(1)
+            assert not resumed.done() and flowers.status(number) == "finished"
+            run(holder, "SELECT pg_advisory_unlock_all()")
+            resumed.result(timeout=120)
+    assert flowers("SELECT DISTINCT epoch FROM locked_out_info") == [(4,)]
+
+
 def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> None:
     with transaction(flowers) as mine:
         run(mine, PACK, "fresh", 2)

@@ -345,7 +345,8 @@ def test_a_failure_leaves_the_alias_and_says_what_remains(place: Lab) -> None:
         ((run, *_),) = retrained(place, ", if_unchanged => true, epochs => 1, wait => false")
         # A look at the very end may see that the session is gone, and not yet what it wrote last.
         message = "SELECT message FROM cerebro.runs WHERE run = %s AND message LIKE '%%the disk is full%%'"
-        assert f"cerebro.materialize({run}" in eventually(lambda: place.value(message, run), 120)
+        ((told,),) = eventually(lambda: place(message, run), 120)
+        assert f"cerebro.materialize({run}" in told
     finally:
         place("DROP TRIGGER full_disk ON cerebro.registry_event; DROP FUNCTION full_disk()")
     assert (version(place), versions(place)) == before

@@ -42,20 +42,19 @@ def take(db: Database, name: Name, *, resumed: int | None = None) -> None:
         str(name),
         resumed or 0,
     )
-    again = "" if resumed is None else f" Then rename its tables and SELECT cerebro.resume({resumed});"
+    rename = "" if resumed is None else f"rename its tables and SELECT cerebro.resume({resumed});"
     another = "Name another table, or wait" if resumed is None else "Wait"
     if other is not None:
         raise InUse(
             f"run {other['run']} of yours is making '{name}' now",
-            hint=f"{another} until it has ended: SELECT cerebro.wait({other['run']});{again}",
+            hint=f"{another} until it has ended: SELECT cerebro.wait({other['run']});{rename and f' Then {rename}'}",
         )
     pid = None if mine or _is_under_way(db, resumed) else locks.holder(db, key)
     if pid is not None:
         raise InUse(
             f"another session of yours, with process id {pid}, is making '{name}' now, or has made it and has not"
             " committed that",
-            hint=f"{another} until its transaction has ended."
-            + ("" if resumed is None else f" If it makes another model,{again.removeprefix(' Then')}"),
+            hint=f"{another} until its transaction has ended.{rename and f' If it makes another model, {rename}'}",
         )
 
 
@@ -152,9 +151,9 @@ def memory_of(db: Database, name: Name, on_gpu: bool) -> int | None:
 def in_the_way(db: Database, session: Session, run: Run, name: Name) -> bool:
     """Whether the run replaces tables: a model that it goes on from or was told to replace, or its own of before.
 
-    Only the caller's session sees tables of its own transaction, unless it has lost a segment: then the run's session
-    is asked.  Reading the table runs code of its owner, so it must be the caller's own.  A role that the caller is in
-    is not enough: each of its members can put code there.
+    The caller's session is asked, because no other one sees the tables of its transaction.  If it has lost a segment,
+    the run's session is asked.  Reading the table runs code of its owner, so it must be the caller's own.  A role that
+    the caller is in is not enough: each of its members can put code there.
     """
     if run.options.warm_start or run.options.replace:
         return True

@@ -128,7 +128,7 @@ class Drivers(Part):
         The runs of one owner are counted one after the other: two that start at once would not see each other.  But the
         caller's own transaction would keep all other runs waiting for its end.
 
-        Who waits for one of the two locks does not keep the other one: a cancel takes that of the run.
+        A session that waits for the lock of the owner does not hold the lock of the run, which a cancel needs.
         """
         owner = recorder.run(sql("SELECT current_user::text"))[0][0]
         names = {locks.of_run(self.run): f"run {self.run}"}
