@@ -31,7 +31,7 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.installation import Installation
-from tests import slow
+from tests import slow, thorough
 from tests.given_greenplum import GivenGreenplum
 
 pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
@@ -101,6 +101,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_cluster": (lambda: not GIVEN or bool(KILLABLE), NOT_OURS),
     "throw_away": (lambda: not GIVEN, "about PostgreSQL's own ways, on a throw-away cluster"),
     "same_machine": (lambda: is_here(GIVEN), "CEREBRO_TEST_DSN names a server on another machine"),
+    "thorough": (lambda: thorough.TIMES >= 5, "CEREBRO_THOROUGH=5 runs it: make test-thorough"),
     "greenplum": (lambda: _is_greenplum(GIVEN), "CEREBRO_TEST_DSN names no Greenplum"),
 }
 

@@ -1,13 +1,12 @@
 """The driver of runs, its units, its queue of tasks and its log, over thousands of histories with faults.
 
 They run on a server in memory (``server_in_memory.py``), which forgets nothing that it has committed.  Each history is
-made of one number, and ``CEREBRO_HISTORIES=100000`` plays more of them.
+made of one number.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 import time
@@ -36,10 +35,11 @@ from cerebro_plpy.runs.units import visit
 from cerebro_plpy.runs.units.unit import Result
 from cerebro_plpy.sessions.failures import Refused
 from cerebro_plpy.sessions.overlap import Task
+from tests.thorough import tries
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # of a driver that is gone
-HISTORIES = int(os.environ.get("CEREBRO_HISTORIES", "700"))
-SHARES = 8
+HISTORIES = tries(140)
+SHARES = 2
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -125,6 +125,7 @@ def test_a_history_is_made_of_its_number() -> None:
     assert one(11) == one(11) != one(12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", driver_mutants.MUTANTS, ids=lambda mutant: mutant.what)
 def test_a_mistake_is_found(mutant: driver_mutants.Mutant) -> None:
     """The histories are worth something: with any of these mistakes in the code, one of them goes wrong."""

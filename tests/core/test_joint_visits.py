@@ -18,6 +18,7 @@ from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.decision import Variant
 from cerebro_plpy.runs.record.groups import rows_on_record, visits_of
+from tests.thorough import tries
 
 PARTS = {"training": {0: 0, 1: 1}}
 
@@ -78,7 +79,7 @@ def resumed(plan: Plan, done: list[Unit]) -> Schedule:
     return schedule
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=300)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=tries(60))
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 5), st.booleans(), st.booleans())
 def test_every_epoch_is_trained_once_and_no_segment_does_two_things(seed, segments, models, breaks, ahead):
     chance = random.Random(seed)

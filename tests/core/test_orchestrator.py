@@ -5,7 +5,6 @@ CEREBRO_EXPERIMENTS=100000 runs more of them; by default there are 2,000.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -44,9 +43,10 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train
 from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewModel
+from tests.thorough import tries
 
-EXPERIMENTS = int(os.environ.get("CEREBRO_EXPERIMENTS", "2000"))
-SHARES = 8  # so that pytest-xdist can spread them
+EXPERIMENTS = tries(400)
+SHARES = 2  # so that pytest-xdist can spread them
 seeds = st.integers(0, 2**31 - 1)
 
 
@@ -289,7 +289,7 @@ def drive(plan, seconds, faults=None, chance=None, log=None, policy=None, *, rep
     return ports
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tries(60))
 @given(seeds)
 def test_the_same_seed_and_the_same_durations_give_the_same_schedule(seed):
     plan = random_plan(random.Random(seed), most=9)
@@ -300,7 +300,7 @@ def test_the_same_seed_and_the_same_durations_give_the_same_schedule(seed):
         assert visits == order_of(plan, key) * plan.epochs
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tries(60))
 @given(seeds, seeds)
 def test_other_durations_give_the_same_visits_and_models(seed, timing):
     plan = random_plan(random.Random(seed), most=9)
@@ -360,7 +360,7 @@ def test_a_crash_at_every_single_event_of_a_run_with_decisions(policy):
     assert crash_at > 25
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=tries(40))
 @given(seeds, seeds)
 def test_a_replay_of_decisions_that_depended_on_the_timing_gives_the_same_models(seed, timing):
     plan = random_plan(random.Random(seed), most=9)

@@ -32,6 +32,7 @@ from cerebro_db.core.protocol import answers as answers_module
 from cerebro_db.core.protocol.page import page
 from cerebro_db.nn.trainer import Trainer
 from cerebro_plpy.sessions.team_options import TeamOptions
+from tests.thorough import tries
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = [
@@ -279,7 +280,7 @@ def test_fields_that_lack_or_are_unknown(name: str, data: Any) -> None:
         protocol.decode({**document, unknown: 1})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(EVERY_ORDER, st.data())
 def test_a_value_that_was_exchanged_is_refused_or_valid(order: Order[Any], data: Any) -> None:
     document = protocol.encode(order)
@@ -390,7 +391,7 @@ def by_segment(value: Any) -> Iterator[Any]:
             yield from by_segment(found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(EVERY_ORDER)
 def test_an_order_of_the_driver_has_no_path_and_no_source(order: Order[Any]) -> None:
     text, named = protocol.to_json(order), list(by_segment(order))
@@ -434,7 +435,7 @@ def test_every_path_and_source_is_the_segments() -> None:
 # -- fuzz ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(JSON | st.builds(lambda name, more: {"order": name, **more}, st.sampled_from(list(ORDERS)) | JSON, DOCUMENTS))
 def test_whatever_comes_is_decoded_or_refused(document: Any) -> None:
     for decode in (
@@ -454,7 +455,7 @@ def test_whatever_comes_is_decoded_or_refused(document: Any) -> None:
             assert dataclasses.is_dataclass(found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(st.text() | st.text(alphabet='{}[]":,order01 \\u').map(lambda text: "{" + text))
 def test_texts_that_are_no_json(text: str) -> None:
     assert protocol.progress_in(text) is None

@@ -16,6 +16,7 @@ from cerebro_db.core.scheduling.plan import Average, Evaluate, ModelPlan, Plan, 
 from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule, Status
 from cerebro_db.core.search.policy import Decision, NewModel
+from tests.thorough import tries
 
 PARTS = {"training": {0: 0, 1: 1}}
 
@@ -86,7 +87,7 @@ def resumed(plan: Plan, done: list[Unit]) -> Schedule:
     return schedule
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=200)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=tries(40))
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4), st.booleans())
 def test_each_epoch_trains_every_replica_once_and_then_averages(seed, segments, epochs, breaks):
     chance = random.Random(seed)

@@ -18,6 +18,7 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.ring import derived_seed, ring_positions, visit_order
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.policy import Decision, NewModel
+from tests.thorough import tries
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**31 - 1)
@@ -193,7 +194,7 @@ class Walk:
 # -- the order of visits -------------------------------------------------------------------------------
 
 
-@settings(quick, max_examples=1000)
+@settings(quick, max_examples=tries(200))
 @given(seeds, st.integers(0, 40), st.integers(1, 64))
 def test_an_order_is_a_rotation_of_the_runs_ring(seed, place, segments):
     order, ring = visit_order(seed, place, segments), visit_order(seed, 0, segments)
@@ -235,7 +236,7 @@ def test_another_seed_gives_another_ring():
     assert len({visit_order(seed, 0, 8)[0] for seed in range(1000)}) == 8
 
 
-@settings(quick, max_examples=500)
+@settings(quick, max_examples=tries(100))
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 3), max_size=40), st.sets(st.integers(0, 50)), seeds)
 def test_models_of_one_cost_begin_on_as_many_segments_as_there_are(costs, taken, seed):
     segments = random.Random(seed).randint(1, 8)
@@ -255,7 +256,7 @@ def test_models_of_one_cost_begin_on_as_many_segments_as_there_are(costs, taken,
 # -- the rules, whatever happens when -------------------------------------------------------------------
 
 
-@settings(quick, max_examples=1500)
+@settings(quick, max_examples=tries(300))
 @given(plans(), seeds, st.sampled_from([0.0, 0.1, 0.5]))
 def test_each_model_meets_each_of_its_segments_once_per_epoch(plan, seed, lost):
     walk = Walk(plan, random.Random(seed), lost)
@@ -264,7 +265,7 @@ def test_each_model_meets_each_of_its_segments_once_per_epoch(plan, seed, lost):
     assert {mine.status for mine in schedule.progress.values()} == {Status.FINISHED}
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=tries(20))
 @given(plans(most_units=1500), seeds)
 def test_also_when_there_is_much_of_everything(plan, seed):
     walk = Walk(plan, random.Random(seed))
@@ -272,7 +273,7 @@ def test_also_when_there_is_much_of_everything(plan, seed):
     walk.check_all_done()
 
 
-@settings(quick, max_examples=1200)
+@settings(quick, max_examples=tries(240))
 @given(plans(), seeds, st.data())
 def test_a_model_that_fails_fails_alone(plan, seed, data):
     doomed = frozenset(data.draw(st.sets(st.sampled_from(numbers_of(plan)), max_size=4)))
@@ -284,7 +285,7 @@ def test_a_model_that_fails_fails_alone(plan, seed, data):
         assert (mine.reason == "gave up after 3 attempts: doomed") == (key in doomed)
 
 
-@settings(quick, max_examples=1500)
+@settings(quick, max_examples=tries(300))
 @given(plans(), seeds, st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_schedule_goes_on_from_any_prefix_of_its_log(plan, seed, cuts):
     """The log is all that is kept: what was under way is begun again, what was done is not."""
@@ -300,7 +301,7 @@ def test_a_schedule_goes_on_from_any_prefix_of_its_log(plan, seed, cuts):
     walk.check_all_done()
 
 
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=tries(80))
 @given(plans(), seeds, st.sampled_from([0.0, 0.1]), st.lists(st.floats(0, 1), max_size=3))
 def test_every_epoch_has_one_decision_that_holds_from_any_prefix_of_the_log(plan, seed, lost, cuts):
     """Stopped models never train again, added models train all their epochs, and nothing is decided twice."""
@@ -318,7 +319,7 @@ def test_every_epoch_has_one_decision_that_holds_from_any_prefix_of_the_log(plan
         assert mine.reason == ("chance" if walk.stopped(key) else None)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=tries(60))
 @given(plans(), seeds)
 def test_models_that_fail_leave_the_decisions_about_others_alone(plan, seed):
     doomed = frozenset(numbers_of(plan)[::3])
@@ -330,7 +331,7 @@ def test_models_that_fail_leave_the_decisions_about_others_alone(plan, seed):
         assert schedule.progress[key].status is (Status.STOPPED if walk.stopped(key) else Status.FAILED)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=tries(60))
 @given(plans(), seeds, st.integers(1, 3))
 def test_a_finished_run_can_be_given_more_epochs(plan, seed, more):
     walk = Walk(plan, random.Random(seed))

@@ -1,8 +1,7 @@
-"""Simulated searches with everything that can happen to them.  CEREBRO_SEARCHES=100000 runs more; default 800."""
+"""Simulated searches with everything that can happen to them."""
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter
@@ -25,9 +24,10 @@ from cerebro_db.core.search.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, NewConfiguration, NewModel, Policy
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.search.threshold import Threshold
+from tests.thorough import tries
 
-SEARCHES = int(os.environ.get("CEREBRO_SEARCHES", "800"))
-SHARES = 4  # so that pytest-xdist can spread them
+SEARCHES = tries(160)
+SHARES = 2  # so that pytest-xdist can spread them
 EVERYTHING = (
     "crashes", "replays", "failures", "budgets", "budgets with least epochs", "stopped within an epoch", "policy",
     "rule", "request", "budget",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
 from tests.core.fuzz_state import fuzz
+from tests.thorough import tries
 
 NUMPY = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "U32": "<u4", "U8": "u1", "BOOL": "?", "F16": "<f2"}
 
@@ -148,7 +149,7 @@ def test_damage(name):
         state.read_header(io.BytesIO(DAMAGED[name]), len(DAMAGED[name]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(60))
 @given(tensors_strategy, st.data())
 def test_a_mutated_state_is_read_or_corrupt(tensors, data):
     whole = bytearray(filled(tensors, {"weights": "0"}))

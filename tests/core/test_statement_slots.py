@@ -10,6 +10,7 @@ import pytest
 
 from cerebro_plpy.platform.base import FEWEST, StatementLimit, needed
 from cerebro_plpy.sessions.statement_slots import StatementSlots
+from tests.thorough import tries
 
 
 class Session:
@@ -102,7 +103,7 @@ def test_a_session_that_is_gone_takes_no_slot() -> None:
 
 
 def test_never_too_many_and_nobody_waits_for_ever() -> None:
-    for seed in range(300):
+    for seed in range(tries(60)):
         chance = random.Random(seed)
         statements = chance.randint(FEWEST, 7)
         slots, recorder, workers = team(statements, chance.randint(1, 6))

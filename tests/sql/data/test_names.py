@@ -15,6 +15,7 @@ from psycopg2.sql import SQL, Identifier
 
 from cerebro_db.core.names import split_list
 from tests.sql.lab import Lab, flower_model, run
+from tests.thorough import tries
 
 FRAGMENTS = [
     '"', '""', "'", "''", ";", "--", "/*", "*/", "\\", "\\'", "$$", "$x$", "%", "%%", "%s", "%(a)s", "%1$s", "%n", "{}",
@@ -92,7 +93,7 @@ def attempted(place: Lab, statement: str, *values: Any) -> str | None:
 COUNT = {"names": 0, "made": 0}
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None,
+@settings(max_examples=tries(100), deadline=None, derandomize=True, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])  # fmt: skip
 @given(NAMES, NAMES)
 @example("a" * 63, "b")

@@ -5,7 +5,7 @@ The victims are an ordinary user and a superuser, in READ COMMITTED and REPEATAB
 with copies of them, with registered versions and with archives.  The traps change their form meanwhile.  Any outcome of
 a call will do; nobody but the stranger may call the stranger's function.
 
-CEREBRO_ATTACKS is the number of calls for each line of ``verbs.py``; CEREBRO_ATTACKS_SHOW=1 prints their errors.
+CEREBRO_ATTACKS_SHOW=1 prints the errors of the calls.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from tests.sql.rights import strangers, verbs
 from tests.sql.rights.strangers import ADDED, FORMS, PLAIN, Change, Stranger, Victim
 from tests.sql.rights.verbs import Call
 from tests.sql.users import Town
+from tests.thorough import tries
 
-ATTACKS = int(os.environ.get("CEREBRO_ATTACKS", "4"))
+ATTACKS = tries(4)
 FEWER = 4  # calls that take seconds are made so many times less often
 LEVELS = ("READ COMMITTED", "REPEATABLE READ")
 COPIED = ("guesses", "models", "grouped", "guesses_packed", "guesses_packed_validation", "packed", "mst", "arch")

@@ -42,6 +42,7 @@ from cerebro_plpy.segment.trainer import TrainerProcess, cpu_seconds
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, trainer_processes
+from tests.thorough import tries
 
 CLONE = Path(__file__).parents[3]
 JAX = TrainerSettings(engine="jax", threads=1, deterministic=True)
@@ -592,9 +593,9 @@ def malformed(server: Path, randomly: random.Random) -> Iterator[bytes]:
         yield json.dumps(["Recall", fields]).encode()
     for document in (None, 1, [], ["Ask"], ["Ask", {}, 1], [["Ask"], {}], {"Ask": {}}, ["Nothing", {}], ["Ask", [1]]):
         yield json.dumps(document).encode()
-    for _ in range(1500):
+    for _ in range(tries(300)):
         yield randomly.randbytes(randomly.choice([1, 10, 300, 9000]))
-    for _ in range(1500):
+    for _ in range(tries(300)):
         packet = bytearray(randomly.choice(right))
         for _ in range(randomly.choice([1, 2, 8])):
             place = randomly.randrange(len(packet))

@@ -82,6 +82,7 @@ from cerebro_plpy.segment.worker import Segment
 from tests.conftest import BOTH_ENGINES
 from tests.nn import configurations as c
 from tests.nn.test_arrays import array
+from tests.thorough import tries
 
 ROWS = 300
 
@@ -614,7 +615,7 @@ JSON = st.recursive(
 NAMES = sorted({field for order in protocol.ORDERS.values() for field in order.__dataclass_fields__})  # type: ignore[attr-defined]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([name for name in sorted(protocol.ORDERS) if name not in ("inspect", "describe")]),
     st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
