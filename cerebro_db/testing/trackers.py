@@ -11,13 +11,30 @@ from ..client.trackers.tracked import TrackedModel, TrackedRun
 
 CURVES = {"loss": {1: 0.9, 2: 0.5}, "validation loss": {1: 1.0, 2: 0.6}}
 MODEL = TrackedModel(
-    1, 1, "finished", {"learning_rate": 0.1, "optimizer": "Adam", "units": 8, "shuffle": True}, 0.6, CURVES,
-    {1: 1.7e9, 2: 1.7e9 + 1}, "tensorflow", None,
-)  # fmt: skip
+    model=1,
+    configuration=1,
+    status="finished",
+    parameters={"learning_rate": 0.1, "optimizer": "Adam", "units": 8, "shuffle": True},
+    value=0.6,
+    curves=CURVES,
+    times={1: 1.7e9, 2: 1.7e9 + 1},
+    engine="tensorflow",
+    reason=None,
+)
 RUN = TrackedRun(
-    12, "anna", "irises", "finished", True, 1.7e9, 1.7e9 + 2, "val_loss", "validation loss", "min",
-    {"model table": "models"}, (MODEL, replace(MODEL, model=2, configuration=2, parameters={"learning_rate": 0.2})),
-)  # fmt: skip
+    run=12,
+    owner="anna",
+    name="irises",
+    status="finished",
+    ended=True,
+    started_at=1.7e9,
+    ended_at=1.7e9 + 2,
+    objective="val_loss",
+    objective_curve="validation loss",
+    direction="min",
+    about={"model table": "models"},
+    models=(MODEL, replace(MODEL, model=2, configuration=2, parameters={"learning_rate": 0.2})),
+)
 
 
 class TrackerContract:

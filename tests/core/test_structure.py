@@ -147,7 +147,6 @@ def test_one_function_makes_the_request_of_a_run() -> None:
 NAMES_MADLIB = {
     "cerebro_db/client/archives.py",
     "cerebro_db/core/parameters/custom.py",
-    "cerebro_db/core/run_options.py",
     "cerebro_db/core/state.py",  # the name of a tensor in stored states
     "cerebro_db/embedded/database.py",
     "cerebro_db/embedded/extension.py",
@@ -176,7 +175,7 @@ def test_madlib_stands_outside() -> None:
         for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "arg", ""))
         if "madlib" in str(name).lower()
     }
-    assert names <= {"cerebro_db/core/run_options.py", "cerebro_db/embedded/extension.py"}
+    assert names <= {"cerebro_db/embedded/extension.py"}
 
 
 # Their arguments are values of a statement, or cells of a row of a table for people, as many as it has.
