@@ -16,6 +16,12 @@ def set_alias(
     db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
 ) -> None:
     """Let the alias name this version; without a version, no version."""
+    name_version(db, registered_model, alias, version, reason)
+
+
+def name_version(
+    db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
+) -> None:
     history.require_short("reason", reason)
     model, named = _movable(db, registered_model, alias)
 
