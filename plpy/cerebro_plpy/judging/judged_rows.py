@@ -19,11 +19,11 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from ..definitions.references import model_ref
 from ..predicting import calibrations
 from ..predicting.keys_and_outputs import PAIR
 from ..predicting.model_cache import read_model
 from ..predicting.trained import TrainedModel, class_labels
-from ..registry.references import model_ref
 from .actual_values import TEXT, Actual, actual_of
 
 MOST_BINS = 1_000_000

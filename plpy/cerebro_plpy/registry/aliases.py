@@ -6,7 +6,8 @@ from cerebro_db.core.errors import InUse, InvalidArgument, NotPermitted, Undefin
 
 from ..database.access import Database
 from ..database.entry import entry
-from . import history, references, stored
+from ..definitions import references
+from . import history, stored
 from .history import RegisteredModel
 from .steps import as_registry
 

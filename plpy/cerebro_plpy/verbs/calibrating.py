@@ -12,10 +12,10 @@ from .. import platform
 from ..data import packed
 from ..database.access import Database
 from ..database.entry import entry
+from ..definitions.references import ModelRef, model_ref
 from ..judging import calibrate as judging
 from ..predicting.model_cache import read_model
 from ..predicting.trained import TrainedModel
-from ..registry.references import ModelRef, model_ref
 from ..runs.record import own_runs
 from . import attempts
 

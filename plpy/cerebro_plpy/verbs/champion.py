@@ -21,9 +21,10 @@ from ..data import asked, group_key, pack
 from ..data.pack_arguments import PackArguments
 from ..database.access import Database
 from ..database.relations import Column, Relation
+from ..definitions import references
 from ..predicting import trained
 from ..predicting.trained import Grouped, TrainedModel
-from ..registry import history, references
+from ..registry import history
 from ..runs.record import own_runs
 from ..runs.record.own_runs import OwnRun
 from .registering import row_of

@@ -29,9 +29,9 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..definitions import references
 from ..predicting import trained
 from ..predicting.trained import COMPANIONS, ModelTables, best_keys, require_trained
-from ..registry import references
 from ..runs.tables.model_tables import set_key
 from . import attempts, choosing_members
 from .choosing_members import Joined, Measure

@@ -25,10 +25,11 @@ from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..definitions import references
+from ..definitions.references import ModelRef
 from ..predicting import trained
 from ..predicting.trained import TrainedModel, class_labels
-from ..registry import aliases, history, references, rights, stored
-from ..registry.references import ModelRef
+from ..registry import aliases, history, rights, stored
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
 from . import group_copies

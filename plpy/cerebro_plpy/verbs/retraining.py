@@ -23,8 +23,8 @@ from ..data import kept_rows, pack, run_memory, visibility
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..definitions import references
 from ..judging.drift import read_packing
-from ..registry import references
 from ..runs import background
 from ..runs.record.log import RunLog, past
 from ..runs.request import budgets
