@@ -35,6 +35,7 @@ FUNCTIONS = {
     "runs.tables.model_tables": ("materialize_run",),
     "segment.functions": ("data_in", "predict_chunk", "state_in", "state_out", "work", "worker_close", "worker_open"),
     "judging.drift": ("drift_rows",),
+    "judging.evaluating": ("evaluate",),
     "judging.importance": ("importance",),
     "predicting.into_table": ("predict_into",),
     "judging.judged_rows": ("judging",),

@@ -12,6 +12,7 @@ from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ..database.access import Database
+from ..judging import evaluating
 from ..judging.judged_rows import JudgingArguments, to_predict
 
 BEST_IS: dict[str, str] = {
@@ -39,21 +40,24 @@ OF_CLASSES = sql(
 
 def value(db: Database, metric: str, model: str, query: str) -> tuple[float, int]:
     """The metric, and the number of rows that it was measured on."""
-    found = {
-        row["metric"]: row["value"]
-        for row in db.rows(sql("SELECT metric, value FROM cerebro.evaluate($1, $2)"), ("text", "text"), model, query)
-    }
+    with db.naming("cerebro.evaluate"):
+        found = evaluating.metrics_of(db, _judging("cerebro.evaluate", model, query))
     if metric not in found:
         raise InvalidArgument(
             f"metric cannot be '{metric}' for this target.",
             hint=f"It has {', '.join(n for n in found if n != 'rows')}.",
         )
-    if found[metric] is None:
+    known, rows = found[metric], int(found["rows"] or 0)
+    if known is None:
         raise WrongState(
-            f"{metric} has no value on {counted(int(found['rows'] or 0), 'row')} of the query.",
+            f"{metric} has no value on {counted(rows, 'row')} of the query.",
             hint="query => 'SELECT …' names other rows, and metric another metric.",
         )
-    return found[metric], int(found["rows"])
+    return known, rows
+
+
+def _judging(called: str, model: str, query: str) -> JudgingArguments:
+    return JudgingArguments(called=called, model_table=model, query=query, target=None, key=None, wanted="any")
 
 
 def standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:
@@ -72,10 +76,7 @@ def standard_error(db: Database, metric: str, models: tuple[str, str], query: st
 
 def _losses(db: Database, metric: str, model: str, query: str) -> list[float]:
     """What each row adds to the metric, but for its sign; nothing if there are no rows."""
-    given = JudgingArguments(
-        called="cerebro.retrain", model_table=model, query=query, target=None, key=None, wanted="any"
-    )
-    judged = to_predict(db, given)
+    judged = to_predict(db, _judging("cerebro.retrain", model, query))
     statement = OF_NUMBERS if judged["classes"] is None else OF_CLASSES
     (row,) = db.rows(
         statement, ("text", "text", "text", "boolean"), model, judged["rows_query"], judged["row_key"],

@@ -53,9 +53,11 @@ class Judging:
         return (Step(judge, arguments=given), *map(Step, others))
 
     @classmethod
-    def of(cls, steps: Sequence[Step], where: str) -> Judging:
-        (arguments,) = (step.arguments for step in steps if step.task is Following.JUDGE)
-        fields = documents.Fields(arguments, where)
+    def of(cls, steps: Sequence[Step], run: int) -> Judging:
+        arguments = next((step.arguments for step in steps if step.task is Following.JUDGE), None)
+        if arguments is None:
+            raise WrongState(f"run {run} is not followed by the step '{Following.JUDGE.value}' of cerebro.retrain().")
+        fields = documents.Fields(arguments, f"what follows run {run}")
         return cls(
             fields.text("registered_model"),
             fields.text("alias"),
@@ -94,7 +96,7 @@ FIGURES = ("before", "after", "needed")
 
 def carry_out(db: Database, log: RunLog, steps: Sequence[Step], task: Following, output: Name) -> dict[str, Any]:
     """Carry out a step that follows the training of a run of the caller's; returns what it found."""
-    asked = Judging.of(steps, f"what follows run {log.run}")
+    asked = Judging.of(steps, log.run)
     try:
         with db.naming("cerebro.retrain"):
             return _carried_out(db, log, task, asked, output)
