@@ -25,94 +25,11 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
     calibrated    boolean DEFAULT false,
     thresholds    boolean DEFAULT false
 ) RETURNS TABLE (metric text, value double precision)
-LANGUAGE plpgsql
-SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
-#variable_conflict use_column
-DECLARE
-    judged record;
-BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.evaluate', $1, $2, $3, NULL, 'any', $4, coverage => $5,
-                                               calibrated => $6, thresholds => $7);
-    IF judged.classes IS NULL THEN
-        RETURN QUERY
-        SELECT m.metric, m.value
-          FROM (SELECT count(*) AS n, avg(a.error ^ 2) AS mse, avg(abs(a.error)) AS mae,
-                       avg(abs(a.error / nullif(a.actual, 0))) AS mape,
-                       1 - sum(a.error ^ 2) / nullif(var_pop(a.actual) * count(*), 0) AS r2,
-                       avg((a.actual BETWEEN a.lower AND a.upper)::integer) AS covered, avg(a.upper - a.lower) AS width
-                  FROM (SELECT p.actual, p.actual - p.value AS error, p.lower, p.upper
-                          FROM (SELECT (p.key_value::json ->> 1)::double precision AS actual, p.value, p.lower, p.upper
-                                  FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, coverage => $5,
-                                                       calibrated => $6, thresholds => $7) p
-                                 WHERE p.target = judged.of_target) p
-                         WHERE p.actual IS NOT NULL) a) f
-         CROSS JOIN LATERAL (VALUES (1, 'rmse', sqrt(f.mse)), (2, 'mse', f.mse), (3, 'mae', f.mae), (4, 'mape', f.mape),
-                                    (5, 'r2', f.r2), (6, 'coverage', f.covered), (7, 'interval_width', f.width),
-                                    (8, 'rows', f.n)) AS m (place, metric, value)
-         WHERE $5 IS NOT NULL OR m.metric NOT IN ('coverage', 'interval_width')
-         ORDER BY m.place;
-        RETURN;
-    END IF;
-    -- The predictions are read in one place only: on Greenplum, cerebro.predict can be read once in a query.
-    RETURN QUERY
-    SELECT m.metric, m.value
-      FROM (SELECT max(c.n) AS n, max(c.hits) AS hits, max(c.known) AS known, max(c.logarithms) AS logarithms,
-                   avg(c.f1) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS f1,
-                   avg(c.auc) FILTER (WHERE judged.classes <> 2 OR c.class IS NOT DISTINCT FROM judged.class) AS auc,
-                   avg(c.recall) AS recall, max(c.gaps) AS gaps
-              FROM (SELECT v.class,
-                           max(l.n) FILTER (WHERE l.kind = 'all') AS n, max(l.hits) FILTER (WHERE l.kind = 'all') AS hits,
-                           max(l.known) FILTER (WHERE l.kind = 'all') AS known,
-                           max(l.logarithms) FILTER (WHERE l.kind = 'all') AS logarithms,
-                           2 * sum(v.hits) FILTER (WHERE l.kind = 'pair')
-                             / sum(l.n) FILTER (WHERE l.kind = 'pair')::double precision AS f1,
-                           sum(v.hits) FILTER (WHERE l.kind = 'pair')
-                             / sum(l.n) FILTER (WHERE l.kind = 'pair' AND v.for_actual)::double precision AS recall,
-                           sum(abs(l.sure - l.hits)) FILTER (WHERE l.kind = 'bin') AS gaps,
-                           -- the share of the pairs of a row with the class and a row without it whose order is right
-                           sum(l.known * (l.below + (l.answers - l.known) / 2.0)) FILTER (WHERE l.kind = 'probability')
-                             / nullif(sum(l.known) FILTER (WHERE l.kind = 'probability')
-                                      * sum(l.answers - l.known) FILTER (WHERE l.kind = 'probability'), 0) AS auc
-                      FROM (SELECT k.*, COALESCE(sum(k.answers - k.known)
-                                                 OVER (PARTITION BY k.kind, k.class ORDER BY k.probability
-                                                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS below
-                              FROM (SELECT CASE grouping(a.actual, a.class, a.probability, a.bin)
-                                                WHEN 15 THEN 'all' WHEN 3 THEN 'pair' WHEN 14 THEN 'bin'
-                                                ELSE 'probability' END AS kind,
-                                           a.actual, a.class, a.probability, count(*) AS answers,
-                                           count(*) FILTER (WHERE a.rank = 1) AS n,
-                                           count(*) FILTER (WHERE a.rank = 1 AND a.is_right) AS hits,
-                                           count(*) FILTER (WHERE a.is_right) AS known,
-                                           sum(a.probability) FILTER (WHERE a.rank = 1) AS sure,
-                                           -- A class that training did not have has the probability 0. The least one
-                                           -- is that of Keras.
-                                           sum(ln(GREATEST(a.probability, 1e-7))) FILTER (WHERE a.is_right) AS logarithms
-                                      FROM (-- a row for each row of the query and each class
-                                            SELECT p.actual, p.class, p.probability, p.rank,
-                                                   CASE WHEN p.rank = 1 THEN LEAST(floor(p.probability * 10), 9) END AS bin,
-                                                   p.actual IS NOT DISTINCT FROM p.class AS is_right
-                                              FROM (SELECT p.key_value::json ->> 1 AS actual, p.class, p.probability,
-                                                           p.rank
-                                                      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $4, 1000000,
-                                                                           $5, $6, $7) p
-                                                     WHERE p.target = judged.of_target) p
-                                             WHERE p.actual IS NOT NULL OR judged.null_is_class) a
-                                     GROUP BY GROUPING SETS ((), (a.actual, a.class), (a.class, a.probability), (a.bin))) k) l
-                     -- A pair counts for its actual and for its predicted class.
-                     CROSS JOIN LATERAL (VALUES (true, l.actual, l.hits), (false, l.class, 0)) AS v (for_actual, class, hits)
-                     WHERE CASE l.kind WHEN 'pair' THEN l.n > 0 ELSE NOT v.for_actual END
-                     GROUP BY v.class) c) t
-     CROSS JOIN LATERAL (VALUES
-         (1, 'accuracy', t.hits / nullif(t.n, 0)::double precision),
-         (2, 'log_loss', -(COALESCE(t.logarithms, 0) + (t.n - t.known) * ln(1e-7::double precision)) / nullif(t.n, 0)),
-         (3, 'f1', t.f1),
-         (4, 'auc', t.auc::double precision),
-         (5, 'balanced_accuracy', t.recall),
-         (6, 'ece', t.gaps / nullif(t.n, 0)),
-         (7, 'rows', t.n)) AS m (place, metric, value)
-     ORDER BY m.place;
-END
-$$;
+LANGUAGE plpython3u
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
+@cerebro@
+return api.evaluate(plpy, *args)
+$py$;
 COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer, double precision, boolean, boolean) IS
 'Returns how good a trained model is on the rows of a query, a row for each metric. It writes no table.
 

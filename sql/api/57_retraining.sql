@@ -54,14 +54,3 @@ A version that is an ensemble gets a new ensemble: its members are trained one b
 
 before and after are the metric of the old and the new model. cerebro.registry_history has the same, in the reason of each
 event. The model table and the packed tables of the call are dropped at its end.';
-
-CREATE OR REPLACE FUNCTION cerebro._after_retraining(run bigint, task text) RETURNS jsonb
-LANGUAGE plpython3u
-SET synchronize_seqscans = off SET jit = off
-SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
-@cerebro@
-return api.after_retraining(plpy, *args)
-$py$;
-COMMENT ON FUNCTION cerebro._after_retraining(bigint, text) IS
-'Carries out a step that follows the training of a run of cerebro.retrain: judge, register, promote or remove. Returns what'
-' it found. The session that brings the run to its end calls it.';

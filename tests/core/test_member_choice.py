@@ -11,8 +11,8 @@ import pytest
 
 from cerebro_db.core.member_choice import Comparison, OfOutput, difference, members
 from cerebro_plpy.judging.packed_rows import Batch
-from cerebro_plpy.lifecycle import choosing_members
-from cerebro_plpy.lifecycle.choosing_members import ValidationSample
+from cerebro_plpy.verbs import choosing_members
+from cerebro_plpy.verbs.choosing_members import ValidationSample
 
 
 def compared(output: OfOutput, models: list[int], others: list[int]) -> Comparison:

@@ -36,7 +36,7 @@ READERS = {
     SERVER + "runs/record/log/past.py": "rows of the current role",
     SERVER + "runs/record/log/plan.py": "rows of the current role",
     SERVER + "runs/request/request.py": "rows of the current role; and as selection.py of MADlib",
-    SERVER + "lifecycle/retraining.py": "only whether there is one",
+    SERVER + "verbs/succession.py": "only whether there is one",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from cerebro_db.core.names import token
@@ -94,6 +96,13 @@ class Database:
     def savepoint(self) -> Any:
         """``with db.savepoint(): …`` - an exception undoes what was done inside, and goes on."""
         return self.plpy.subtransaction()
+
+    @contextlib.contextmanager
+    def naming(self, called: str) -> Iterator[None]:
+        """``with db.naming("cerebro.register"): …`` - the messages of its errors begin with this function."""
+        before, self.called = self.called, called
+        yield
+        self.called = before  # after an error, ``entry`` reads it
 
     def notice(self, text: str, hint: str | None = None) -> None:
         self.plpy.notice(harmless(text, lines=True), **_hint(hint))

@@ -1,4 +1,4 @@
-"""What users define before a run: architectures, model selection tables and custom functions.
+"""What users define by name: architectures, model selection tables, custom functions, and names of registered models.
 
 Everything above may use it.
 """

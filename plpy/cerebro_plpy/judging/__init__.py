@@ -1,4 +1,4 @@
 """How good trained models are: on rows of a query, on packed rows, and on the rows of today.
 
-lifecycle/ and api.py may use it.
+verbs/ and api.py may use it.
 """

@@ -1,7 +1,7 @@
-"""``cerebro.calibrate``: learns how far the predictions of a model can be trusted, and keeps it with the model.
+"""Learns how far the predictions of a model can be trusted, and keeps it with the model: ``cerebro.calibrate``.
 
-It learns from rows that did not train the model: those for validation of its run, those of another packed table, or
-those of a query.  The caller's session predicts them.
+It learns from rows that did not train the model: those of a packed table, or those of a query.  The caller's session
+predicts them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Union
 
 from cerebro_db.core import calibration, documents
 from cerebro_db.core.calibration import Calibration, Classes, Errors
-from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.layout import Variable
 from cerebro_db.core.names import is_name
 from cerebro_db.core.sql import identifier, shown, sql
@@ -28,15 +28,11 @@ from ..data import packed
 from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
-from ..database.entry import entry
 from ..database.relations import Relation
 from ..predicting import by_group, calibrations, streaming, trainers
 from ..predicting.keys_and_outputs import PAIR
-from ..predicting.model_cache import read_model
 from ..predicting.trained import TrainedModel, class_labels
 from ..predicting.trainers import PredictionOrder
-from ..registry.references import model_ref
-from ..runs.record import own_runs
 from ..segment.prediction import SegmentPrediction
 from . import judged_rows, packed_rows
 from .actual_values import actual_of
@@ -52,20 +48,19 @@ Values = Union[float, Sequence[float]]  # a number, or the probabilities of the 
 Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
 
 
-@entry
 def calibrate(
     db: Database,
-    model_table: str | None,
-    query: str | None,
-    target: str | None,
-    configuration: int | None,
-    *more: Any,
+    model: TrainedModel,
+    rows: Callable[[], str],
+    *,
+    target: str | None = None,
+    decide_by: str | None = calibration.F1,
+    until: float | None = None,
 ) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure.  ``more``: decide_by, and the seconds that it may take."""
-    decide_by, seconds = (*more, None)[:2]
-    until = None if seconds is None else time.monotonic() + seconds
-    platform.of(db).require_own_session(db)
-    model = read_model(db, model_ref(db, model_table), configuration)
+    """What was found: a row for each target and measure.
+
+    ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
+    """
     by_group.refuse_groups(model)
     info = _info(db, model)
     chosen = [judged_rows.target_of(model.layout, target)] if target is not None else list(model.layout.outputs)
@@ -75,7 +70,7 @@ def calibrate(
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
-    samples = _samples(db, model, query, chosen, until)
+    samples = _samples(db, model, rows(), chosen, until)
     for place, (variable, sample) in enumerate(samples):
         kept, lines = _calibrated(db, variable, sample, measure, _share(until, len(samples) - place))
         found[variable.name] = kept
@@ -189,15 +184,14 @@ class Sample:
 
 
 def _samples(
-    db: Database, model: TrainedModel, query: str | None, chosen: list[Variable], until: float | None
+    db: Database, model: TrainedModel, rows: str, chosen: list[Variable], until: float | None
 ) -> list[tuple[Variable, Sample]]:
     samples = [Sample(variable) for variable in chosen]
-    if query is None or is_name(query):
-        table = query if query is not None else _validation_table(db, model)
-        _read_packed_table(db, model, table, chosen, samples, _share(until, 2))
+    if is_name(rows):
+        _read_packed_table(db, model, rows, chosen, samples, _share(until, 2))
     else:
         for variable, sample in zip(chosen, samples):
-            _read_query(db, model, query, variable, sample)
+            _read_query(db, model, rows, variable, sample)
     return list(zip(chosen, samples))
 
 
@@ -220,26 +214,6 @@ def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> It
     chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
     with trainers.own_segment(db, chosen) as (mine, _), trainers.predicting(db, mine, model, order) as prediction:
         yield prediction
-
-
-def _validation_table(db: Database, model: TrainedModel) -> str:
-    """The packed table that the run evaluated its models on."""
-    please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
-    run = own_runs.of_trained(db, model.table, model.layout)
-    if run is None:
-        raise WrongState(
-            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
-            hint=please,
-        )
-    try:
-        found = run.packed_validation(db)
-        if found is not None:
-            packed.read(db, found.name.quoted, argument="validation_table", please=please)
-    except CerebroError as error:
-        raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
-    if found is None:
-        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
-    return found.name.quoted
 
 
 def _share(until: float | None, steps: int) -> float | None:

@@ -18,8 +18,8 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column
-from ..registry import references
-from ..registry.references import ModelRef
+from ..definitions import references
+from ..definitions.references import ModelRef
 
 NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families whose values can be binned
 

@@ -22,9 +22,9 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..definitions.references import ModelRef, model_ref
 from ..predicting.keys_and_outputs import PAIR
 from ..predicting.model_cache import read_model
-from ..registry.references import ModelRef, model_ref
 from .actual_values import Actual, actual_of
 from .judged_rows import judged_of, target_of, with_pairs
 

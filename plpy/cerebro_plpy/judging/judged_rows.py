@@ -19,11 +19,11 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
+from ..definitions.references import model_ref
 from ..predicting import calibrations
 from ..predicting.keys_and_outputs import PAIR
 from ..predicting.model_cache import read_model
 from ..predicting.trained import TrainedModel, class_labels
-from ..registry.references import model_ref
 from .actual_values import TEXT, Actual, actual_of
 
 MOST_BINS = 1_000_000
@@ -41,8 +41,8 @@ class JudgingArguments:
     # number; class, meaning all classes; one, with the class after a blank (no blank: the second of two); or any, which
     # takes numbers and classes, and of two classes the second
     wanted: str | None
-    configuration: int | None
-    bins: int | None
+    configuration: int | None = None
+    bins: int | None = 1
     coverage: float | None = None  # as in cerebro.predict
     calibrated: bool | None = False
     thresholds: bool | None = False
@@ -53,6 +53,10 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
     """One row: the query with the key and the actual value of each row, and the class that is judged."""
     given = JudgingArguments(*arguments)
     db.called = given.called
+    return [to_predict(db, given)]
+
+
+def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     if given.bins is None or not 1 <= given.bins <= MOST_BINS:
         raise InvalidArgument(f"bins must be at least 1, not {or_null(given.bins)}.", hint="10 is usual.")
     query = relations.require_query(given.query)
@@ -75,16 +79,14 @@ def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
         judged_class = classes[1]
     pair_key = _key(given.key, judged.present)
     actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
-    return [
-        {
-            "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, model.layout.windows)),
-            "row_key": PAIR,
-            "of_target": variable.name,
-            "class": judged_class,
-            "null_is_class": classes is not None and None in classes,
-            "classes": None if classes is None else len(classes),
-        }
-    ]
+    return {
+        "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, model.layout.windows)),
+        "row_key": PAIR,
+        "of_target": variable.name,
+        "class": judged_class,
+        "null_is_class": classes is not None and None in classes,
+        "classes": None if classes is None else len(classes),
+    }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
 """Trained models applied to rows: predictions of a query, of a table, and of one row.
 
-judging/, lifecycle/, doctor/ and api.py may use it.
+judging/, verbs/, doctor/ and api.py may use it.
 """

@@ -11,7 +11,7 @@ from cerebro_db.core.sql import Sql, sql
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
-from ..registry.references import ModelRef, model_ref
+from ..definitions.references import ModelRef, model_ref
 from . import execution, staging, trained
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ..database.access import Database
 from ..database.kept import KeptByRole
 from ..database.relations import Relation
 from ..definitions import custom_functions
-from ..registry.references import ModelRef
+from ..definitions.references import ModelRef
 from . import trained
 from .trained import ModelTables, TrainedModel
 

@@ -13,7 +13,7 @@ from .. import platform
 from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
-from ..registry.references import ModelRef, model_ref
+from ..definitions.references import ModelRef, model_ref
 from . import by_group, calibrations
 from .model_cache import read_model
 from .trained import TrainedModel

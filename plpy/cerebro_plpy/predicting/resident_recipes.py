@@ -13,7 +13,7 @@ from cerebro_db.core.sql import literal, sql, sql_of_user, text_of
 
 from ..database.access import Database
 from ..database.relations import FIRST_OF_USERS, Relation
-from ..registry.references import ModelRef
+from ..definitions.references import ModelRef
 from ..segment.keeping import Limits
 from . import resident_predictor
 

@@ -21,7 +21,7 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
-from ..registry.references import model_ref
+from ..definitions.references import model_ref
 from . import calibrations, keys_and_outputs, trainers
 from .chunks import at_a_time, gathered_arrays
 from .model_cache import read_and_known

@@ -43,9 +43,9 @@ from ..data.summary import parsed, with_labels
 from ..database import relations, types
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from ..definitions import custom_functions
-from ..registry import references, stored
-from ..registry.references import ModelRef
+from ..definitions import custom_functions, references
+from ..definitions.references import ModelRef
+from ..registry import stored
 
 LONGEST_PARAMETERS = 10_000_000  # characters, as in the log
 

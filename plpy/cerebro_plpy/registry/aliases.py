@@ -6,7 +6,8 @@ from cerebro_db.core.errors import InUse, InvalidArgument, NotPermitted, Undefin
 
 from ..database.access import Database
 from ..database.entry import entry
-from . import history, references, stored
+from ..definitions import references
+from . import history, stored
 from .history import RegisteredModel
 from .steps import as_registry
 
@@ -16,6 +17,12 @@ def set_alias(
     db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
 ) -> None:
     """Let the alias name this version; without a version, no version."""
+    name_version(db, registered_model, alias, version, reason)
+
+
+def name_version(
+    db: Database, registered_model: str | None, alias: str | None, version: int | None, reason: str | None
+) -> None:
     history.require_short("reason", reason)
     model, named = _movable(db, registered_model, alias)
 

@@ -9,7 +9,7 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
 from ..database.access import Database
-from . import references
+from ..definitions import references
 from .steps import as_registry
 
 LONGEST_TEXT = 100_000  # bytes of a reason or a description

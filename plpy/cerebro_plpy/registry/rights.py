@@ -18,7 +18,8 @@ from cerebro_db.core.sql import identifier, quoted, sql
 
 from ..database.access import Database
 from ..database.entry import entry
-from . import history, references, stored
+from ..definitions import references
+from . import history, stored
 from .history import RegisteredModel
 from .steps import as_registry
 

@@ -1,4 +1,4 @@
 """A training run from request to model tables: its log, its driver, its ends.
 
-api.py and doctor/ may use it.  predicting/, judging/ and lifecycle/ use some of its checks.
+verbs/, doctor/ and api.py may use it.
 """

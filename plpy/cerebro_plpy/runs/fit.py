@@ -1,4 +1,4 @@
-"""What starts or resumes a run: ``resume``, and the end of the three verbs."""
+"""Begins a run, drives it or has it driven, and hands out its models."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from typing import Callable
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
-from cerebro_db.core.events import Event, Following, RunStatus
+from cerebro_db.core.events import Event
 from cerebro_db.core.names import Name
-from cerebro_db.core.options import BEST, SESSION
+from cerebro_db.core.options import BEST
 from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data import model_parts, visibility
+from ..data import model_parts
 from ..database import locks, relations
 from ..database.access import Database
-from ..database.entry import INTERNAL, entry
 from ..sessions import recorder
 from ..sessions.session import Session, Statement
-from . import background, following
+from . import background
 from .begin.new_run import put_on_record
 from .drive import lost_rows, rules
 from .drive.execution import carry_out, end_on_record, record_cancel
 from .record import state_tables
 from .record.log import OF_ALL_ROWS, RunLog
 from .record.run import Run
-from .request import output
 from .request.request import RunRequest
 from .tables import model_tables
 
@@ -80,50 +78,10 @@ def submit_request(
     return run_id
 
 
-@entry
-def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
-    """Take a run up where its log ends, or train it beyond its end."""
-    visibility.refuse_transaction(db)
-    log = RunLog.of_caller(db, run_id)
-    output.take(db, log.known.model_table(), resumed=run_id)
-    if wait is False:
-        if log.drivers.status() is RunStatus.CANCELLED:
-            with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
-                RunLog.of(session, run_id).events.note(Event.SUBMITTED)
-        background.start(db, run_id, epochs, bool(retry_failed))
-        return run_id
-    recorded = log.known.options()
-    own = recorded is not None and recorded.execution == SESSION
-    with recorder.opened(db, own=own) as session:
-        output.require_place(db, session, RunLog.of(session, run_id).plan.load())
-        with lost_rows.named(db, session, run_id):
-            _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
-    return run_id
-
-
-@entry(called=INTERNAL)
-def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> None:
-    """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
-    with recorder.opened(db) as session:
-        _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
-
-
 def require_rule(session: Session, request: RunRequest) -> None:
     """Refuse a rule that cannot be used, before the run is on record."""
     if request.options.stop_when is not None:
         rules.require_sound(request.options.stop_when, session)
-
-
-def _to_its_end(
-    db: Database, session: Session, run_id: int, epochs: int | None, retry_failed: bool, submitted: bool
-) -> None:
-    run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
-    name = Name.parse(run.model_table)
-    hand_out(db, session, run, name, replace=output.in_the_way(db, session, run, name), waits=not submitted)
-    following.carry_out(db, run, name)
-    steps = {step.task for step in run.options.follows}
-    if steps and Following.REMOVE not in steps and not submitted:
-        say_how_to_predict(db, name)
 
 
 def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: bool, waits: bool = True) -> None:

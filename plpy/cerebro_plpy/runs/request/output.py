@@ -14,7 +14,7 @@ from cerebro_db.core.sql import literal, sql
 from ...data import model_parts, run_memory
 from ...database import locks, relations
 from ...database.access import Database
-from ...registry import references
+from ...definitions import references
 from ...segment import memory
 from ...sessions.session import Session
 from ..record.log.base import Ask, asking

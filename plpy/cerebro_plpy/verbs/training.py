@@ -36,18 +36,17 @@ from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
-from ..segment import memory
-from . import background, calibrating, ensembling, following, search
-from .begin.new_run import require_short
-from .drive import rules
-from .fit import run_request, say_how_to_predict, submit_request
-from .record.log import OF_ALL_ROWS, RunLog
-from .record.run import require_countable
-from .request import budgets, configurations, cross_validation, needs, training_rows
-from .request import output as output_tables
-from .request.configurations import Listed
-from .request.given import FIT, SEARCH, TRAIN, Given, of_call
-from .request.request import (
+from ..runs import background, search
+from ..runs.begin.new_run import require_short
+from ..runs.drive import rules
+from ..runs.fit import run_request, say_how_to_predict, submit_request
+from ..runs.record.log import OF_ALL_ROWS, RunLog
+from ..runs.record.run import require_countable
+from ..runs.request import budgets, configurations, cross_validation, needs, training_rows
+from ..runs.request import output as output_tables
+from ..runs.request.configurations import Listed
+from ..runs.request.given import FIT, SEARCH, TRAIN, Given, of_call
+from ..runs.request.request import (
     AskedRun,
     RunRequest,
     of_configurations,
@@ -55,7 +54,9 @@ from .request.request import (
     read_selection,
     require_epochs,
 )
-from .request.training_rows import MadeRows, Rows, other_session
+from ..runs.request.training_rows import MadeRows, Rows, other_session
+from ..segment import memory
+from . import following
 
 LEAST_FOR_TRAINING = 0.1  # of the budget, however long packing takes
 MOST_SHOWN = 20  # configurations
@@ -112,10 +113,7 @@ def run_verb(db: Database, given: Given) -> int | None:
         preparing = time.monotonic() - begun
         _tell_whose_objective(db, asked, rows)
         seconds = whole = (asked.budget or {}).get("seconds")
-        within = whole if asked.interval else None
-        steps = following.of_training(
-            db, ensembling.planned(db, given, rows, within), calibrating.planned(db, given, rows, within)
-        )
+        steps = following.of_training(db, given, rows, whole if asked.interval else None)
         if seconds is not None and asked.interval:
             seconds = max(seconds * LEAST_FOR_TRAINING, seconds - (time.monotonic() - begun))
             asked = replace(asked, budget={"seconds": round(seconds, 1), "least_epochs": 1})

@@ -25,10 +25,11 @@ from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..definitions import references
+from ..definitions.references import ModelRef
 from ..predicting import trained
 from ..predicting.trained import TrainedModel, class_labels
-from ..registry import aliases, history, references, rights, stored
-from ..registry.references import ModelRef
+from ..registry import aliases, history, rights, stored
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
 from . import group_copies
@@ -46,11 +47,11 @@ class RegisterArguments:
 
     registered_model: str | None
     model_table: str | None
-    configuration: int | None
-    alias: str | None
-    description: str | None
-    reason: str | None
-    group_value: str | None
+    configuration: int | None = None
+    alias: str | None = None
+    description: str | None = None
+    reason: str | None = None
+    group_value: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ class Copy:
 @entry
 def register(db: Database, *arguments: Any) -> int:
     """Add a version; return its number."""
-    given = RegisterArguments(*arguments)
+    return add_version(db, RegisterArguments(*arguments))
+
+
+def add_version(db: Database, given: RegisterArguments) -> int:
     name = references.require_name(given.registered_model, "registered_model", "churn")
     alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
     for argument in ("description", "reason"):

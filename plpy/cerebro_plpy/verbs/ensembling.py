@@ -29,12 +29,14 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
+from ..definitions import references
 from ..predicting import trained
 from ..predicting.trained import COMPANIONS, ModelTables, best_keys, require_trained
-from ..registry import references
 from ..runs.tables.model_tables import set_key
-from . import choosing_members
+from . import attempts, choosing_members
 from .choosing_members import Joined, Measure
+
+USUAL_MEMBERS = 8  # the default of the SQL function
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,20 @@ def ensemble(
     _make_tables(db, source, output)
     _add_rows(db, source, mean, output, 1)
     db.notice(f"{output} is {mean.what}{_judged(mean)}")
+
+
+def add_or_say(db: Database, output: Name, until: float | None = None) -> None:
+    """Add the ensemble to a new table of models as ``cerebro.ensemble`` does, or say why there is none.
+
+    ``until``: when no further model is compared, as time.monotonic(); without time, the best two are.
+    """
+    if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
+        if until is not None:
+            db.notice("no ensemble is made, because one model alone is none", "A larger budget may train several.")
+        return
+    with attempts.or_told(db, "cerebro.ensemble", "no ensemble is made", f"SELECT cerebro.ensemble('{output}', NULL);"):
+        source = source_of(db, relations.existing(db, output.quoted, argument="model_table", companions=COMPANIONS))
+        _add(db, source, USUAL_MEMBERS, False, until)
 
 
 def _add(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None) -> None:

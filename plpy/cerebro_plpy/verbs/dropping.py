@@ -11,8 +11,8 @@ from ..data.model_parts import TablesOfModel
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
+from ..definitions import references
 from ..predicting.trained import require_trained
-from ..registry import references
 
 
 @entry

@@ -1,0 +1,83 @@
+"""``cerebro.calibrate``: from the rows for validation of the model's run, of another packed table, or of a query."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+from cerebro_db.core.errors import CerebroError, WrongState
+from cerebro_db.core.names import Name
+
+from .. import platform
+from ..data import packed
+from ..database.access import Database
+from ..database.entry import entry
+from ..definitions.references import ModelRef, model_ref
+from ..judging import calibrate as judging
+from ..predicting.model_cache import read_model
+from ..predicting.trained import TrainedModel
+from ..runs.record import own_runs
+from . import attempts
+
+
+@entry
+def calibrate(
+    db: Database,
+    model_table: str | None,
+    query: str | None,
+    target: str | None,
+    configuration: int | None,
+    *more: Any,
+) -> list[dict[str, Any]]:
+    """What was found: a row for each target and measure.  ``more``: decide_by, and the seconds that it may take."""
+    decide_by, seconds = (*more, None)[:2]
+    until = None if seconds is None else time.monotonic() + seconds
+    platform.of(db).require_own_session(db)
+    model = read_model(db, model_ref(db, model_table), configuration)
+    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
+
+
+def calibrate_or_say(db: Database, output: Name, until: float | None) -> None:
+    """Calibrate the best model of a new table on the rows for validation, or say why it is not calibrated.
+
+    ``until``: when it should end, as time.monotonic().
+    """
+    hint = f"SELECT * FROM cerebro.calibrate('{output}');"
+    with attempts.or_told(db, "cerebro.calibrate", "the best model is not calibrated", hint):
+        calibrate_best(db, output, None, until)
+        db.notice(
+            "the best model is calibrated on the rows for validation",
+            "cerebro.predict(…, coverage => 0.9) gives intervals of numbers; calibrated => true and thresholds => true"
+            " are for classes.",
+        )
+
+
+def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> None:
+    """As ``cerebro.calibrate`` without more arguments."""
+    model = read_model(db, ModelRef.of_table(output), None)
+    judging.calibrate(db, model, _rows(db, model, query), until=until)
+
+
+def _rows(db: Database, model: TrainedModel, query: str | None) -> Callable[[], str]:
+    """The query, or what finds the rows for validation: it is asked when all else is known to be sound."""
+    return lambda: _validation_table(db, model) if query is None else query
+
+
+def _validation_table(db: Database, model: TrainedModel) -> str:
+    """The packed table that the run evaluated its models on."""
+    please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
+    run = own_runs.of_trained(db, model.table, model.layout)
+    if run is None:
+        raise WrongState(
+            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
+            hint=please,
+        )
+    try:
+        found = run.packed_validation(db)
+        if found is not None:
+            packed.read(db, found.name.quoted, argument="validation_table", please=please)
+    except CerebroError as error:
+        raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
+    if found is None:
+        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
+    return found.name.quoted

@@ -1,0 +1,217 @@
+"""The version that an alias names, how it was made, and the rows on which a successor is compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cerebro_db.core import documents
+from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
+from cerebro_db.core.member_choice import MemberConfiguration, read_members
+from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.options import NEW_GROUPS
+from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.parameters import flat
+from cerebro_db.core.records import dataclass
+from cerebro_db.core.sql import Sql, identifier, shown, sql
+
+from ..data import asked, group_key, pack
+from ..data.pack_arguments import PackArguments
+from ..database.access import Database
+from ..database.relations import Column, Relation
+from ..definitions import references
+from ..predicting import trained
+from ..predicting.trained import Grouped, TrainedModel
+from ..registry import history
+from ..runs.record import own_runs
+from ..runs.record.own_runs import OwnRun
+from .registering import row_of
+
+NAMES_OF_TABLES = ("source_table", "packed_table", "validation_table", "model_table")  # columns of _summary
+# The arguments of packing that divide the rows; those of a validation table are not divided.
+DIVIDING = ("validation", "split_by", "split_at", "stratify", "folds")
+
+
+@dataclass(frozen=True)
+class RowsOfToday:
+    """The tables that a new model is trained on: the call has named them, or a run of the caller's."""
+
+    table: Relation
+    validation: Relation | None  # the table with all rows for validation; None: they are a part of the others
+
+    def arguments_like(self, packing: Packing) -> dict[str, Any]:
+        """The arguments of packing, as the version has them, but for its tables."""
+        found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
+        if self.validation is None:
+            return found
+        if "validation_table" not in packing.arguments:
+            found = {**{name: value for name, value in found.items() if name not in DIVIDING}, "validation": 0.0}
+        return {**found, "validation_table": self.validation.name.quoted}
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names, and how it was made."""
+
+    model: str
+    alias: str
+    version: int
+    infos: list[dict[str, Any]]  # its rows of _info
+    summary: dict[str, Any]  # without the names of tables, which the call and the log of the caller say
+    run: OwnRun | None  # that trained it, if that is one of the caller's
+    packing: Packing
+    configurations: list[dict[str, Any]]  # to be trained: those of ``infos``, or of the members of an ensemble
+    epochs: int  # after which the best state of one of them was kept
+    inputs: tuple[str, ...]
+    target: str
+    is_class: bool  # whether the target is one of classes
+    grouped: Grouped | None  # its models of groups
+
+    @property
+    def reference(self) -> str:
+        return f"{self.model}@{self.version}"
+
+    @property
+    def what(self) -> str:
+        """What is retrained: the name of its runs and of the lock."""
+        return f"retrain {self.model}@{self.alias}"
+
+
+def of_alias(db: Database, registered_model: str | None, alias_name: str | None) -> Champion:
+    """An error, before anything is trained, if its successor could not be registered or promoted."""
+    model = history.known(db, registered_model)
+    alias = references.require_name(alias_name, "alias", "production")
+    history.require(model, model.owns, admin=False)
+    if not model.may_move:
+        raise NotPermitted(f"you may not move the aliases of '{model.name}'.")
+    ref = references.of_reference(db, f"{model.name}@{alias}")
+    table, tables = ref.table, trained.tables_of(db, ref)
+    found = trained.read(db, tables, None)
+    assert tables.info is not None and tables.summary is not None
+    summary = {name: one for name, one in row_of(db, tables.summary, None).items() if name not in NAMES_OF_TABLES}
+    version = int(table.table.rpartition("@")[2])
+    if summary.get("group_key") is not None:
+        raise Unsupported(
+            f"version {version} of '{model.name}' is the model of the group {summary['group_key']}, and"
+            " cerebro.retrain() trains on the rows of all groups.",
+            hint="Retrain the registered model that has all groups, and register the group's model again with"
+            " cerebro.register(…, group_value => …).",
+        )
+    if summary.get("packing") is None:
+        raise WrongState(
+            f"version {version} of '{model.name}' does not say how its rows were packed.",
+            hint="Train and register it once more by hand: what cerebro.train(), search() and fit() of this version"
+            " pack says it.",
+        )
+    if found.layout.outputs[1:]:
+        raise Unsupported(
+            f"'{model.name}' has {len(found.layout.outputs)} targets, and cerebro.retrain() compares models of one.",
+            hint="Train, judge and register it by hand (docs/retrain.md).",
+        )
+    where = f"the packing of {model.name}@{version}"
+    keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
+    models = [trained.of_configuration(db, found, row["configuration"]) for row in keys]
+    infos = [row_of(db, tables.info, one.key) for one in models]
+    configurations, epochs = _configurations(db, f"the members of {model.name}@{version}", infos, models)
+    return Champion(
+        model=model.name,
+        alias=alias,
+        version=version,
+        infos=infos,
+        summary=summary,
+        run=own_runs.of_model(db, summary["run"], found.layout),
+        packing=Packing.read(documents.Fields(summary["packing"], where)),
+        configurations=configurations,
+        epochs=epochs or summary["epochs"],
+        inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),
+        target=found.layout.outputs[0].columns[0],
+        is_class=found.layout.outputs[0].target != "real",
+        grouped=found.grouped,
+    )
+
+
+def _configurations(
+    db: Database, where: str, infos: list[dict[str, Any]], models: list[TrainedModel]
+) -> tuple[list[dict[str, Any]], int]:
+    """The configurations to train, and the most epochs after which the best state of one of them was kept.
+
+    Each member of an ensemble is trained by itself: a network of all of them would have the sizes of the rows of
+    before.
+    """
+    found, epochs = [], 0
+    for info, model in zip(infos, models):
+        built = model.definition["architecture"]
+        members = read_members(info.get("members"), where)
+        one_by_one = members or [MemberConfiguration(info["architecture"], info["parameters"] or {}, info["epoch"])]
+        layers = ensembles.members_of(built) if members[1:] else [built]
+        if len(layers) != len(one_by_one):
+            raise BadData(f"{where} are {len(one_by_one)}, and its architecture has {len(layers)}.")
+        for member, its in zip(one_by_one, layers):
+            found.append(_configuration(_architecture(db, member.architecture, its), member.parameters))
+            epochs = max(epochs, member.epoch or 0)
+    return found, epochs
+
+
+def _architecture(db: Database, name: str | None, built: Any) -> Any:
+    """A kind or an architecture that the user has added, which fits the new rows; else the layers as they were."""
+    added = sql("SELECT EXISTS (SELECT FROM cerebro.architectures a WHERE a.name = $1)")
+    if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
+        return name
+    return built
+
+
+def _configuration(architecture: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(architecture, str):  # its parameters are in its layers
+        parameters = {name: one for name, one in parameters.items() if name in flat.RESERVED}
+    return {flat.ARCHITECTURE: architecture, **parameters}
+
+
+def packed_like(source: RowsOfToday, arguments: Mapping[str, Any]) -> PackArguments:
+    return PackArguments(source_table=source.table.name.quoted, output_table="unused", **{"target": None, **arguments})
+
+
+def validation_query(db: Database, champion: Champion, source: RowsOfToday, *groups: Name) -> str:
+    """The query of the rows that packing keeps for validation, from which neither model has learned.
+
+    Groups have rows for validation of their own (splits.py).  If the new model is trained without groups, the rows are
+    those that are for validation with groups and without.  Otherwise they are those of groups that both models know;
+    ``groups``: the tables that have them.
+    """
+    arguments = source.arguments_like(champion.packing)
+    others = _rows_for_validation(db, source, arguments)
+    if champion.grouped is None and "group_by" in arguments:
+        without = _rows_for_validation(db, source, without_groups(arguments))
+        if others.condition is not None and without.condition is not None:
+            others = _also(others, without.condition)
+    if champion.grouped is not None and champion.grouped.new_groups == NEW_GROUPS[0]:
+        columns = [Column(one.name, one.type.name, str(one.type), "", None) for one in champion.grouped.columns]
+        key = group_key.of(columns, lambda column: identifier(column.name))
+        for table in (champion.grouped.table.name, *groups):
+            others = _also(others, sql("{key} IN (SELECT group_key FROM {table})", key=key, table=table.sql))
+    return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
+
+
+def without_groups(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "group_by"}
+
+
+def _also(rows: Relation, condition: Sql) -> Relation:
+    """The rows that fulfil this condition, too."""
+    if rows.condition is None:
+        return replace(rows, condition=condition)
+    return replace(rows, condition=sql("({one}) AND ({other})", one=rows.condition, other=condition))
+
+
+def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[str, Any]) -> Relation:
+    given = packed_like(source, arguments)
+    wanted = pack.checked(db, given)
+    if not wanted.is_validated:
+        raise InvalidArgument(
+            "the models cannot be compared: the rows of the version were packed without rows for validation.",
+            hint="query => 'SELECT …' names rows that neither model has learned from.",
+        )
+    others = asked.sides(db, wanted.source, wanted.split, given.validation_table).validation
+    assert others is not None
+    return others

@@ -1,0 +1,98 @@
+"""Carries out what follows the training of a run: in the call that began it, in its driver, or when it is resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cerebro_db.core import following
+from cerebro_db.core.events import Event, Following
+from cerebro_db.core.following import Step
+from cerebro_db.core.names import Name
+from cerebro_db.core.search.budget import FollowUp
+from cerebro_db.core.sql import identifier, joined, literal, sql
+
+from .. import platform
+from ..database.access import Database
+from ..runs.record.log import RunLog
+from ..runs.record.run import Run
+from ..runs.request.given import TRAIN, Given
+from ..runs.request.training_rows import Rows
+
+MOST_OF_BUDGET = 0.15
+# What the SQL functions set that do the same by themselves: texts are exact, and scans begin at the first row.
+SETTINGS = {
+    "extra_float_digits": "1", "datestyle": "ISO", "intervalstyle": "postgres", "bytea_output": "hex",
+    "synchronize_seqscans": "off", "jit": "off",
+}  # fmt: skip
+
+
+def of_training(db: Database, given: Given, rows: Rows, budget: float | None) -> list[Step]:
+    """The steps of a call of ``cerebro.train``: none without rows for validation, and none for models of groups.
+
+    ``budget``: the seconds of the whole call.
+    """
+    if given.verb != TRAIN or given.dry_run or rows.validation is None or rows.layout.groups is not None:
+        return []
+    if not platform.of(db).subtransactions_are_safe:  # an error would end the whole call
+        model = given.model_table
+        db.notice(
+            "on Greenplum, cerebro.train() adds no ensemble and no calibration",
+            f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
+        )
+        return []
+    if not db.value(sql("SELECT pg_catalog.to_regproc('cerebro.retrain') IS NOT NULL")):
+        return []  # before ALTER EXTENSION, the log takes no such event
+    # A trainer starts and builds a program, which most models share; an ensemble is another one.  To predict takes less
+    # than to evaluate, and to compute a calibration about as long as to predict.
+    needs = FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
+    return [Step(Following.ENSEMBLE, needs), Step(Following.CALIBRATE, needs)]
+
+
+def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> None:
+    """Carry out the steps that are not done.  With each goes its event, in the transaction of the model tables.
+
+    ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that may be kept back for it.
+    """
+    steps = run.options.follows
+    if not steps:  # where segments can be lost, the caller's session is asked nothing
+        return
+    from . import calibrating, ensembling, succession  # other calls need not wait for their imports
+
+    log = RunLog.of_caller(db, run.id)
+    done = log.events.followed()
+    with _settings(db):
+        for place, step in enumerate(steps):
+            if step.task.value in done:
+                continue
+            until = deadline if deadline is None else deadline - following.kept_back(steps[place + 1 :])
+            if deadline is None and step.needs is not None and step.needs.most > 0:
+                until = time.monotonic() + step.needs.most
+            found: dict[str, Any] = {}
+            if step.task is Following.ENSEMBLE:
+                ensembling.add_or_say(db, output, until)
+            elif step.task is Following.CALIBRATE:
+                calibrating.calibrate_or_say(db, output, until)
+            else:
+                found = succession.carry_out(db, log, steps, step.task, output)
+            log.events.note(Event.FOLLOWED, **{**found, "task": step.task.value})
+
+
+@contextlib.contextmanager
+def _settings(db: Database) -> Iterator[None]:
+    """Within it, SETTINGS hold.  After an error, the end of the (sub)transaction restores what was before."""
+    names = joined(", ", (sql("pg_catalog.current_setting({one}) AS {name}", one=literal(one), name=identifier(one))
+                          for one in SETTINGS))  # fmt: skip
+    before = db.one(sql("SELECT {names}", names=names))
+    assert before is not None
+    _set(db, SETTINGS)
+    yield
+    _set(db, before)
+
+
+def _set(db: Database, settings: Mapping[str, str]) -> None:
+    one_by_one = (sql("SET LOCAL {name} = {value}", name=identifier(name), value=literal(value))
+                  for name, value in settings.items())  # fmt: skip
+    db.text(joined("; ", one_by_one))

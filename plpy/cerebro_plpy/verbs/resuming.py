@@ -1,0 +1,60 @@
+"""``cerebro.resume``, and what the driver of a run does for which nobody waits."""
+
+from __future__ import annotations
+
+from cerebro_db.core.events import Event, Following, RunStatus
+from cerebro_db.core.names import Name
+from cerebro_db.core.options import SESSION
+
+from ..data import visibility
+from ..database.access import Database
+from ..database.entry import INTERNAL, entry
+from ..runs import background
+from ..runs.drive import lost_rows
+from ..runs.drive.execution import carry_out
+from ..runs.fit import hand_out, say_how_to_predict
+from ..runs.record.log import RunLog
+from ..runs.request import output
+from ..sessions import recorder
+from ..sessions.session import Session
+from . import following
+
+
+@entry
+def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
+    """Take a run up where its log ends, or train it beyond its end."""
+    visibility.refuse_transaction(db)
+    log = RunLog.of_caller(db, run_id)
+    output.take(db, log.known.model_table(), resumed=run_id)
+    if wait is False:
+        if log.drivers.status() is RunStatus.CANCELLED:
+            with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
+                RunLog.of(session, run_id).events.note(Event.SUBMITTED)
+        background.start(db, run_id, epochs, bool(retry_failed))
+        return run_id
+    recorded = log.known.options()
+    own = recorded is not None and recorded.execution == SESSION
+    with recorder.opened(db, own=own) as session:
+        output.require_place(db, session, RunLog.of(session, run_id).plan.load())
+        with lost_rows.named(db, session, run_id):
+            _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
+    return run_id
+
+
+@entry(called=INTERNAL)
+def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> None:
+    """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
+    with recorder.opened(db) as session:
+        _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
+
+
+def _to_its_end(
+    db: Database, session: Session, run_id: int, epochs: int | None, retry_failed: bool, submitted: bool
+) -> None:
+    run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
+    name = Name.parse(run.model_table)
+    hand_out(db, session, run, name, replace=output.in_the_way(db, session, run, name), waits=not submitted)
+    following.carry_out(db, run, name)
+    steps = {step.task for step in run.options.follows}
+    if steps and Following.REMOVE not in steps and not submitted:
+        say_how_to_predict(db, name)
