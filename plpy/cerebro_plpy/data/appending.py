@@ -61,7 +61,7 @@ PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 
 @dataclass(frozen=True)
 class AppendArguments:
-    """The arguments of ``cerebro.append``, in the order of the SQL function."""
+    """The arguments of ``cerebro.append``."""
 
     packed_table: str | None
     source_table: str | None
@@ -94,9 +94,9 @@ class Target:
 
 
 @entry
-def append(db: Database, *arguments: Any) -> None:
+def append(db: Database, **arguments: Any) -> None:
     begun = time.monotonic()
-    given = AppendArguments(*arguments)
+    given = AppendArguments(**arguments)
     target = _target(db, given.packed_table, "packed_table")
     source = relations.filled(db, given.source_table)
     division = _division(db, target, source, given.divide)

@@ -42,7 +42,7 @@ LONGEST_DETAILS = 1_000_000  # characters
 
 @dataclass(frozen=True)
 class RegisterArguments:
-    """The arguments of ``cerebro.register``, in the order of the SQL function."""
+    """The arguments of ``cerebro.register``."""
 
     registered_model: str | None
     model_table: str | None
@@ -64,9 +64,9 @@ class Copy:
 
 
 @entry
-def register(db: Database, *arguments: Any) -> int:
+def register(db: Database, **arguments: Any) -> int:
     """Add a version; return its number."""
-    given = RegisterArguments(*arguments)
+    given = RegisterArguments(**arguments)
     name = references.require_name(given.registered_model, "registered_model", "churn")
     alias = None if given.alias is None else references.require_name(given.alias, "alias", "production")
     for argument in ("description", "reason"):

@@ -19,6 +19,7 @@ import psycopg2
 
 from cerebro_db.core import documents, member_choice, metrics
 from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.arguments import PACKING, PackArguments
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
@@ -35,7 +36,6 @@ from cerebro_db.core.sql import Sql, identifier, joined, shown, sql
 from cerebro_db.core.texts import counted
 
 from ..data import asked, group_key, kept_rows, pack, run_memory, visibility
-from ..data.pack_arguments import PackArguments
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
@@ -92,7 +92,7 @@ OF_CLASSES = sql(
 
 @dataclass(frozen=True)
 class RetrainArguments:
-    """The arguments of ``cerebro.retrain``, in the order of the SQL function."""
+    """The arguments of ``cerebro.retrain``."""
 
     registered_model: str | None
     alias: str | None
@@ -210,9 +210,9 @@ FIGURES = ("before", "after", "needed")
 
 
 @entry
-def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
+def retrain(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     """One row about the new version; none if there was nothing to do."""
-    given = RetrainArguments(*arguments)
+    given = RetrainArguments(**arguments)
     visibility.refuse_transaction(db)
     champion = _champion(db, given.registered_model, given.alias)
     metric = _metric(given, champion)
@@ -551,16 +551,13 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         options["seed"] = arguments["seed"]
     epochs = given.epochs or champion.epochs
     return Given(
-        FIT,
+        verb=FIT,
         source_table=source.table.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
         configurations=json.dumps(champion.configurations),
+        **{name: arguments.get(name) for name in PACKING if name != "inputs"},
         inputs=written_list(champion.inputs),
-        **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
-                                                  "validation_table", "split_by", "split_at", "stratify", "folds",
-                                                  "group_by")},
-        segments=arguments.get("segments"),
         epochs=epochs,
         budget=_budget(given, before),
         objective=champion.summary.get("objective"),
@@ -570,7 +567,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         run_name=champion.what,
         description=f"from version {champion.version}",
         options=options,
-    )  # fmt: skip
+    )
 
 
 def _budget(given: RetrainArguments, before: RunOptions | None) -> str | None:

@@ -56,21 +56,23 @@ class Steered:
 
 @entry
 def stop_model(
-    db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None
+    db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
 ) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.STOP, reason, model=steered.meant(key, model, steering.STOPPED).model)
+    return steered.ask(Action.STOP, reason, model=steered.meant(configuration, model, steering.STOPPED).model)
 
 
 @entry
-def go_on(db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None) -> int:
+def go_on(
+    db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
+) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.GO_ON, reason, model=steered.meant(key, model, steering.GONE_ON).model)
+    return steered.ask(Action.GO_ON, reason, model=steered.meant(configuration, model, steering.GONE_ON).model)
 
 
 @dataclass(frozen=True)
 class CloneArguments:
-    """The arguments of ``cerebro.clone_model``, in the order of the SQL function."""
+    """The arguments of ``cerebro.clone_model``."""
 
     run: int
     configuration: int | None
@@ -81,8 +83,8 @@ class CloneArguments:
 
 
 @entry
-def clone_model(db: Database, *arguments: Any) -> int:
-    given = CloneArguments(*arguments)
+def clone_model(db: Database, **arguments: Any) -> int:
+    given = CloneArguments(**arguments)
     steered = Steered(db, given.run, given.owner)
     parent = steered.meant(given.configuration, given.model, steering.CLONED)
     configuration, more = None, {}
