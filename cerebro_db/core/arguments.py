@@ -138,7 +138,7 @@ class FitArguments(VerbArguments):
 def kinds_of(record: type[PackingArguments]) -> dict[str, str]:
     """The annotations of a record's fields; read without making the methods of the class, which takes a while."""
     return {
-        name: kind for one in reversed(record.__mro__) for name, kind in vars(one).get("__annotations__", {}).items()
+        name: kind for one in reversed(record.__mro__) for name, kind in getattr(one, "__annotations__", {}).items()
     }
 
 
