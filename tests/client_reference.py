@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from cerebro_db import client
-from cerebro_db.client import orm, registering, serving
-from cerebro_db.client.arguments import FitArguments, SearchArguments, TrainArguments
+from cerebro_db.client import arguments, orm, registering, serving
 from cerebro_db.client.cli import app
+from cerebro_db.core.arguments import FitArguments, SearchArguments, VerbArguments, kinds_of
 from tests.markdown import head, paragraph, plain
 
 # Every public method of the client under a heading; tests/core/test_client_reference.py finds what is missing.
@@ -42,7 +44,18 @@ ABOUT = {
     "Use models": serving.Serving,
     "Registry": registering.Registering,
 }
-VERBS = {"train": TrainArguments, "search": SearchArguments, "fit": FitArguments}
+# The optional arguments of the verbs have these types in Python, and some take more than one.
+TYPES = {"Text": "str", "Table": "str", "Json": "Mapping[str, Any]", "Jsonb": "Mapping[str, Any]", "Whole": "int",
+         "Large": "int", "Number": "float", "Flag": "bool"}  # fmt: skip
+OTHER_TYPES = {
+    "budget": "str | timedelta | Mapping[str, Any] | None",
+    "architectures": "Sequence[Any] | Mapping[str, Any]",
+    "method": "str | Mapping[str, Any]",
+}
+OF_METHODS = ("source_table", "model_table", "configurations", "wait", "dry_run")  # arguments of their own
+
+
+ARGUMENTS = Path(inspect.getfile(arguments))
 
 
 def pages() -> dict[str, str]:
@@ -124,10 +137,11 @@ def python_page() -> str:
             lines += ["", f"### cerebro.{name}", *member(f"cerebro.{name}", getattr(client.Cerebro, name))]
     lines += ["", "## Optional arguments", "", "An argument that is left out has the default of the SQL function.", ""]
     lines += ["| argument | type | taken by |", "|---|---|---|"]
-    types = {name: kind.__forward_arg__ for of in VERBS.values() for name, kind in of.__annotations__.items()}
-    for name, kind in types.items():
-        takers = ", ".join(f"`{verb}`" for verb, of in VERBS.items() if name in of.__annotations__)
-        lines.append(f"| `{name}` | {plain(kind)} | {takers} |")
+    shared, fit, search, train = optional_arguments().values()
+    taken = {"train": {**shared, **search, **train}, "search": {**shared, **search}, "fit": {**shared, **fit}}
+    for name, told in {**taken["train"], **fit}.items():
+        takers = ", ".join(f"`{verb}`" for verb, of in taken.items() if name in of)
+        lines.append(f"| `{name}` | {plain(told)} | {takers} |")
     lines += ["", "## RunHandle", *prose(client.RunHandle)]
     for name, one in public(client.RunHandle).items():
         lines += ["", f"### run.{name}", *member(f"run.{name}", one)]
@@ -148,6 +162,34 @@ def python_page() -> str:
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]
     lines += [f"| `{one.__name__}` | {cell(one)} |" for one in errors()]
     return "\n".join(lines) + "\n"
+
+
+def optional_arguments() -> dict[str, dict[str, str]]:
+    """The types of the optional arguments, by the class of the client that has them."""
+    records = {"SharedArguments": VerbArguments, "FitArguments": FitArguments, "SearchArguments": SearchArguments}
+    found = {
+        name: {
+            one: OTHER_TYPES.get(one, TYPES[kind]) for one, kind in kinds_of(record).items() if one not in OF_METHODS
+        }
+        for name, record in records.items()
+    }
+    for name in ("FitArguments", "SearchArguments"):
+        found[name] = {one: kind for one, kind in found[name].items() if one not in found["SharedArguments"]}
+    return {**found, "TrainArguments": {"space": found["SearchArguments"].pop("space")}}
+
+
+def with_arguments(module: str) -> str:
+    """The module of the client's arguments, with today's fields in its classes."""
+    for name, fields in optional_arguments().items():
+        lines = "".join(f"    {one}: {kind}\n" for one, kind in fields.items())
+        module, times = re.subn(
+            rf"(^class {name}\(.*\n    \"\"\".*\"\"\"\n\n)(?:    \w+: .*\n)*",
+            lambda one, lines=lines: one[1] + lines,  # type: ignore[misc]
+            module,
+            flags=re.M,
+        )
+        assert times == 1, name
+    return module
 
 
 # -- the command line --------------------------------------------------------------------------------------------

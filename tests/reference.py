@@ -452,6 +452,8 @@ def main() -> None:
     SEARCH_PAGE.write_text(with_methods(SEARCH_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     with database() as dsn, contextlib.closing(connect(dsn)) as connection:
         made = pages(connection)
+    module = client_reference.ARGUMENTS
+    module.write_text(client_reference.with_arguments(module.read_text(encoding="utf-8")), encoding="utf-8")
     pictures.main()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():

@@ -1,4 +1,7 @@
-"""The optional arguments of the SQL functions that start runs, and the statements that call these functions."""
+"""The optional arguments of the SQL functions that start runs, and the statements that call these functions.
+
+``make reference`` writes the fields of the classes, from ``core/arguments.py``.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ from psycopg2.extras import Json
 class SharedArguments(TypedDict, total=False):
     """What the three verbs share. An argument that is left out has the default of the SQL function."""
 
-    target: str
-    budget: str | timedelta | Mapping[str, Any] | None
     inputs: str
     prepare: Mapping[str, Any]
-    weights: str
-    class_weight: str
-    sequence: Mapping[str, Any]
     validation: float
     validation_table: str
     split_by: str
     split_at: str
     stratify: bool
+    segments: int
+    sequence: Mapping[str, Any]
+    weights: str
+    class_weight: str
     folds: int
     group_by: str
-    segments: int
-    packed_table: str
+    target: str
     epochs: int
+    budget: str | timedelta | Mapping[str, Any] | None
+    packed_table: str
     objective: str
     direction: str
     stop_when: str

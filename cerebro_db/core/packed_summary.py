@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Optional
 
+from .arguments import RECORDED
 from .division import Division
 from .documents import LARGEST_WHOLE, Fields
 from .drift import Profile
@@ -54,14 +55,6 @@ def of(present: Collection[str]) -> SummaryColumns:
     return VARNAMES if VARNAMES.target in present else PLAIN
 
 
-ARGUMENTS: Mapping[str, str] = {  # of cerebro.pack, but for the tables; with their types
-    **dict.fromkeys(("target", "inputs", "prepare", "split_by", "split_at"), "text"),
-    **dict.fromkeys(("sequence", "weights", "class_weight", "group_by"), "text"),
-    **dict.fromkeys(("validation_table", "distribution_rules"), "table"),
-    **dict.fromkeys(("buffer_size", "segments", "seed", "folds"), "whole"),
-    "validation": "number",
-    "stratify": "flag",
-}
 LONGEST_ARGUMENT = 1_000_000  # characters
 
 
@@ -69,7 +62,7 @@ LONGEST_ARGUMENT = 1_000_000  # characters
 class Packing:
     """How rows were packed, and how the values of their columns were distributed."""
 
-    arguments: Mapping[str, Any]  # of ARGUMENTS, those that are not NULL; a document's tables are stored names
+    arguments: Mapping[str, Any]  # of RECORDED, those that are not NULL; a document's tables are stored names
     fingerprint: str | None  # of rows and arguments
     profiles: tuple[Profile, ...]
     division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
@@ -94,16 +87,16 @@ class Packing:
         given = fields.object("arguments", f"{fields.where}: arguments")
         arguments: dict[str, Any] = {}
         for name in given.document:
-            kind = ARGUMENTS.get(name)
-            if kind == "text":
+            kind = RECORDED.get(name)
+            if kind in ("Text", "Json"):
                 arguments[name] = given.text(name, LONGEST_ARGUMENT)
-            elif kind == "table":
+            elif kind == "Table":
                 arguments[name] = given.stored_name(name)
-            elif kind == "whole":
+            elif kind in ("Whole", "Large"):
                 arguments[name] = given.whole(name, -LARGEST_WHOLE)
-            elif kind == "number":
+            elif kind == "Number":
                 arguments[name] = given.number(name)
-            elif kind == "flag":
+            elif kind == "Flag":
                 arguments[name] = given.flag(name)
         found = cls(
             arguments,

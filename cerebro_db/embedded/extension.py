@@ -1,7 +1,7 @@
 """Assembles the two extensions from their pieces and installs them, for ``make install`` and for ``cerebro up``.
 
-It needs Python 3.9 and the standard library only, because the Makefile runs it as a plain script on servers that have
-nothing else.
+It and what it imports need Python 3.9 and the standard library only, because the Makefile runs it as a plain script on
+servers that have nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cerebro_db.embedded import heads  # noqa: E402
 
 NAME = "cerebro_db"
 SETTINGS = ("keep_ready", "keep_compiled", "confine")  # of install.json; docs/install.md documents them
@@ -173,7 +178,8 @@ def upgrade_script(sources: Sources, upgrade: Path, of: Extension = MAIN) -> str
 def _joined(sources: Sources, folders: tuple[str, ...]) -> str:
     pieces = [piece for folder in folders for piece in sorted((sources.root / "sql" / folder).glob("[0-9]*.sql"))]
     return "\n".join(
-        f"-- {piece.relative_to(sources.root).as_posix()}\n{piece.read_text(encoding='utf-8')}" for piece in pieces
+        f"-- {piece.relative_to(sources.root).as_posix()}\n{heads.filled(piece.read_text(encoding='utf-8'))}"
+        for piece in pieces
     )
 
 

@@ -52,7 +52,7 @@ ENDINGS = ("_info", "_summary", "_weights")
 
 @dataclass(frozen=True)
 class AutoMLArguments:
-    """The arguments of ``madlib_keras_automl``, in the order of the SQL function."""
+    """The arguments of ``madlib_keras_automl``."""
 
     source_table: str
     model_output_table: str | None
@@ -73,8 +73,8 @@ class AutoMLArguments:
 
 
 @entry(called="madlib_keras_automl error")
-def madlib_keras_automl(db: Database, *arguments: Any) -> None:
-    given = AutoMLArguments(*arguments)
+def madlib_keras_automl(db: Database, **arguments: Any) -> None:
+    given = AutoMLArguments(**arguments)
     visibility.refuse_transaction(db)
     validation_table = table_or_none(given.validation_table)
     method = automl_methods.read(given.automl_method, given.automl_params)

@@ -45,7 +45,7 @@ ENDINGS = ("_info", "_summary", "_weights")
 
 @dataclass(frozen=True)
 class SingleFitArguments:
-    """The arguments of ``madlib_keras_fit``, in the order of the SQL function."""
+    """The arguments of ``madlib_keras_fit``."""
 
     source_table: str
     model: str
@@ -64,8 +64,8 @@ class SingleFitArguments:
 
 
 @entry(called="madlib_keras_fit error")
-def madlib_keras_fit(db: Database, *arguments: Any) -> None:
-    given = SingleFitArguments(*arguments)
+def madlib_keras_fit(db: Database, **arguments: Any) -> None:
+    given = SingleFitArguments(**arguments)
     model_id, iterations, frequency = given.model_id, given.num_iterations, given.metrics_compute_frequency
     visibility.refuse_transaction(db)
     validation_table = table_or_none(given.validation_table)

@@ -33,7 +33,7 @@ EPOCHS = ("num_iterations", "metrics_compute_frequency")  # the names of the arg
 
 @dataclass(frozen=True)
 class FitMultipleArguments:
-    """The arguments of ``madlib_fit_multiple_model``, in the order of the SQL function."""
+    """The arguments of ``madlib_fit_multiple_model``."""
 
     source_table: str
     model_output_table: str
@@ -55,15 +55,15 @@ def table_or_none(text: str | None) -> str | None:
 
 
 @entry(called="madlib_fit_multiple_model error")
-def fit_multiple_model(db: Database, *arguments: Any) -> int:
+def fit_multiple_model(db: Database, **arguments: Any) -> int:
     """Tables, losses and metrics have their full names; folds and options are possible."""
-    request = _request(db, FitMultipleArguments(*arguments), as_madlib=False)
+    request = _request(db, FitMultipleArguments(**arguments), as_madlib=False)
     return fit.run_request(db, model_tables.began(request, model_tables.MULTIPLE, {})).id
 
 
 @entry(called="madlib_keras_fit_multiple error")
-def madlib_fit_multiple_model(db: Database, *arguments: Any) -> None:
-    given = FitMultipleArguments(*arguments)
+def madlib_fit_multiple_model(db: Database, **arguments: Any) -> None:
+    given = FitMultipleArguments(**arguments)
     given = replace(given, validation_table=table_or_none(given.validation_table))
     names = {
         "source_table": given.source_table,

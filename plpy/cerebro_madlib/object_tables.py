@@ -83,13 +83,13 @@ def madlib_load_top_k_accuracy_function(db: Database, object_table: str | None, 
 
 
 @entry(called="delete_custom_function error")
-def madlib_delete_custom_function(db: Database, object_table: str | None, number: int | None, name: str | None) -> None:
-    """Delete the function of this number, or else of this name.  The table goes with its last function."""
+def madlib_delete_custom_function(db: Database, object_table: str | None, id: int | None, name: str | None) -> None:
+    """Delete the function of this id, or else of this name.  The table goes with its last function."""
     custom_functions.require_admin(db)
     table = relations.existing(db, object_table, argument="object_table")
     _require_columns(db, table)
-    column, kind = ("id", "integer") if number is not None else ("name", "text")
-    wanted = number if number is not None else name
+    column, kind = ("id", "integer") if id is not None else ("name", "text")
+    wanted = id if id is not None else name
     row = db.one(
         sql("SELECT id, name FROM {table} WHERE {column} = $1", table=table.sql, column=identifier(column)),
         (kind,),

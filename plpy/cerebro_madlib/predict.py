@@ -16,7 +16,7 @@ from .trained_models import read_model
 
 @dataclass(frozen=True)
 class PredictArguments:
-    """The arguments of ``madlib_keras_predict``, in the order of the SQL function."""
+    """The arguments of ``madlib_keras_predict``."""
 
     model_table: str
     test_table: str
@@ -30,7 +30,7 @@ class PredictArguments:
 
 @dataclass(frozen=True)
 class ByomArguments:
-    """The arguments of ``madlib_keras_predict_byom``, in the order of the SQL function."""
+    """The arguments of ``madlib_keras_predict_byom``."""
 
     model_arch_table: str
     model_id: int | None
@@ -46,8 +46,8 @@ class ByomArguments:
 
 
 @entry(called="madlib_keras_predict error")
-def madlib_keras_predict(db: Database, *arguments: Any) -> None:
-    given = PredictArguments(*arguments)
+def madlib_keras_predict(db: Database, **arguments: Any) -> None:
+    given = PredictArguments(**arguments)
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
     tables = trained.tables_of_name(db, given.model_table)
@@ -65,9 +65,9 @@ def madlib_keras_predict(db: Database, *arguments: Any) -> None:
 
 
 @entry(called="madlib_keras_predict_byom error")
-def madlib_keras_predict_byom(db: Database, *arguments: Any) -> None:
+def madlib_keras_predict_byom(db: Database, **arguments: Any) -> None:
     """As ``keras_predict``, with an architecture and weights that no fit has made: "bring your own model"."""
-    given = ByomArguments(*arguments)
+    given = ByomArguments(**arguments)
     wanted = prediction_type(given.pred_type)
     test = relations.filled(db, given.test_table, argument="test_table")
     with execution.place_for(db, test, given.use_gpus) as predict:

@@ -5,7 +5,6 @@ Numbers to predict are classes, NULL is a class, and inputs are float32.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.packed_summary import VARNAMES
@@ -28,15 +27,40 @@ WORDS = ArgumentWords(
 
 
 @entry(called="training_preprocessor_dl error")
-def madlib_training_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    *others, distribution_rules = arguments
-    given = replace(PlainArguments(*others), distribution_rules=distribution_rules)
+def madlib_training_preprocessor_dl(
+    db: Database,
+    *,
+    dependent_varname: str | None,
+    independent_varname: str | None,
+    normalizing_const: float | None,
+    num_classes: list[int | None] | None,
+    **as_in_pack_plain: Any,
+) -> None:
+    given = PlainArguments(
+        target=dependent_varname,
+        inputs=independent_varname,
+        divide_by=normalizing_const,
+        classes=num_classes,
+        **as_in_pack_plain,
+    )
     require_output_name(given.output_table)
     pack_plain.pack_training(db, given, words=WORDS, form=VARNAMES)
 
 
 @entry(called="validation_preprocessor_dl error")
-def madlib_validation_preprocessor_dl(db: Database, *arguments: Any) -> None:
-    given = LikeArguments(*arguments)
+def madlib_validation_preprocessor_dl(
+    db: Database,
+    *,
+    dependent_varname: str | None,
+    independent_varname: str | None,
+    training_preprocessor_table: str | None,
+    **as_in_pack_like: Any,
+) -> None:
+    given = LikeArguments(
+        target=dependent_varname,
+        inputs=independent_varname,
+        packed_table=training_preprocessor_table,
+        **as_in_pack_like,
+    )
     require_output_name(given.output_table)
     pack_plain.pack_validation(db, given, words=WORDS, form=VARNAMES)

@@ -26,7 +26,7 @@ COLUMNS = ("mst_key", "model_id", "compile_params", "fit_params")
 
 @dataclass(frozen=True)
 class ListArguments:
-    """The arguments of ``load_model_selection_table``, in the order of the SQL function."""
+    """The arguments of ``load_model_selection_table``."""
 
     model_arch_table: str | None
     model_selection_table: str | None
@@ -38,7 +38,7 @@ class ListArguments:
 
 @dataclass(frozen=True)
 class GridArguments:
-    """The arguments of ``generate_model_configs``, in the order of the SQL function."""
+    """The arguments of ``generate_model_configs``."""
 
     model_arch_table: str | None
     model_selection_table: str | None
@@ -52,8 +52,8 @@ class GridArguments:
 
 
 @entry(called="load_model_selection_table error")
-def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
-    given = ListArguments(*arguments)
+def madlib_load_model_selection_table(db: Database, **arguments: Any) -> None:
+    given = ListArguments(**arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     objects = object_tables.require_table(db, given.object_table)
     name = new_table(db, given.model_selection_table, ("_summary",), argument="model_selection_table")
@@ -72,9 +72,9 @@ def madlib_load_model_selection_table(db: Database, *arguments: Any) -> None:
 
 
 @entry(called="generate_model_configs error")
-def madlib_generate_model_configs(db: Database, *arguments: Any) -> None:
+def madlib_generate_model_configs(db: Database, **arguments: Any) -> None:
     """A table whose summary is gone gets a new one."""
-    given = GridArguments(*arguments)
+    given = GridArguments(**arguments)
     arch = relations.filled(db, given.model_arch_table, argument="model_arch_table")
     objects = object_tables.require_table(db, given.object_table)
     ids = model_ids(db, arch, given.model_id_list)

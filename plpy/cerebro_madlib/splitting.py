@@ -18,7 +18,7 @@ ENDINGS = ("_train", "_test")
 
 @dataclass(frozen=True)
 class SplitArguments:
-    """The arguments of ``train_test_split``, in the order of the SQL function."""
+    """The arguments of ``train_test_split``."""
 
     source_table: str | None
     output_table: str | None
@@ -31,8 +31,8 @@ class SplitArguments:
 
 
 @entry(called="train_test_split error")
-def train_test_split(db: Database, *arguments: Any) -> None:
-    given = SplitArguments(*arguments)
+def train_test_split(db: Database, **arguments: Any) -> None:
+    given = SplitArguments(**arguments)
     source = relations.filled(db, given.source_table)
     train, test = _proportions(given.train_proportion, given.test_proportion, bool(given.with_replacement))
     output = new_table(db, given.output_table, ENDINGS if given.separate_output_tables else ())

@@ -63,12 +63,12 @@ def __getattr__(name: str) -> Any:
     return function
 
 
-def predict_rows(plpy: Any, *given: Any) -> Any:
+def predict_rows(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Any:
     """By a resident predictor, which needs hardly any imports; else, or from where it stops, by all the rest."""
-    begun = imported(RESIDENT).begun(plpy, given)
-    return (
-        begun if isinstance(begun, list) else imported(".predicting.streaming").predict_rows(plpy, *given, begun=begun)
-    )
+    begun = None if of_old_sql else imported(RESIDENT).begun(plpy, arguments)
+    if isinstance(begun, list):
+        return begun
+    return imported(".predicting.streaming").predict_rows(plpy, *of_old_sql, begun=begun, **arguments)
 
 
 def imported(module: str) -> Any:

@@ -66,7 +66,7 @@ BEGIN
     RETURN worker;
 END
 $$;
-COMMENT ON FUNCTION cerebro._enrol(oid, text) IS
+COMMENT ON FUNCTION cerebro._enrol(@types@) IS
 'Creates the worker role of one session of a user, with a password that is valid for 30 seconds, and drops the worker '
 'roles of sessions that have ended. Returns the name of the role. NULL: the user may not log in. The server calls this '
 'through the login cerebro_enrol.';
@@ -81,7 +81,7 @@ BEGIN
     EXECUTE format('ALTER ROLE %I PASSWORD NULL VALID UNTIL %L', worker, 'epoch');
 END
 $$;
-COMMENT ON FUNCTION cerebro._close_login(name) IS
+COMMENT ON FUNCTION cerebro._close_login(@types@) IS
 'Ends the validity of the password of a worker role for good. The session of the role goes on.';
 
 -- Whatever is in the log, users can write. So a limit counts the sessions that drive runs, and the comment of a session's
@@ -96,7 +96,7 @@ BEGIN
                    to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')));
 END
 $$;
-COMMENT ON FUNCTION cerebro._note_run(name, bigint, integer) IS
+COMMENT ON FUNCTION cerebro._note_run(@types@) IS
 'Says in the comment of a worker role that its session drives a run. The server calls this through the login cerebro_enrol.';
 
 CREATE OR REPLACE FUNCTION cerebro._driven_runs()
@@ -159,7 +159,7 @@ BEGIN
     CLOSE opened;
 END
 $$;
-COMMENT ON FUNCTION cerebro._close_cursor(text) IS
+COMMENT ON FUNCTION cerebro._close_cursor(@types@) IS
 'Closes a cursor that our functions have opened in this session.';
 
 -- What a worker session calls on its segment.  Each function acts for its caller, and can use only what belongs to the
@@ -168,50 +168,50 @@ COMMENT ON FUNCTION cerebro._close_cursor(text) IS
 CREATE OR REPLACE FUNCTION cerebro._warm_up(engine text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.warm_up_here(plpy, *args)
+return api.warm_up_here(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._warm_up(text) IS
+COMMENT ON FUNCTION cerebro._warm_up(@types@) IS
 'Has the server of this segment import an engine, and does not wait for that.';
 
 CREATE OR REPLACE FUNCTION cerebro._worker_open(settings jsonb) RETURNS jsonb
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.worker_open(plpy, *args)
+return api.worker_open(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._worker_open(jsonb) IS
+COMMENT ON FUNCTION cerebro._worker_open(@types@) IS
 'Starts the trainer of this session, or describes the one that is running.';
 
 CREATE OR REPLACE FUNCTION cerebro._data_in(handle text, variable text, payload bytea) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.data_in(plpy, *args)
+return api.data_in(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._data_in(text, text, bytea) IS
+COMMENT ON FUNCTION cerebro._data_in(@types@) IS
 'Adds one variable of one packed buffer to the row cache of this session.';
 
 CREATE OR REPLACE FUNCTION cerebro._state_in(state text, start bigint, payload bytea) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.state_in(plpy, *args)
+return api.state_in(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._state_in(text, bigint, bytea) IS
+COMMENT ON FUNCTION cerebro._state_in(@types@) IS
 'Adds one chunk to a model state that this session is receiving.';
 
 CREATE OR REPLACE FUNCTION cerebro._work(work text) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.work(plpy, *args)
+return api.work(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._work(text) IS
+COMMENT ON FUNCTION cerebro._work(@types@) IS
 'Carries out one order of the driver, with the trainer of this session where the order is for it, and listens for a '
 'cancel meanwhile.';
 
 CREATE OR REPLACE FUNCTION cerebro._state_out(visit integer, index integer) RETURNS SETOF cerebro._chunk
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.state_out(plpy, *args)
+return api.state_out(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._state_out(integer, integer) IS
+COMMENT ON FUNCTION cerebro._state_out(@types@) IS
 'The model state that a visit in this session has left, in chunks, without its frozen part. index: place of the model '
 'in the order, from 0, counted over all groups. The frozen part of state i has the index -1 - i.';
 

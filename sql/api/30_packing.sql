@@ -18,10 +18,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.pack_plain(plpy, *args)
+return api.pack_plain(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.pack_plain(
-    text, text, text, text, integer, real, integer[], integer, text, bigint) IS
+COMMENT ON FUNCTION cerebro.pack_plain(@types@) IS
 'Packs columns as they are: a table or view whose columns are numbers, arrays of numbers and labels already.
 output_table receives the rows, shuffled, in buffers that are spread over the segments; OUTPUT_TABLE_summary describes
 them. cerebro.pack also takes columns of other types, and splits the rows.
@@ -57,9 +56,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.pack_like(plpy, *args)
+return api.pack_like(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.pack_like(text, text, text, text, text, integer, text) IS
+COMMENT ON FUNCTION cerebro.pack_like(@types@) IS
 'Packs other rows as a packed table was packed, for validation: the same preparation, the same classes, the same number
 of segments. The columns may have other names, but must have the same
 shapes, and every class label must occur in packed_table. On PostgreSQL the rows keep their order if they have

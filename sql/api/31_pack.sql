@@ -1,67 +1,21 @@
 -- Packing a table as it is: names, dates, gaps and texts become numbers. docs/prepare.md describes what becomes what.
 
 CREATE OR REPLACE FUNCTION cerebro.pack(
-    source_table text,
-    output_table text,
-    target text,
-    inputs text DEFAULT NULL,
-    prepare json DEFAULT NULL,
-    validation double precision DEFAULT NULL,
-    validation_table text DEFAULT NULL,
-    split_by text DEFAULT NULL,
-    split_at text DEFAULT NULL,
-    stratify boolean DEFAULT false,
-    buffer_size integer DEFAULT NULL,
-    segments integer DEFAULT NULL,
-    distribution_rules text DEFAULT NULL,
-    seed bigint DEFAULT NULL,
-    sequence json DEFAULT NULL,
-    weights text DEFAULT NULL,
-    class_weight text DEFAULT NULL,
-    folds integer DEFAULT NULL,
-    group_by text DEFAULT NULL
+@arguments@
 ) RETURNS void
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.pack(plpy, *args)
+return api.pack(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.pack(
-    text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint, json, text,
-    text, integer, text) IS
+COMMENT ON FUNCTION cerebro.pack(@types@) IS
 'Packs a table or view with columns of nearly any type for training. output_table receives the rows for training,
 OUTPUT_TABLE_validation those for validation. OUTPUT_TABLE_summary and OUTPUT_TABLE_validation_summary describe them.
 Each column becomes an input by its type and its values, which docs/prepare.md explains and cerebro.prepared_columns
 shows. Predictions prepare rows in the same way.
 
-- target: the columns to predict, separated by commas. real, double precision and numeric are numbers to predict, and so
-  are integers with many different values. Other columns are class labels.
-- inputs: the input columns, separated by commas. NULL: all others. Keys, columns that number the rows and columns with
-  one value are ignored, with a notice.
-- prepare: what columns become, by name or by type, for instance {"zip": "category", "date": "ignore"}. A column of type
-  bytea with pixels needs the shape of an image: {"photo": {"shape": [64, 64, 3]}}.
-- validation: the share of the rows for validation, chosen by a hash of the key. A row stays on its side when other
-  rows are added. Windows are divided by their subject or their time (docs/prepare.md). 0: none. NULL: 0.2, or none if
-  there are folds or a validation_table.
-- validation_table: a table with the rows for validation, instead of a share.
-- split_by: a column, such as patient. All rows with the same value are on the same side.
-- split_at: a column, such as a time; the rows with its largest values are for validation.
-- stratify: true takes the same share of the rows of each class for validation.
-- buffer_size, segments, distribution_rules, seed: as in cerebro.pack_plain.
-- sequence: makes windows of consecutive rows, for instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.
-  No window has rows of two subjects. Its target is that of its last row, or the most frequent class with
-  "target": "majority". With "horizon": 7 it is that of the row seven rows after its last row. Without split_by and split_at,
-  all windows of a subject are on the same side; with a horizon, the latest rows are for validation.
-- weights: a column with the weight of each row in training.
-- class_weight: balanced gives all classes the same weight in training.
-- folds: for cross-validation, the number of folds that the rows are divided into, by the same hash. A fit then trains one
-  model of each configuration for each fold, on the rows of all other folds, and one model on all rows. split_by keeps
-  all rows with the same value in one fold; stratify gives each fold the same share of each class. With group_by, each
-  group has these models, too, and rows in all folds, or in as many as it has rows.
-- group_by: columns, separated by commas. Rows with the same values are a group, which lies on one segment unless it has
-  more rows than a segment''s share. A fit then trains one model of each configuration for each group, and one on all
-  rows. With a sequence, the columns are among those of its "by".';
+@described@';
 
 -- The settings are those of cerebro.pack, so that values have the same texts.
 CREATE OR REPLACE FUNCTION cerebro.append(
@@ -73,9 +27,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.append(plpy, *args)
+return api.append(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.append(text, text, boolean) IS
+COMMENT ON FUNCTION cerebro.append(@types@) IS
 'Adds rows that arrived later to a packed table, and to PACKED_TABLE_validation. Only the new rows are prepared, with the
 means, categories and quantiles of the packed rows; a notice names columns whose values have drifted.
 
@@ -90,40 +44,20 @@ CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$
 SELECT $1::text
 $sql$;
-COMMENT ON FUNCTION cerebro._text_in_utc(anyelement) IS
+COMMENT ON FUNCTION cerebro._text_in_utc(@types@) IS
 'The text of an array, a range or a row, whatever the time zone of the session is.';
 
 CREATE OR REPLACE FUNCTION cerebro._packed_rows(
     same_name boolean,
-    source_table text,
-    output_table text,
-    target text,
-    inputs text,
-    prepare json,
-    validation double precision,
-    validation_table text,
-    split_by text,
-    split_at text,
-    stratify boolean,
-    buffer_size integer,
-    segments integer,
-    distribution_rules text,
-    seed bigint,
-    sequence json,
-    weights text,
-    class_weight text,
-    folds integer,
-    group_by text
+@arguments@
 ) RETURNS text
 LANGUAGE plpython3u
 SET synchronize_seqscans = off SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.packed_rows(plpy, *args)
+return api.packed_rows(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._packed_rows(
-    boolean, text, text, text, text, json, double precision, text, text, text, boolean, integer, integer, text, bigint,
-    json, text, text, integer, text) IS
+COMMENT ON FUNCTION cerebro._packed_rows(@types@) IS
 'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
 one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
 
@@ -132,9 +66,9 @@ RETURNS TABLE (variable text, is_target boolean, column_name text, column_type t
                width integer, parameters jsonb)
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
-return api.prepared_columns(plpy, *args)
+return api.prepared_columns(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.prepared_columns(text) IS
+COMMENT ON FUNCTION cerebro.prepared_columns(@types@) IS
 'Returns what the columns of a packed table have become: a row for each column. It also takes the table of trained
 models.
 
@@ -145,9 +79,9 @@ models.
 CREATE OR REPLACE FUNCTION cerebro.architecture(kind text, packed_table text, parameters jsonb DEFAULT NULL) RETURNS json
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
-return api.architecture(plpy, *args)
+return api.architecture(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.architecture(text, text, jsonb) IS
+COMMENT ON FUNCTION cerebro.architecture(@types@) IS
 'Returns an architecture that fits the inputs and the target of a packed table: JSON of Keras, for
 cerebro.add_architecture. docs/train.md says what is in it.
 
@@ -191,6 +125,6 @@ BEGIN
     RETURN codes || pg_catalog.array_fill(0, ARRAY[length - pg_catalog.cardinality(codes)]);
 END
 $$;
-COMMENT ON FUNCTION cerebro._word_ids(text, integer, integer) IS
+COMMENT ON FUNCTION cerebro._word_ids(@types@) IS
 'The ids of a text''s first words, each from 1 to ids - 1 by a hash, and then 0 up to length. Words are in lower case and end
 at spaces and punctuation. The first 1,000,000 characters of a text are read.';

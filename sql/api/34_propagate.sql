@@ -21,10 +21,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.propagate(plpy, *args)
+return api.propagate(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.propagate(
-    text, text, text, text, text, integer, text, text, text, text, text, boolean, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.propagate(@types@) IS
 'Gives each node of a graph its neighbours'' values as columns, for cerebro.pack, train and fit. output_table receives all
 columns of source_table, and for each propagated column x the columns x_hop_1, x_hop_2 and so on: hop 1 is a weighted sum
 of the neighbours'' x, hop 2 one of their x_hop_1. OUTPUT_TABLE_summary has the arguments, OUTPUT_TABLE_neighbours what

@@ -26,9 +26,9 @@ CREATE OR REPLACE FUNCTION cerebro.add_architecture(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.add_architecture(plpy, *args)
+return api.add_architecture(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.add_architecture(text, json, bytea, text) IS
+COMMENT ON FUNCTION cerebro.add_architecture(@types@) IS
 'Adds an architecture by a name, which the configurations of cerebro.fit and the spaces of cerebro.search and cerebro.train
 can then name. Each user has names of their own. Architectures with layers that can execute code (Lambda and others) are
 refused.
@@ -52,7 +52,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
        AND EXISTS (SELECT FROM cerebro.added_architecture d
                     WHERE d.name = gone AND d.owner = quote_ident(whose)::regrole AND d.dropped);
 $$;
-COMMENT ON FUNCTION cerebro._drop_architecture(text, name) IS
+COMMENT ON FUNCTION cerebro._drop_architecture(@types@) IS
 'Deletes an architecture whose owner has recorded that it is dropped. Called by cerebro.drop_architecture().';
 
 CREATE OR REPLACE FUNCTION cerebro.drop_architecture(name text) RETURNS void
@@ -67,5 +67,5 @@ BEGIN
     PERFORM cerebro._drop_architecture($1, current_user);
 END
 $$;
-COMMENT ON FUNCTION cerebro.drop_architecture(text) IS
+COMMENT ON FUNCTION cerebro.drop_architecture(@types@) IS
 'Removes an architecture that you have added. Runs that were made with it keep what they need of it.';

@@ -1,48 +1,13 @@
 -- Runs: training a list of configurations by model hopping, and managing the runs.
 
 CREATE OR REPLACE FUNCTION cerebro.fit(
-    source_table     text,
-    model_table      text,
-    configurations   text,
-    target           text    DEFAULT NULL,
-    epochs           integer DEFAULT NULL,
-    budget           text    DEFAULT NULL,
-    inputs           text    DEFAULT NULL,
-    prepare          json    DEFAULT NULL,
-    weights          text    DEFAULT NULL,
-    class_weight     text    DEFAULT NULL,
-    sequence         json    DEFAULT NULL,
-    validation       double precision DEFAULT NULL,
-    validation_table text    DEFAULT NULL,
-    split_by         text    DEFAULT NULL,
-    split_at         text    DEFAULT NULL,
-    stratify         boolean DEFAULT NULL,
-    folds            integer DEFAULT NULL,
-    segments         integer DEFAULT NULL,
-    packed_table     text    DEFAULT NULL,
-    objective        text    DEFAULT NULL,
-    direction        text    DEFAULT NULL,
-    stop_when        text    DEFAULT NULL,
-    evaluate_every   integer DEFAULT NULL,
-    use_gpus         boolean DEFAULT false,
-    warm_start       boolean DEFAULT false,
-    run_name         text    DEFAULT NULL,
-    description      text    DEFAULT NULL,
-    options          jsonb   DEFAULT NULL,
-    wait             boolean DEFAULT true,
-    dry_run          boolean DEFAULT false,
-    group_by         text    DEFAULT NULL,
-    replace          boolean DEFAULT false
+@arguments@
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.fit(plpy, *args)
+return api.fit(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.fit(
-    text, text, text, text, integer, text, text, json, text, text, json, double precision, text, text, text, boolean,
-    integer, integer, text, text, text, text, integer, boolean, boolean, text, text, jsonb, boolean, boolean, text,
-    boolean
-) IS
+COMMENT ON FUNCTION cerebro.fit(@types@) IS
 'Trains a list of configurations by model hopping, and returns the number of the run. In each epoch every model visits
 every segment once, and its whole training state moves with it.
 
@@ -61,7 +26,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   Keras. What is left out follows from the rows, as in cerebro.train. A model selection table of MADlib''s form is taken,
   too.
 - target: the columns to predict, separated by commas.
-- inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, folds, segments: as in cerebro.pack.
+- @packing@: as in cerebro.pack.
 - group_by: as in cerebro.pack. The run trains one model of each configuration for each group, and one on all rows.
   cerebro.predict picks the model of each row''s group.
 - validation, stratify, packed_table: as in cerebro.train.
@@ -128,11 +93,9 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_fit_multiple_model(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.fit_multiple_model(plpy, *args)
+return api.fit_multiple_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(
-    text, text, text, integer, boolean, text, integer, boolean, text, text, boolean, jsonb
-) IS
+COMMENT ON FUNCTION cerebro.madlib_fit_multiple_model(@types@) IS
 'cerebro.fit with the name, the arguments and the tables of MADlib, for a packed table: model_output_table is model_table,
 model_selection_table lists the configurations, num_iterations is epochs and metrics_compute_frequency is evaluate_every.
 use_caching has no effect, because trainers always cache their rows.';
@@ -145,9 +108,9 @@ CREATE OR REPLACE FUNCTION cerebro.resume(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.resume(plpy, *args)
+return api.resume(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.resume(bigint, integer, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.resume(@types@) IS
 'Continues a run that failed, was cancelled or was interrupted, and returns its number. Committed visits are not
 repeated, and the models become what they would have become without the interruption.
 
@@ -158,17 +121,17 @@ repeated, and the models become what they would have become without the interrup
 CREATE OR REPLACE FUNCTION cerebro._drive(run bigint, epochs integer, retry_failed boolean) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.drive(plpy, *args)
+return api.drive(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._drive(bigint, integer, boolean) IS
+COMMENT ON FUNCTION cerebro._drive(@types@) IS
 'Drives a run for which nobody waits. The session that a call with wait => false opens calls it.';
 
 CREATE OR REPLACE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.wait(plpy, *args)
+return api.wait(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.wait(bigint, double precision) IS
+COMMENT ON FUNCTION cerebro.wait(@types@) IS
 'Waits until a run has ended and has made its model tables. Returns the status of the run. A warning
 says if the run is finished but its models are in no table, and which call makes it.
 
@@ -177,9 +140,9 @@ says if the run is finished but its models are in no table, and which call makes
 CREATE OR REPLACE FUNCTION cerebro.cancel(run bigint, owner name DEFAULT NULL) RETURNS boolean
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.cancel(plpy, *args)
+return api.cancel(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.cancel(bigint, name) IS
+COMMENT ON FUNCTION cerebro.cancel(@types@) IS
 'Ends a run within about a second, whichever session drives it or is to begin it. Returns true if the run will be
 cancelled, and false if there is nothing to cancel: no session drives the run, or all its models are trained.
 cerebro.resume(run) can continue it later. Users can cancel their own runs, members of cerebro_admin any run.
@@ -190,9 +153,9 @@ cerebro.resume(run) can continue it later. Users can cancel their own runs, memb
 CREATE OR REPLACE FUNCTION cerebro._to_forget(run bigint, owner name) RETURNS name
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.to_forget(plpy, *args)
+return api.to_forget(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._to_forget(bigint, name) IS
+COMMENT ON FUNCTION cerebro._to_forget(@types@) IS
 'Locks a run that cerebro.forget() may remove, and returns its owner; raises an error for any other run.';
 
 -- The rows are changed here and not in Python, where each statement is a subtransaction: Greenplum 7.0.0 sometimes takes
@@ -211,7 +174,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro.forget(bigint, name) IS
+COMMENT ON FUNCTION cerebro.forget(@types@) IS
 'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
 Users can forget their own runs, members of cerebro_admin any run. If somebody has made other objects of a state table,
 for instance a view, the table stays without its rows, and a warning names the objects and their owners.
@@ -225,9 +188,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off
 AS $py$
 @cerebro@
-return api.materialize_run(plpy, *args)
+return api.materialize_run(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.materialize(bigint, text, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.materialize(@types@) IS
 'Makes the model tables of a run from its states on record. The run need not have finished. cerebro.runs says in the
 column message if a finished run has none: its session ended too early, or its caller rolled back.
 

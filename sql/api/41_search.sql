@@ -1,52 +1,13 @@
 -- Search: runs whose configurations are proposed from a space while the run goes on.
 
 CREATE OR REPLACE FUNCTION cerebro.search(
-    source_table       text,
-    model_table        text,
-    space              jsonb,
-    target             text    DEFAULT NULL,
-    budget             text    DEFAULT NULL,
-    inputs             text    DEFAULT NULL,
-    prepare            json    DEFAULT NULL,
-    weights            text    DEFAULT NULL,
-    class_weight       text    DEFAULT NULL,
-    sequence           json    DEFAULT NULL,
-    validation         double precision DEFAULT NULL,
-    validation_table   text    DEFAULT NULL,
-    split_by           text    DEFAULT NULL,
-    split_at           text    DEFAULT NULL,
-    stratify           boolean DEFAULT NULL,
-    folds              integer DEFAULT NULL,
-    segments           integer DEFAULT NULL,
-    packed_table       text    DEFAULT NULL,
-    architectures      jsonb   DEFAULT NULL,
-    method             text    DEFAULT NULL,
-    epochs             integer DEFAULT NULL,
-    max_configurations integer DEFAULT NULL,
-    at_once            integer DEFAULT NULL,
-    start_from         text    DEFAULT NULL,
-    objective          text    DEFAULT NULL,
-    direction          text    DEFAULT NULL,
-    stop_when          text    DEFAULT NULL,
-    evaluate_every     integer DEFAULT NULL,
-    use_gpus           boolean DEFAULT false,
-    run_name           text    DEFAULT NULL,
-    description        text    DEFAULT NULL,
-    options            jsonb   DEFAULT NULL,
-    wait               boolean DEFAULT true,
-    dry_run            boolean DEFAULT false,
-    group_by           text    DEFAULT NULL,
-    replace            boolean DEFAULT false
+@arguments@
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.search_space(plpy, *args)
+return api.search_space(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.search(
-    text, text, jsonb, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, jsonb, text, integer, integer, integer, text, text, text, text, integer, boolean, text, text,
-    jsonb, boolean, boolean, text, boolean
-) IS
+COMMENT ON FUNCTION cerebro.search(@types@) IS
 'Searches a space of configurations for the best model, and returns the number of the run. The method proposes
 configurations while others train, and stops unpromising ones early. docs/search.md describes spaces and
 methods. The models, their metrics and the views are those of cerebro.fit; cerebro.leaderboard shows the point of the

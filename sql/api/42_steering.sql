@@ -11,7 +11,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION cerebro._rule(text, bigint) IS
+COMMENT ON FUNCTION cerebro._rule(@types@) IS
 'Runs the query of the option stop_when on a run, and returns its rows as JSON. The session that drives the run calls it in
 another session of the same user.';
 
@@ -24,9 +24,9 @@ CREATE OR REPLACE FUNCTION cerebro.stop_model(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.stop_model(plpy, *args)
+return api.stop_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.stop_model(bigint, integer, text, integer, name) IS
+COMMENT ON FUNCTION cerebro.stop_model(@types@) IS
 'Stops a model of a run at the end of its epoch, and returns the number of the request. The other models go on, and the
 segments are free for them. cerebro.go_on() lets the model train on later.
 
@@ -48,9 +48,9 @@ CREATE OR REPLACE FUNCTION cerebro.go_on(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.go_on(plpy, *args)
+return api.go_on(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.go_on(bigint, integer, text, integer, name) IS
+COMMENT ON FUNCTION cerebro.go_on(@types@) IS
 'Lets a model of a run that was stopped train on from its last state, until its last epoch. Returns the number of the
 request.
 
@@ -66,9 +66,9 @@ CREATE OR REPLACE FUNCTION cerebro.clone_model(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.clone_model(plpy, *args)
+return api.clone_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.clone_model(bigint, integer, jsonb, text, integer, name) IS
+COMMENT ON FUNCTION cerebro.clone_model(@types@) IS
 'Adds a model to a run that begins with the weights and the optimizer''s state of another model, its parent, and has
 other parameters. The parent trains on. A parent that is training is copied at the end of its epoch. Returns the number
 of the request.
@@ -86,9 +86,9 @@ CREATE OR REPLACE FUNCTION cerebro.add_configuration(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.add_configuration(plpy, *args)
+return api.add_configuration(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.add_configuration(bigint, jsonb, text, name) IS
+COMMENT ON FUNCTION cerebro.add_configuration(@types@) IS
 'Adds a configuration to a run. Its model starts at epoch 0: from the weights of its architecture, if it was added with
 weights (cerebro.add_architecture), otherwise from random weights. Returns the number of the request.
 
@@ -104,9 +104,9 @@ CREATE OR REPLACE FUNCTION cerebro.extend(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.extend(plpy, *args)
+return api.extend(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.extend(bigint, integer, text, name) IS
+COMMENT ON FUNCTION cerebro.extend(@types@) IS
 'Gives all models of a run more epochs, as cerebro.resume(run, epochs) does, also while the run goes on. Returns the
 number of the request.
 
@@ -121,9 +121,9 @@ CREATE OR REPLACE FUNCTION cerebro.set_budget(
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.set_budget(plpy, *args)
+return api.set_budget(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.set_budget(bigint, text, text, name) IS
+COMMENT ON FUNCTION cerebro.set_budget(@types@) IS
 'Replaces the budget of a run. When its budget is spent, a run begins no visit and finishes. What the run has used so
 far counts. Returns the number of the request.
 

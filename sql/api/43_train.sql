@@ -1,52 +1,13 @@
 -- From a table to a trained model in one call.
 
 CREATE OR REPLACE FUNCTION cerebro.train(
-    source_table       text,
-    model_table        text,
-    target             text    DEFAULT NULL,
-    budget             text    DEFAULT '10 minutes',
-    inputs             text    DEFAULT NULL,
-    prepare            json    DEFAULT NULL,
-    weights            text    DEFAULT NULL,
-    class_weight       text    DEFAULT NULL,
-    sequence           json    DEFAULT NULL,
-    validation         double precision DEFAULT NULL,
-    validation_table   text    DEFAULT NULL,
-    split_by           text    DEFAULT NULL,
-    split_at           text    DEFAULT NULL,
-    stratify           boolean DEFAULT NULL,
-    folds              integer DEFAULT NULL,
-    segments           integer DEFAULT NULL,
-    packed_table       text    DEFAULT NULL,
-    architectures      jsonb   DEFAULT NULL,
-    space              jsonb   DEFAULT NULL,
-    method             text    DEFAULT NULL,
-    epochs             integer DEFAULT NULL,
-    max_configurations integer DEFAULT NULL,
-    at_once            integer DEFAULT NULL,
-    start_from         text    DEFAULT NULL,
-    objective          text    DEFAULT NULL,
-    direction          text    DEFAULT NULL,
-    stop_when          text    DEFAULT NULL,
-    evaluate_every     integer DEFAULT NULL,
-    use_gpus           boolean DEFAULT false,
-    run_name           text    DEFAULT NULL,
-    description        text    DEFAULT NULL,
-    options            jsonb   DEFAULT NULL,
-    wait               boolean DEFAULT true,
-    dry_run            boolean DEFAULT false,
-    group_by           text    DEFAULT NULL,
-    replace            boolean DEFAULT false
+@arguments@
 ) RETURNS bigint
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.train(plpy, *args)
+return api.train(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.train(
-    text, text, text, text, text, json, text, text, json, double precision, text, text, text, boolean, integer,
-    integer, text, jsonb, jsonb, text, integer, integer, integer, text, text, text, text, integer, boolean, text,
-    text, jsonb, boolean, boolean, text, boolean
-) IS
+COMMENT ON FUNCTION cerebro.train(@types@) IS
 'Trains a model on a table with columns of nearly any type, and returns the number of the run. It packs the table,
 chooses architectures and a search space for the target, searches until the budget is used, and keeps the best epoch of
 each model. The models are in model_table, which cerebro.predict takes. The best model is calibrated on the rows for
@@ -56,7 +17,7 @@ how the decisions are made.
 - source_table: a table, a view or a foreign table, which is packed unless an earlier call has packed the same rows with
   the same arguments; or a packed table.
 - target: the columns to predict, separated by commas.
-- inputs, prepare, weights, class_weight, sequence, validation_table, split_by, split_at, segments: as in cerebro.pack.
+- @packing@: as in cerebro.pack.
 - validation: the share of the rows for validation. NULL: a fifth of the rows, and at most 200,000 rows or windows.
 - stratify: as in cerebro.pack. NULL: true if the target has few classes and the table at most 100,000 rows.
   With a sequence, NULL is false.

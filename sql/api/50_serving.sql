@@ -6,9 +6,9 @@
 CREATE OR REPLACE FUNCTION cerebro._predict(rows bigint, variables bytea[]) RETURNS cerebro._prediction[]
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.predict_chunk(plpy, *args)
+return api.predict_chunk(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._predict(bigint, bytea[]) IS
+COMMENT ON FUNCTION cerebro._predict(@types@) IS
 'The predictions of this session''s model for a chunk of rows. variables: per input, the bytes of the arrays of all rows,
 concatenated.';
 
@@ -16,18 +16,18 @@ concatenated.';
 -- also copies an array.
 CREATE OR REPLACE FUNCTION cerebro._array_bytes(anyarray) RETURNS bytea
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._array_bytes(anyarray) IS
+COMMENT ON FUNCTION cerebro._array_bytes(@types@) IS
 'The bytes of an array as PostgreSQL stores it: its header and its elements.';
 
 CREATE OR REPLACE FUNCTION cerebro._bytes_array(bytea) RETURNS real[]
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._bytes_array(bytea) IS
+COMMENT ON FUNCTION cerebro._bytes_array(@types@) IS
 'The reverse of _array_bytes for real[]. The server does not check the bytes, so no role may call this function '
 'directly.';
 
 CREATE OR REPLACE FUNCTION cerebro._bytes_smallints(bytea) RETURNS smallint[]
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._bytes_smallints(bytea) IS
+COMMENT ON FUNCTION cerebro._bytes_smallints(@types@) IS
 'As _bytes_array, for smallint[].';
 
 CREATE OR REPLACE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
@@ -40,7 +40,7 @@ BEGIN  -- in PL/pgSQL, which keeps the plan for the next query of the session
         END;
 END
 $plpgsql$;
-COMMENT ON FUNCTION cerebro._reals(bytea) IS
+COMMENT ON FUNCTION cerebro._reals(@types@) IS
 'Converts numbers of four bytes each (float32, in the byte order of the machine) to an array.';
 
 CREATE OR REPLACE FUNCTION cerebro._smallints(numbers bytea) RETURNS smallint[]
@@ -50,7 +50,7 @@ SELECT CASE WHEN octet_length($1) % 2 = 0 THEN
            substring(cerebro._array_bytes(array_fill(0::smallint, ARRAY[octet_length($1) / 2])) FOR 20) || $1)
        END
 $sql$;
-COMMENT ON FUNCTION cerebro._smallints(bytea) IS
+COMMENT ON FUNCTION cerebro._smallints(@types@) IS
 'As _reals, for numbers of two bytes each.';
 
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
@@ -61,9 +61,9 @@ CREATE OR REPLACE FUNCTION cerebro._predict_rows(
 RETURNS TABLE (ids text[], outputs jsonb, answers cerebro._prediction[])
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.predict_rows(plpy, *args)
+return api.predict_rows(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._predict_rows(text, text, text, integer, integer, double precision, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro._predict_rows(@types@) IS
 'The predictions for the rows of a query: a row for each chunk of them.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
@@ -91,7 +91,7 @@ SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision 
        AS p (id, class, number)
  WHERE o.output = a.output
 $sql$;
-COMMENT ON FUNCTION cerebro.predict(text, text, text, integer, integer, double precision, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.predict(@types@) IS
 'Returns the predictions of a trained model for the rows of a query, in the caller''s session. It writes no table: it
 works in read-only transactions, and sees rows that the caller has not committed. The inputs are the columns of the
 query with the names of the training columns; they are prepared as in training.
@@ -125,9 +125,9 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.predict_into(plpy, *args)
+return api.predict_into(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.predict_into(text, text, text, text, integer, integer, double precision, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.predict_into(@types@) IS
 'Predicts all rows of a table or view, and writes the predictions into a new table with the columns that cerebro.predict
 returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
 columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
@@ -147,9 +147,9 @@ CREATE OR REPLACE FUNCTION cerebro.create_predictor(
 ) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.create_predictor(plpy, *args)
+return api.create_predictor(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.create_predictor(text, text, integer, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.create_predictor(@types@) IS
 'Creates a SQL function that predicts one row: its arguments are the input columns of a trained model, its result is the
 number or the class. Returns how to call it. Each call predicts on its own; for many rows use cerebro.predict.
 
@@ -179,9 +179,9 @@ CREATE OR REPLACE FUNCTION cerebro.calibrate(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.calibrate(plpy, *args)
+return api.calibrate(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.calibrate(text, text, text, integer, text, double precision) IS
+COMMENT ON FUNCTION cerebro.calibrate(@types@) IS
 'Learns from rows that did not train a model how far its predictions can be trusted, and keeps that with the model, in the
 column calibration of the table model_table_info. Then cerebro.predict gives intervals, calibrated probabilities and classes
 by thresholds on request. Returns what it has found: for each measure the value on these rows before and after. A second
@@ -213,7 +213,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION cerebro._require_window(integer, integer[]) IS
+COMMENT ON FUNCTION cerebro._require_window(@types@) IS
 'True if all these lengths of arrays are that of a window; else an error.';
 
 CREATE OR REPLACE FUNCTION cerebro.ensemble(
@@ -222,9 +222,9 @@ CREATE OR REPLACE FUNCTION cerebro.ensemble(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.ensemble(plpy, *args)
+return api.ensemble(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.ensemble(text, text, integer, boolean, double precision) IS
+COMMENT ON FUNCTION cerebro.ensemble(@types@) IS
 'Makes one model of the best models of a run. Its predictions are the means of their predictions. Of a model and the
 copies that go on from it, only the best one can join. All of the best models join, or all but the worst ones. The
 exception: a search looks for the mean of some of them that predicts the validation rows of the run best. If its loss is

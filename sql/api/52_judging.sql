@@ -10,9 +10,9 @@ CREATE OR REPLACE FUNCTION cerebro._judging(
 ) RETURNS TABLE (rows_query text, row_key text, of_target text, class text, null_is_class boolean, classes integer)
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.judging(plpy, *args)
+return api.judging(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._judging(text, text, text, text, text, text, integer, integer, double precision, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro._judging(@types@) IS
 'What the functions that judge a model give to cerebro.predict. Each row_key of rows_query is an array in JSON: the key of the
 row and the value that the target has. classes: how many the target has; NULL: it is a number.';
 
@@ -28,9 +28,9 @@ CREATE OR REPLACE FUNCTION cerebro.evaluate(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.evaluate(plpy, *args)
+return api.evaluate(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.evaluate(text, text, text, integer, double precision, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro.evaluate(@types@) IS
 'Returns how good a trained model is on the rows of a query, a row for each metric. It writes no table.
 
 - Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1, auc, balanced_accuracy (the mean of the
@@ -70,7 +70,7 @@ BEGIN
      ORDER BY 1, 2;
 END
 $$;
-COMMENT ON FUNCTION cerebro.confusion_matrix(text, text, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.confusion_matrix(@types@) IS
 'Returns how many rows of each class a trained model predicts as which class. share is the part of the rows of the actual
 class. Values of the target are read in the type that it had in training, so that 0 is the class 0.0 of a numeric. A value
 that no class has is shown as text.
@@ -111,7 +111,7 @@ BEGIN
      ORDER BY 1;
 END
 $$;
-COMMENT ON FUNCTION cerebro.class_metrics(text, text, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.class_metrics(@types@) IS
 'Returns for each class of the rows of a query how good a trained model is: the precision (which part of the rows predicted as
 the class has it), the recall (which part of the rows with the class is predicted as it), F1, how many rows have the class,
 and as how many it is predicted. Rows whose target is NULL are left out, unless NULL is a class of the model.
@@ -137,7 +137,7 @@ BEGIN
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
 END
 $$;
-COMMENT ON FUNCTION cerebro._scored(text, text, text, text, text, integer, integer, boolean) IS
+COMMENT ON FUNCTION cerebro._scored(@types@) IS
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
 
 CREATE OR REPLACE FUNCTION cerebro.roc_curve(
@@ -155,7 +155,7 @@ SELECT g.probability, sum(g.positives) OVER higher / nullif(sum(g.positives) OVE
 WINDOW higher AS (ORDER BY g.probability DESC)
  ORDER BY 1 DESC
 $sql$;
-COMMENT ON FUNCTION cerebro.roc_curve(text, text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.roc_curve(@types@) IS
 'Returns the ROC curve of a class: for each threshold, which part of the rows with the class, and of those without it,
 has at least this probability. Rates are NULL if there are no such rows. Rows whose target is NULL are left out, unless
 NULL is a class of the model.
@@ -179,7 +179,7 @@ SELECT c.probability, c.found / c.n, c.found / nullif(c.positives, 0), 2 * c.fou
         WINDOW higher AS (ORDER BY g.probability DESC)) c
  ORDER BY 1 DESC
 $sql$;
-COMMENT ON FUNCTION cerebro.precision_recall(text, text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.precision_recall(@types@) IS
 'Returns for each threshold of a class''s probability the precision (which part of the rows at or above it has the class),
 the recall (which part of the rows with the class is at or above it), and F1.
 
@@ -201,7 +201,7 @@ SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
  GROUP BY 1
  ORDER BY 1
 $sql$;
-COMMENT ON FUNCTION cerebro.calibration(text, text, text, integer, text, integer, boolean) IS
+COMMENT ON FUNCTION cerebro.calibration(@types@) IS
 'Returns, for bins of the probability of a class, the mean probability and the part of the rows that have the class. They
 are equal if the probabilities are right. Bins without rows are left out.
 
@@ -230,7 +230,7 @@ BEGIN
      WHERE p.target = judged.of_target;
 END
 $$;
-COMMENT ON FUNCTION cerebro.residuals(text, text, text, text, integer) IS
+COMMENT ON FUNCTION cerebro.residuals(@types@) IS
 'Returns for each row of a query the number that the target has, the number that a trained model predicts, and the
 difference: actual - predicted.
 
@@ -247,9 +247,9 @@ CREATE OR REPLACE FUNCTION cerebro.importance(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.importance(plpy, *args)
+return api.importance(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.importance(text, text, text, integer, integer) IS
+COMMENT ON FUNCTION cerebro.importance(@types@) IS
 'Returns how much a trained model needs each input column, the most important first: by how much its loss grows if the
 values of the column are shuffled among the rows.
 

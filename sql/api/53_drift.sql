@@ -7,9 +7,9 @@ RETURNS TABLE (column_name text, is_target boolean, psi double precision, psi_by
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.drift_rows(plpy, *args)
+return api.drift_rows(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.drift(text, text) IS
+COMMENT ON FUNCTION cerebro.drift(@types@) IS
 'Returns how far the rows of a query are from those that a model was trained on: a row for each column, the most different
 one first. The rows are counted in bins where they are; no row leaves the database or is predicted. Packing keeps the bins:
 ten parts of equal size of a number or date, the 20 most frequent values of a category, and NULL. Columns of texts that

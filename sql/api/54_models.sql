@@ -29,7 +29,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
        AND (current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable')
             OR c.xmax::text = '0' AND n.xmax::text = '0')
 $$;
-COMMENT ON FUNCTION cerebro._run_no_strangers_code(oid[]) IS
+COMMENT ON FUNCTION cerebro._run_no_strangers_code(@types@) IS
 'Whether these tables and their schemas belong to the current user or to superusers, as far as the transaction can know.';
 
 CREATE OR REPLACE FUNCTION cerebro._models() RETURNS SETOF text
@@ -195,9 +195,9 @@ COMMENT ON COLUMN cerebro.models.owner IS 'The user who owns the table.';
 CREATE OR REPLACE FUNCTION cerebro.drop_model(model_table text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.drop_model(plpy, *args)
+return api.drop_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.drop_model(text) IS
+COMMENT ON FUNCTION cerebro.drop_model(@types@) IS
 'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups). Packed rows, architectures
 and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
 cerebro.create_predictor made for it fail from then on.

@@ -20,9 +20,9 @@ CREATE OR REPLACE FUNCTION cerebro.add_custom_function(name text, source text, k
 RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.add_custom_function(plpy, *args)
+return api.add_custom_function(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.add_custom_function(text, text, text, text) IS
+COMMENT ON FUNCTION cerebro.add_custom_function(@types@) IS
 'Registers a custom loss or metric from its Python source, or a new version of it, and returns the version. For
 cerebro_admin. THE SOURCE RUNS WITH THE RIGHTS OF THE SERVER''S OPERATING-SYSTEM ACCOUNT, in the trainers of all users
 who name the function. Registration checks the syntax and executes nothing. A run keeps the version that it started
@@ -34,8 +34,8 @@ with.
 CREATE OR REPLACE FUNCTION cerebro.drop_custom_function(name text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.drop_custom_function(plpy, *args)
+return api.drop_custom_function(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.drop_custom_function(text) IS
+COMMENT ON FUNCTION cerebro.drop_custom_function(@types@) IS
 'Retires a custom loss or metric. New runs cannot name it. Existing runs and models keep the version that they use. For
 cerebro_admin.';

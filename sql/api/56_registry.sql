@@ -179,14 +179,14 @@ SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
  ORDER BY v.version DESC
  LIMIT 1
 $$;
-COMMENT ON FUNCTION cerebro._registered(text) IS
+COMMENT ON FUNCTION cerebro._registered(@types@) IS
 'The model table of a registered model. NULL: there is none to which the caller has a right.';
 
 -- It runs what a function of ours has prepared in the memory of this session; a call from SQL finds nothing prepared.
 CREATE OR REPLACE FUNCTION cerebro._as_registry() RETURNS void
 LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $py$
 @cerebro@
-return api.run_step(plpy, *args)
+return api.run_step(plpy)
 $py$;
 ALTER FUNCTION cerebro._as_registry() OWNER TO cerebro_registry;
 COMMENT ON FUNCTION cerebro._as_registry() IS
@@ -195,9 +195,9 @@ COMMENT ON FUNCTION cerebro._as_registry() IS
 CREATE OR REPLACE FUNCTION cerebro.registered_table(reference text) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.registered_table(plpy, *args)
+return api.registered_table(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.registered_table(text) IS
+COMMENT ON FUNCTION cerebro.registered_table(@types@) IS
 'Returns the model table of a registered model, with its schema.
 
 - reference: MODEL@ALIAS, MODEL@VERSION or MODEL@latest.';
@@ -213,9 +213,9 @@ CREATE OR REPLACE FUNCTION cerebro.register(
 ) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.register(plpy, *args)
+return api.register(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.register(text, text, integer, text, text, text, text) IS
+COMMENT ON FUNCTION cerebro.register(@types@) IS
 'Adds a version of a registered model and returns its number. The version is a copy, which nobody can change, and which stays
 when the model table or its run is dropped. Functions that predict, judge or export take MODEL@ALIAS, MODEL@VERSION and
 MODEL@latest wherever they take a model table. Of a table with models of groups, the version has the model on all rows and
@@ -236,9 +236,9 @@ CREATE OR REPLACE FUNCTION cerebro.set_alias(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.set_alias(plpy, *args)
+return api.set_alias(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.set_alias(text, text, integer, text) IS
+COMMENT ON FUNCTION cerebro.set_alias(@types@) IS
 'Lets an alias name a version of a registered model. Calls that name the model by the alias use this version as soon as the
 transaction has committed. The owner of the model may do that, cerebro_admin, and who has the right alias.
 
@@ -250,9 +250,9 @@ transaction has committed. The owner of the model may do that, cerebro_admin, an
 CREATE OR REPLACE FUNCTION cerebro.roll_back(registered_model text, alias text, reason text DEFAULT NULL) RETURNS integer
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.roll_back(plpy, *args)
+return api.roll_back(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.roll_back(text, text, text) IS
+COMMENT ON FUNCTION cerebro.roll_back(@types@) IS
 'Lets an alias name the version that it named before, and returns its number. A second call goes back to the
 newer one.
 
@@ -263,9 +263,9 @@ newer one.
 CREATE OR REPLACE FUNCTION cerebro.unregister(registered_model text, version integer, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.unregister(plpy, *args)
+return api.unregister(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.unregister(text, integer, text) IS
+COMMENT ON FUNCTION cerebro.unregister(@types@) IS
 'Removes the tables of a version from the registry. Its number is never used again, and its history stays. A version that an
 alias names is an error.
 
@@ -276,9 +276,9 @@ alias names is an error.
 CREATE OR REPLACE FUNCTION cerebro.share(registered_model text, role text, "right" text DEFAULT 'use') RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.share(plpy, *args)
+return api.share(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.share(text, text, text) IS
+COMMENT ON FUNCTION cerebro.share(@types@) IS
 'Gives a role a right to all versions of a registered model, those to come, too.
 
 - registered_model: the registered model, which must be yours.
@@ -289,7 +289,7 @@ COMMENT ON FUNCTION cerebro.share(text, text, text) IS
 CREATE OR REPLACE FUNCTION cerebro.unshare(registered_model text, role text, "right" text DEFAULT 'use') RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.unshare(plpy, *args)
+return api.unshare(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.unshare(text, text, text) IS
+COMMENT ON FUNCTION cerebro.unshare(@types@) IS
 'Takes a right from a role that cerebro.share has given it. The arguments are those of cerebro.share.';

@@ -20,11 +20,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.retrain(plpy, *args)
+return api.retrain(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.retrain(
-    text, text, text, text, text, double precision, integer, boolean, boolean, boolean, text, text,
-    double precision) IS
+COMMENT ON FUNCTION cerebro.retrain(@types@) IS
 'Trains the configuration of a registered model on the rows that its table has now, and compares the new model with the
 version that the alias names, on the same rows. It registers the new model as a version, and moves the alias to it if it is
 better. It returns one row, or none if there was nothing to do: the rows are those of the version or of the last call, or

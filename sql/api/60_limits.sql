@@ -28,7 +28,7 @@ BEGIN
              WHERE role::oid IN (0, quote_ident(one)::regrole::oid, quote_ident(other)::regrole::oid));
 END
 $$;
-COMMENT ON FUNCTION cerebro._trainer_limit(name, name) IS
+COMMENT ON FUNCTION cerebro._trainer_limit(@types@) IS
 'The megabytes of private memory that each trainer of the current user and of the user of the session may take; NULL: '
 'no limit.';
 
@@ -119,7 +119,7 @@ BEGIN
             set_limits.max_waiting_seconds, set_limits.max_trainer_mb, set_limits.max_predictors);
 END
 $$;
-COMMENT ON FUNCTION cerebro.set_limits(text, integer, integer, bigint, integer, integer, integer, integer, integer) IS
+COMMENT ON FUNCTION cerebro.set_limits(@types@) IS
 'Sets all limits of a role, replacing the limits that the role had. For cerebro_admin. The limits bound what runs use;
 PostgreSQL itself limits the role''s own sessions.
 
@@ -148,7 +148,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro._forget_own(bigint, name) IS
+COMMENT ON FUNCTION cerebro._forget_own(@types@) IS
 'Deletes the log and the model states of a run whose owner has recorded that it is to be forgotten. Called by '
 'cerebro.forget().';
 
@@ -182,7 +182,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       LEFT JOIN pg_proc f ON k.classid = 'pg_proc'::regclass AND f.oid = k.objid
       LEFT JOIN pg_type t ON k.classid = 'pg_type'::regclass AND t.oid = k.objid
 $$;
-COMMENT ON FUNCTION cerebro._dependants(oid) IS
+COMMENT ON FUNCTION cerebro._dependants(@types@) IS
 'The objects that keep a state table from being dropped, in words; NULL: none. For cerebro._forget().';
 
 CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
@@ -263,5 +263,5 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro._forget(bigint, name) IS
+COMMENT ON FUNCTION cerebro._forget(@types@) IS
 'Deletes the log and the model states of any user''s run. cerebro.forget() calls it for a member of cerebro_admin.';

@@ -3,18 +3,18 @@
 CREATE OR REPLACE FUNCTION cerebro._madlib_usage(name text, message text) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
-return api.madlib_usage(plpy, *args)
+return api.madlib_usage(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_usage(text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_usage(@types@) IS
 'The help of a function of MADlib''s: a summary, or for the message usage its arguments, or for example an example.';
 
 CREATE OR REPLACE FUNCTION cerebro._hyperband_schedule(schedule_table text, r integer, eta integer, skip_last integer)
 RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.hyperband_schedule(plpy, *args)
+return api.hyperband_schedule(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._hyperband_schedule(text, integer, integer, integer) IS
+COMMENT ON FUNCTION cerebro._hyperband_schedule(@types@) IS
 'Writes the rounds of a Hyperband search into a new table: bracket s, round i, configurations n_i, iterations r_i.';
 
 CREATE OR REPLACE FUNCTION cerebro._train_test_split(
@@ -29,26 +29,25 @@ CREATE OR REPLACE FUNCTION cerebro._train_test_split(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.train_test_split(plpy, *args)
+return api.train_test_split(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._train_test_split(
-    text, text, double precision, double precision, text, text, boolean, boolean) IS
+COMMENT ON FUNCTION cerebro._train_test_split(@types@) IS
 'Draws the rows of a training and of a test table from a table, in each group in the same proportion.';
 
 CREATE OR REPLACE FUNCTION cerebro._gpu_texts(source text) RETURNS text[]
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.gpu_texts(plpy, *args)
+return api.gpu_texts(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._gpu_texts(text) IS
+COMMENT ON FUNCTION cerebro._gpu_texts(@types@) IS
 'The GPUs of the host on which the function runs, described as TensorFlow or as nvidia-smi would (source).';
 
 CREATE OR REPLACE FUNCTION cerebro._gpu_configuration(output_table text, source text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.gpu_configuration(plpy, *args)
+return api.gpu_configuration(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._gpu_configuration(text, text) IS
+COMMENT ON FUNCTION cerebro._gpu_configuration(@types@) IS
 'Writes the GPUs of every host into a new table: hostname and gpu_descr.';
 
 -- The query of the elements in their order becomes, dimension by dimension from the last, a query of arrays.
@@ -72,7 +71,7 @@ BEGIN
     RETURN result;
 END
 $$;
-COMMENT ON FUNCTION cerebro._array_product(anyarray, anyelement) IS
+COMMENT ON FUNCTION cerebro._array_product(@types@) IS
 'The array with each element multiplied by k, or by itself if k is NULL. The dimensions stay.';
 
 -- The functions of the same names without _madlib_, as MADlib has them.
@@ -91,10 +90,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_training_preprocessor_dl(plpy, *args)
+return api.madlib_training_preprocessor_dl(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_training_preprocessor_dl(
-    text, text, text, text, integer, real, integer[], text) IS
+COMMENT ON FUNCTION cerebro._madlib_training_preprocessor_dl(@types@) IS
 'training_preprocessor_dl as MADlib has it: numbers to predict are classes, NULL is a class, inputs become float32.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_validation_preprocessor_dl(
@@ -110,9 +108,9 @@ LANGUAGE plpython3u
 SET synchronize_seqscans = off SET max_parallel_workers_per_gather = 0 SET jit = off
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_validation_preprocessor_dl(plpy, *args)
+return api.madlib_validation_preprocessor_dl(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_validation_preprocessor_dl(text, text, text, text, text, integer, text) IS
+COMMENT ON FUNCTION cerebro._madlib_validation_preprocessor_dl(@types@) IS
 'validation_preprocessor_dl as MADlib has it: labels may be NULL if some of the training table are, or vectors of as many '
 'classes.';
 
@@ -121,18 +119,18 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_load_keras_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_load_keras_model(plpy, *args)
+return api.madlib_load_keras_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_load_keras_model(text, json, bytea, text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_load_keras_model(@types@) IS
 'load_keras_model as MADlib has it: any JSON and any weights are stored, and checked when they are used.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_delete_keras_model(keras_model_arch_table text, model_id integer)
 RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_delete_keras_model(plpy, *args)
+return api.madlib_delete_keras_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_delete_keras_model(text, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_delete_keras_model(@types@) IS
 'delete_keras_model as MADlib has it: drops the table with its last architecture.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_model_selection_table(
@@ -145,9 +143,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_load_model_selection_table(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_load_model_selection_table(plpy, *args)
+return api.madlib_load_model_selection_table(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_load_model_selection_table(text, text, integer[], text[], text[], text) IS
+COMMENT ON FUNCTION cerebro._madlib_load_model_selection_table(@types@) IS
 'load_model_selection_table as MADlib has it: fit parameters may have a callback TensorBoard, which has no effect.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_generate_model_configs(
@@ -163,10 +161,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_generate_model_configs(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_generate_model_configs(plpy, *args)
+return api.madlib_generate_model_configs(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_generate_model_configs(
-    text, text, integer[], text, text, text, integer, integer, text) IS
+COMMENT ON FUNCTION cerebro._madlib_generate_model_configs(@types@) IS
 'generate_model_configs as MADlib has it: a selection table whose summary is gone gets a new one, and fit '
 'parameters may have a callback TensorBoard, which has no effect.';
 
@@ -185,10 +182,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_fit_multiple_model(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_fit_multiple_model(plpy, *args)
+return api.madlib_fit_multiple_model(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_fit_multiple_model(
-    text, text, text, integer, boolean, text, integer, boolean, text, text, boolean) IS
+COMMENT ON FUNCTION cerebro._madlib_fit_multiple_model(@types@) IS
 'madlib_fit_multiple_model as MADlib has it: the tables have the names of tables, losses and metrics as they were written.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_evaluate(
@@ -200,9 +196,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_evaluate(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_keras_evaluate(plpy, *args)
+return api.madlib_keras_evaluate(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_evaluate(text, text, text, boolean, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_evaluate(@types@) IS
 'Computes the loss and the metric of a trained model on a packed table, on all of its segments at the same time.
 output_table receives one row.
 
@@ -222,9 +218,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict(plpy, *args)
+return api.madlib_keras_predict(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, text, boolean, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(@types@) IS
 'Predicts with a trained model for the rows of a table or view, which need not be packed. output_table receives the
 predictions with the values of id_col. A regression model writes one column estimated_<name> per dependent variable.
 
@@ -247,9 +243,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict(plpy, *args)
+return api.madlib_keras_predict(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, integer, boolean, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(@types@) IS
 'As madlib_keras_predict with pred_type prob, but for each row only the pred_type most probable classes.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
@@ -265,9 +261,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict(plpy, *args)
+return api.madlib_keras_predict(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict(text, text, text, text, text, double precision, boolean, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict(@types@) IS
 'As madlib_keras_predict with pred_type prob, but only the classes whose probability is above pred_type (0.0 to 1.0).';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
@@ -286,10 +282,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
-    text, integer, text, text, text, text, text, boolean, text[], double precision, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(@types@) IS
 'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
@@ -308,10 +303,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
-    text, integer, text, text, text, text, integer, boolean, text[], double precision, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(@types@) IS
 'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
@@ -330,10 +324,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_predict_byom(
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
-return api.madlib_keras_predict_byom(plpy, *args)
+return api.madlib_keras_predict_byom(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(
-    text, integer, text, text, text, text, double precision, boolean, text[], double precision, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_predict_byom(@types@) IS
 'Predicts with an architecture and weights of a table of architectures: madlib_keras_predict_byom.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_fit(
@@ -354,10 +347,9 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_fit(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_keras_fit(plpy, *args)
+return api.madlib_keras_fit(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_fit(
-    text, text, text, integer, text, text, integer, boolean, text, integer, boolean, text, text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_fit(@types@) IS
 'Trains one model, as a run with one configuration; its table has one row, and its summary the contents of MADlib''s.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_keras_automl(
@@ -380,19 +372,18 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_keras_automl(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_keras_automl(plpy, *args)
+return api.madlib_keras_automl(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_keras_automl(
-    text, text, text, text, integer[], text, text, text, text, integer, text, boolean, text, integer, text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_keras_automl(@types@) IS
 'A search by MADlib''s Hyperband or hyperopt, as a run; its tables have the contents of MADlib''s, and the selection table has '
 'the best configuration.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_object_table(name text, schema text) RETURNS text
 LANGUAGE plpython3u STABLE AS $py$
 @cerebro@
-return api.madlib_object_table(plpy, *args)
+return api.madlib_object_table(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_object_table(text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_object_table(@types@) IS
 'The name of a table of custom functions, with this schema if it has none.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_custom_function(
@@ -400,35 +391,35 @@ CREATE OR REPLACE FUNCTION cerebro._madlib_load_custom_function(
 ) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_load_custom_function(plpy, *args)
+return api.madlib_load_custom_function(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_load_custom_function(text, bytea, text, text) IS
+COMMENT ON FUNCTION cerebro._madlib_load_custom_function(@types@) IS
 'Registers a custom function from its source text, and lists it in a table as MADlib has it. For cerebro_admin. Pickled '
 'objects are refused.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_delete_custom_function(object_table text, id integer, name text) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_delete_custom_function(plpy, *args)
+return api.madlib_delete_custom_function(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_delete_custom_function(text, integer, text) IS
+COMMENT ON FUNCTION cerebro._madlib_delete_custom_function(@types@) IS
 'Retires the custom function with this id, or else this name, and deletes it from a table as MADlib has it. For '
 'cerebro_admin.';
 
 CREATE OR REPLACE FUNCTION cerebro._madlib_load_top_k_accuracy_function(object_table text, k integer) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.madlib_load_top_k_accuracy_function(plpy, *args)
+return api.madlib_load_top_k_accuracy_function(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._madlib_load_top_k_accuracy_function(text, integer) IS
+COMMENT ON FUNCTION cerebro._madlib_load_top_k_accuracy_function(@types@) IS
 'Lists the metric top_<k>_accuracy, which is built in, in a table as MADlib has it.';
 
 CREATE OR REPLACE FUNCTION cerebro.convert_madlib_table(table_name text, packed_table text DEFAULT NULL) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.convert_madlib_table(plpy, *args)
+return api.convert_madlib_table(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro.convert_madlib_table(text, text) IS
+COMMENT ON FUNCTION cerebro.convert_madlib_table(@types@) IS
 $doc$Makes a table that Apache MADlib has made usable here, and says what it did.
 
 A packed table is copied, buffer by buffer as it is, into a table of the same name; MADlib's table gets the ending _madlib.
@@ -450,7 +441,7 @@ BEGIN
     RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
 END
 $$;
-COMMENT ON FUNCTION cerebro._convert_array_to_bytea(real[]) IS
+COMMENT ON FUNCTION cerebro._convert_array_to_bytea(@types@) IS
 'Converts an array to bytes: little-endian float32 values in C order.';
 
 CREATE OR REPLACE FUNCTION cerebro._convert_array_to_bytea(var smallint[]) RETURNS bytea
@@ -459,7 +450,7 @@ BEGIN
     RETURN cerebro._element_bytes(var, 'convert_array_to_bytea');
 END
 $$;
-COMMENT ON FUNCTION cerebro._convert_array_to_bytea(smallint[]) IS
+COMMENT ON FUNCTION cerebro._convert_array_to_bytea(@types@) IS
 'Converts an array to bytes: little-endian int16 values in C order.';
 
 -- Where the elements begin is in the second word of the array, which counts four bytes more; it is 0 for an array without
@@ -483,7 +474,7 @@ BEGIN
     RETURN pg_catalog.substring(bytes, start - 3);
 END
 $$;
-COMMENT ON FUNCTION cerebro._element_bytes(anyarray, text) IS
+COMMENT ON FUNCTION cerebro._element_bytes(@types@) IS
 'The bytes of an array''s elements, in the byte order of the machine. function: what an error names.';
 
 CREATE OR REPLACE FUNCTION cerebro._convert_bytea_to_real_array(var bytea) RETURNS real[]
@@ -493,7 +484,7 @@ BEGIN
     RETURN cerebro._reals(var);
 END
 $$;
-COMMENT ON FUNCTION cerebro._convert_bytea_to_real_array(bytea) IS
+COMMENT ON FUNCTION cerebro._convert_bytea_to_real_array(@types@) IS
 'Converts little-endian float32 values to an array with one dimension.';
 
 CREATE OR REPLACE FUNCTION cerebro._convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
@@ -503,7 +494,7 @@ BEGIN
     RETURN cerebro._smallints(var);
 END
 $$;
-COMMENT ON FUNCTION cerebro._convert_bytea_to_smallint_array(bytea) IS
+COMMENT ON FUNCTION cerebro._convert_bytea_to_smallint_array(@types@) IS
 'Converts little-endian int16 values to an array with one dimension.';
 
 CREATE OR REPLACE FUNCTION cerebro._require_whole(bytes bytea, size integer) RETURNS void
@@ -519,5 +510,5 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro._require_whole(bytea, integer) IS
+COMMENT ON FUNCTION cerebro._require_whole(@types@) IS
 'Raises an error unless the bytes are a whole number of values of this size.';

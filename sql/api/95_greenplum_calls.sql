@@ -89,7 +89,7 @@ BEGIN
         CREATE FUNCTION cerebro_python._elsewhere(called text, arguments text[], caller jsonb) RETURNS text
         LANGUAGE plpython3u AS $py$
         @cerebro@
-        return api.elsewhere(plpy, *args)
+        return api.elsewhere(plpy, @by_name@)
         $py$
     $sql$;
     -- What Python would have to ask with statements, from catalogs of the coordinator.

@@ -23,7 +23,7 @@ from cerebro_db import client
 from cerebro_db.client import archives, cli, model_files
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.core import model_columns
-from cerebro_db.core.packed_summary import ARGUMENTS
+from cerebro_db.core.arguments import RECORDED
 from tests.core.test_malicious_corpus import ARCHITECTURES, CANARY
 from tests.documents import rewritten, with_model
 
@@ -200,7 +200,7 @@ def test_an_archive_names_no_tables(cerebro: Cerebro, archive: Path, tmp_path: P
         packing = json.loads(json.loads(file.read("model.json"))["summary"])["packing"]
 
     def change(files: dict[str, bytes]) -> None:
-        arguments = {name: "public.bait" for name, kind in ARGUMENTS.items() if kind == "table"}
+        arguments = {name: "public.bait" for name, kind in RECORDED.items() if kind == "Table"}
         changed_row(
             "summary", **dict.fromkeys(("source_table", "packed_table", "validation_table"), "public.bait"),
             packing={**packing, "arguments": {**packing["arguments"], **arguments}},
@@ -210,7 +210,7 @@ def test_an_archive_names_no_tables(cerebro: Cerebro, archive: Path, tmp_path: P
     ((kept, imported),) = cerebro.rows("SELECT (to_jsonb(s) - 'imported')::text, imported FROM of_bait_summary s")
     assert "bait" not in kept.replace("of_bait", "") and packing["fingerprint"] in kept
     assert json.loads(kept)["packing"]["arguments"] == {
-        name: value for name, value in packing["arguments"].items() if ARGUMENTS[name] != "table"
+        name: value for name, value in packing["arguments"].items() if RECORDED[name] != "Table"
     }
     assert imported["validation_table"] == imported["packing"]["validation_table"] == "public.bait"
 

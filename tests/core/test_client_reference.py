@@ -38,6 +38,11 @@ def test_the_pages_are_up_to_date(name: str) -> None:
     assert (reference.FOLDER / name).read_text(encoding="utf-8") == made[name], "make reference writes it again"
 
 
+def test_the_arguments_of_the_client_are_those_of_the_table() -> None:
+    module = client_reference.ARGUMENTS.read_text(encoding="utf-8")
+    assert module == client_reference.with_arguments(module), "make reference writes them again"
+
+
 @pytest.mark.parametrize("name", pictures.PICTURES)
 def test_the_pictures_are_up_to_date(name: str) -> None:
     drawn = pictures.PICTURES[name]()

@@ -17,7 +17,8 @@ import pytest
 from small_sources import HELLO, small_sources
 
 import cerebro_db
-from cerebro_db.embedded import extension
+from cerebro_db.core import arguments, records
+from cerebro_db.embedded import extension, heads
 from cerebro_db.embedded.extension import Sources
 from cerebro_db.embedded.installation import Installation
 
@@ -29,11 +30,17 @@ def sources(tmp_path: Path) -> Sources:
 
 def test_the_makefile_can_run_it_as_a_plain_script() -> None:
     """On a server that has only Python 3.9 and its standard library."""
-    tree = ast.parse(Path(extension.__file__).read_text(), feature_version=(3, 9))
-    modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    modules += [node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [extension, heads, arguments, records]
+    modules: set[str] = set()
+    for module in ours:
+        tree = ast.parse(Path(str(module.__file__)).read_text(), feature_version=(3, 9))
+        modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {
+            node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
+        }
     assert "argparse" in modules
-    assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names
+    of_ours = {module.__name__ for module in ours} | {"cerebro_db.core"}
+    assert {module.partition(".")[0] for module in modules - of_ours} <= sys.stdlib_module_names
 
 
 def test_one_version_everywhere() -> None:

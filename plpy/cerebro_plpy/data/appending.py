@@ -59,15 +59,6 @@ NEEDED = ["seed", "buffer_size", "rows"]  # columns of a summary, besides those 
 PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 
 
-@dataclass(frozen=True)
-class AppendArguments:
-    """The arguments of ``cerebro.append``, in the order of the SQL function."""
-
-    packed_table: str | None
-    source_table: str | None
-    divide: bool | None
-
-
 @dataclass
 class Target:
     """A packed table that gets rows."""
@@ -94,12 +85,11 @@ class Target:
 
 
 @entry
-def append(db: Database, *arguments: Any) -> None:
+def append(db: Database, packed_table: str | None, source_table: str | None, divide: bool | None) -> None:
     begun = time.monotonic()
-    given = AppendArguments(*arguments)
-    target = _target(db, given.packed_table, "packed_table")
-    source = relations.filled(db, given.source_table)
-    division = _division(db, target, source, given.divide)
+    target = _target(db, packed_table, "packed_table")
+    source = relations.filled(db, source_table)
+    division = _division(db, target, source, divide)
     others, folded, whole = None, target.layout.folds > 0, source
     if division is not None and not folded:
         beside = relations.beside(db, target.packed.relation, VALIDATION)

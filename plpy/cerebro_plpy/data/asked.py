@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core import documents
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.columns import NOTHING, Wish
 from cerebro_db.core.division import Division
 from cerebro_db.core.errors import BadData, InvalidArgument
@@ -18,7 +19,6 @@ from ..database import lineage, relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import splits, variables
-from .pack_arguments import PackArguments
 from .splits import Split
 
 SHARE = 0.2  # of the rows for validation, if the user says nothing

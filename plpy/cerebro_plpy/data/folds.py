@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.division import Division
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.preparation import MOST_FOLDS, Fold
@@ -22,7 +23,6 @@ from cerebro_db.core.windows import Windows
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import group_key, splits, variables, windowed
-from .pack_arguments import PackArguments
 from .preparation import Alias, SourceVariable
 from .splits import STEPS, by_name
 

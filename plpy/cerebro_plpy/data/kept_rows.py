@@ -16,6 +16,7 @@ from typing import Any
 
 from cerebro_db import __version__
 from cerebro_db.core import documents
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import DuplicateTable
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -27,7 +28,6 @@ from ..database.entry import entry
 from ..database.relations import Column, Relation
 from . import asked, features, pack, pack_plain
 from .pack import VALIDATION, WantedPacking
-from .pack_arguments import PackArguments
 from .preparation import NUMBERS
 from .summary import read_layout
 
@@ -39,9 +39,9 @@ OTHERWISE = ("source_table", "output_table", "target", "inputs", "validation_tab
 
 
 @entry(called="cerebro.pack")
-def packed_rows(db: Database, same_name: bool, *arguments: Any) -> str:
+def packed_rows(db: Database, same_name: bool, **arguments: Any) -> str:
     """The name of the packed table.  ``same_name``: it can only be the output table."""
-    given = PackArguments(*arguments)
+    given = PackArguments(**arguments)
     wanted = pack.checked(db, given)
     output = relations.qualified(db, Name.parse(given.output_table, "output_table"))
     fingerprint = fingerprint_of(db, wanted)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import documents
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.names import Name
 from cerebro_db.core.packed_summary import Packing
 from cerebro_db.core.preparation import OneHot
@@ -44,7 +45,6 @@ from . import folds as folding
 from .asked import AskedColumns, asked_for, hash_of_rows, key_of, sides, split_of
 from .choosing import prepared
 from .folds import Folds
-from .pack_arguments import PackArguments
 from .preparation import find_shapes, shuffled
 from .splits import Split
 from .subgroups import Placed
@@ -75,8 +75,8 @@ class WantedPacking:
 
 
 @entry
-def pack(db: Database, *arguments: Any) -> None:
-    write(db, checked(db, PackArguments(*arguments)))
+def pack(db: Database, **arguments: Any) -> None:
+    write(db, checked(db, PackArguments(**arguments)))
 
 
 def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -> Name:

@@ -33,13 +33,13 @@ FAR_TOO_MANY = 2  # times as many segments as the rows repay
 
 
 @entry
-def pack_plain(db: Database, *arguments: Any) -> None:
-    pack_training(db, PlainArguments(*arguments))
+def pack_plain(db: Database, **arguments: Any) -> None:
+    pack_training(db, PlainArguments(**arguments))
 
 
 @entry
-def pack_like(db: Database, *arguments: Any) -> None:
-    pack_validation(db, LikeArguments(*arguments))
+def pack_like(db: Database, **arguments: Any) -> None:
+    pack_validation(db, LikeArguments(**arguments))
 
 
 def pack_training(

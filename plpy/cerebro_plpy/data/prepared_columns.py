@@ -11,10 +11,10 @@ from .summary import read_layout
 
 
 @entry
-def prepared_columns(db: Database, table: str | None) -> list[dict[str, Any]]:
+def prepared_columns(db: Database, packed_table: str | None) -> list[dict[str, Any]]:
     """A row for each column of a packed table's or a model's summary."""
     found = []
-    layout = read_layout(db, table)
+    layout = read_layout(db, packed_table)
     for variable in (*layout.inputs, *layout.outputs):
         start = 1
         for number, column in enumerate(variable.columns):

@@ -31,7 +31,7 @@ SAME = 1e-12  # two fingerprints that differ by less, relatively, are the same s
 
 @dataclass(frozen=True)
 class PropagateArguments:
-    """Those of ``cerebro.propagate``, in the order of the SQL function."""
+    """Those of ``cerebro.propagate``."""
 
     source_table: str | None
     edges_table: str | None
@@ -87,9 +87,9 @@ class WantedPropagation:
 
 
 @entry
-def propagate(db: Database, *arguments: Any) -> int:
+def propagate(db: Database, **arguments: Any) -> int:
     """Write the output table, or bring it up to date; return the number of rows written."""
-    given = PropagateArguments(*arguments)
+    given = PropagateArguments(**arguments)
     if given.append:
         return _append(db, given)
     output = relations.new(db, given.output_table, (SUMMARY, NEIGHBOURS))

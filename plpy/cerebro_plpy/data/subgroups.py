@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from cerebro_db.core import columns as deciding
 from cerebro_db.core import layout
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn
 from cerebro_db.core.names import split_list
 from cerebro_db.core.records import dataclass
@@ -26,7 +27,6 @@ from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from . import group_key, variables
-from .pack_arguments import PackArguments
 from .preparation import Alias
 from .splits import by_name
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable, NoReturn
 
-from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported
+from cerebro_db.core.errors import MAKE_ROOM, NO_ROOM, CerebroError, DiskFull, Unsupported, WrongState
 from cerebro_db.core.texts import harmless
 
 from . import cancellation, listening, sizes
@@ -27,9 +27,9 @@ def entry(
     longest: int = sizes.LONGEST,
     words: type[ErrorWords] = ErrorWords,
 ) -> Callable[..., Any]:
-    """The function is called with ``plpy``, and gets a Database in its place.
+    """The function is called with ``plpy``, and gets a Database in its place.  Its arguments are given by name.
 
-    Its arguments have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
+    They have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
     computes (``listening.py``).  ``words``: what errors about tables and models say.
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
@@ -43,13 +43,14 @@ def entry(
     name = f"cerebro.{function.__name__}" if called is None else called
 
     @wraps(body)
-    def call(plpy: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Any:
         _refuse_within_query(plpy)
         db = Database(plpy, name, words)
 
         def action() -> Any:
-            sizes.require(args, kwargs, longest)
-            return body(db, *args, **kwargs)
+            _refuse_old_sql(of_old_sql)
+            sizes.require(arguments, longest)
+            return body(db, **arguments)
 
         return _as_postgres(db, action)
 
@@ -68,6 +69,16 @@ def _refuse_within_query(plpy: Any) -> None:
         )
 
 
+def _refuse_old_sql(arguments: tuple[Any, ...]) -> None:
+    """Refuse a call by a SQL function of version 0.1, which gives the arguments by their places."""
+    if arguments:
+        raise WrongState(
+            "the SQL functions of this database are older than the code on this server.",
+            hint="A superuser updates them: ALTER EXTENSION cerebro_db UPDATE; and, if it is there,"
+            " ALTER EXTENSION cerebro_db_madlib UPDATE;",
+        )
+
+
 def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
     """As ``entry``, for a generator: the SQL function returns its rows one after the other.
 
@@ -77,14 +88,15 @@ def entry_of_rows(called: str) -> Callable[[Callable[..., Iterator[Any]]], Calla
 
     def decorate(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         @wraps(function)
-        def call(plpy: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        def call(plpy: Any, *of_old_sql: Any, **arguments: Any) -> Iterator[Any]:
             _refuse_within_query(plpy)
             db = Database(plpy, called)
-            rows = function(db, *args, **kwargs)
+            rows = function(db, **arguments)
             end = object()
 
             def begin() -> Any:
-                sizes.require(args, kwargs, sizes.LONGEST)
+                _refuse_old_sql(of_old_sql)
+                sizes.require(arguments, sizes.LONGEST)
                 return next(rows, end)
 
             first = _as_postgres(db, begin)

@@ -6,8 +6,7 @@ call gets.  They are checked before anything else is done with the arguments.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument
@@ -16,21 +15,20 @@ from cerebro_db.core.texts import counted
 LONGEST = 1_000_000  # characters of a text or JSON, or of all texts of an array together
 MOST_ELEMENTS = 100_000  # of an array
 DEEPEST = 6  # PostgreSQL's arrays have no more dimensions
-FRAME = "__plpython_procedure"  # how PL/Python names the functions that it makes of the bodies in the catalog
 
 
-def require(arguments: Iterable[Any], named: Mapping[str, Any], longest: int) -> None:
+def require(arguments: Mapping[str, Any], longest: int) -> None:
     """Refuse an argument that is too large.  Bytes may have any size, because nothing walks through them."""
-    for value in (*arguments, *named.values()):
+    for name, value in arguments.items():
         if isinstance(value, str):
             if len(value) > longest:
-                raise _too_large(value, named, counted(len(value), "character"), f"{longest:,}")
+                raise _too_large(name, counted(len(value), "character"), f"{longest:,}")
         elif isinstance(value, list):
             elements, characters = _measured(value, DEEPEST)
             if elements > MOST_ELEMENTS:
-                raise _too_large(value, named, counted(elements, "element"), f"{MOST_ELEMENTS:,}")
+                raise _too_large(name, counted(elements, "element"), f"{MOST_ELEMENTS:,}")
             if characters > longest:
-                raise _too_large(value, named, f"texts of {counted(characters, 'character')}", f"{longest:,}")
+                raise _too_large(name, f"texts of {counted(characters, 'character')}", f"{longest:,}")
 
 
 def _measured(values: list[Any], depth: int) -> tuple[int, int]:
@@ -41,14 +39,5 @@ def _measured(values: list[Any], depth: int) -> tuple[int, int]:
     return len(values), sum(len(value) for value in values if isinstance(value, str))
 
 
-def _too_large(value: Any, named: Mapping[str, Any], has: str, limit: str) -> InvalidArgument:
-    name = next((name for name, given in {**_names(), **named}.items() if given is value), None)
-    return InvalidArgument(f"{name or 'an argument'} has {has}; at most {limit} are allowed")
-
-
-def _names() -> dict[str, Any]:
-    """The arguments of the SQL function that was called: PL/Python keeps them as global variables of its body."""
-    frame = sys._getframe()
-    while frame.f_back is not None and not frame.f_code.co_name.startswith(FRAME):
-        frame = frame.f_back
-    return frame.f_globals if frame.f_code.co_name.startswith(FRAME) else {}
+def _too_large(name: str, has: str, limit: str) -> InvalidArgument:
+    return InvalidArgument(f"{name} has {has}; at most {limit} are allowed")

@@ -37,7 +37,7 @@ HINT = (
 
 @entry(longest=MOST_BYTES)
 def add_architecture(
-    db: Database, name: str | None, architecture: str | None, initial: bytes | None, description: str | None
+    db: Database, name: str | None, architecture: str | None, initial_weights: bytes | None, description: str | None
 ) -> None:
     if name is None or not name.strip() or len(name.encode()) > LONGEST or name != name.strip() or name[0] in "{[":
         raise InvalidArgument(
@@ -48,7 +48,7 @@ def add_architecture(
     if name in building.PARAMETERS:
         raise InvalidArgument(f"'{name}' is a kind of architecture.", hint="Choose another name.")
     try:
-        parameters = _parameters(db, architecture, initial)
+        parameters = _parameters(db, architecture, initial_weights)
     except CerebroError as error:
         error.hint = error.hint or "model.to_json() of Keras gives the architecture."
         raise
@@ -65,7 +65,7 @@ def add_architecture(
         name, architecture, parameters, description,
     )  # fmt: skip
     start = 0
-    for piece in cut(initial or b""):
+    for piece in cut(initial_weights or b""):
         db.execute(
             sql("INSERT INTO cerebro.added_weights (name, start, payload) VALUES ($1, $2, $3)"),
             ("text", "bigint", "bytea"),

@@ -19,12 +19,14 @@ def evaluate(
     query: str | None,
     target: str | None,
     configuration: int | None,
-    *wanted: Any,
+    *,
+    coverage: float | None,
+    calibrated: bool | None,
+    thresholds: bool | None,
 ) -> list[dict[str, Any]]:
-    """A row for each metric.  ``wanted``: coverage, calibrated and thresholds, as in cerebro.predict."""
-    coverage, calibrated, thresholds = wanted
+    """A row for each metric."""
     given = JudgingArguments(
-        called="cerebro.evaluate",
+        function="cerebro.evaluate",
         model_table=model_table,
         query=query,
         target=target,

@@ -31,9 +31,9 @@ MOST_BINS = 1_000_000
 
 @dataclass(frozen=True)
 class JudgingArguments:
-    """The arguments of ``cerebro._judging``, in the order of the SQL function."""
+    """The arguments of ``cerebro._judging``."""
 
-    called: str  # the function that the user called
+    function: str  # that the user called
     model_table: str | None
     query: str | None
     target: str | None
@@ -49,10 +49,10 @@ class JudgingArguments:
 
 
 @entry(called=INTERNAL)
-def judging(db: Database, *arguments: Any) -> list[dict[str, Any]]:
+def judging(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     """One row: the query with the key and the actual value of each row, and the class that is judged."""
-    given = JudgingArguments(*arguments)
-    db.called = given.called
+    given = JudgingArguments(**arguments)
+    db.called = given.function
     return [to_predict(db, given)]
 
 

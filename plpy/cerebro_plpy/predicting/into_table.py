@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IntoArguments:
-    """The arguments of ``cerebro.predict_into``, in the order of the SQL function."""
+    """The arguments of ``cerebro.predict_into``."""
 
     model_table: str | None
     source_table: str | None
@@ -35,9 +35,9 @@ class IntoArguments:
 
 
 @entry
-def predict_into(db: Database, *arguments: Any) -> int:
+def predict_into(db: Database, **arguments: Any) -> int:
     """Write the table; return the number of rows, or windows, that were predicted."""
-    given = IntoArguments(*arguments)
+    given = IntoArguments(**arguments)
     source = relations.existing(db, given.source_table)
     output = relations.new(db, given.output_table)
     ref = model_ref(db, given.model_table)

@@ -66,7 +66,7 @@ class HandedOver:
         self.cursor, self.first, self.mark = cursor, first, mark
 
 
-def begun(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOver | None:
+def begun(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | HandedOver | None:
     """The rows of the answer, or the query that somebody else goes on with; None: nothing has begun."""
     if not _may_be_resident(given):
         if not busy:
@@ -87,8 +87,8 @@ def begun(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOve
     return found
 
 
-def _may_be_resident(given: tuple[Any, ...]) -> bool:
-    model, query = given[:2]
+def _may_be_resident(given: dict[str, Any]) -> bool:
+    model, query = given["model_table"], given["query"]
     if not model or not query or len(model) + len(query) > LONGEST_QUERY or busy:
         return False
     here = sys.modules.get("cerebro_plpy.segment.current")
@@ -97,13 +97,14 @@ def _may_be_resident(given: tuple[Any, ...]) -> bool:
     return (here is None or here.is_unused()) and not os.path.exists(GREENPLUMS_FILE)
 
 
-def key(role: int, database: int, schemas: str, given: tuple[Any, ...]) -> str:
+def key(role: int, database: int, schemas: str, given: dict[str, Any]) -> str:
     """Equal for calls that one recipe serves: all but the query is the same, and names have the same meaning."""
-    made_of = [__version__, nursery_place.server_started(), role, database, schemas, given[0], *given[2:]]
+    others = {name: value for name, value in given.items() if name != "query"}
+    made_of = [__version__, nursery_place.server_started(), role, database, schemas, others]
     return nursery_place.digest(json.dumps(made_of))
 
 
-def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | HandedOver | None:
+def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | HandedOver | None:
     """The rows of the answer; None: there is no recipe that serves."""
     global _mine, busy
     (facts,) = _run(plpy, FACTS)
@@ -122,7 +123,7 @@ def _by_recipe(plpy: Any, given: tuple[Any, ...]) -> list[dict[str, Any]] | Hand
     if not mine.rests():
         let_go(end=True)
         return None
-    recipe, query = mine.recipe, given[1].rstrip(" \t\r\n;")  # as relations.of_query
+    recipe, query = mine.recipe, given["query"].rstrip(" \t\r\n;")  # as relations.of_query
     if any(recipe[name] != facts[name] for name in LIMITS):
         let_go(end=True)  # the limits have changed
         return None

@@ -29,7 +29,7 @@ ROWS = "the rows of the query"  # where they stand in the statement
 class RowRecipe:
     """What the recipe of a call is made of."""
 
-    given: tuple[Any, ...]  # the arguments
+    given: dict[str, Any]  # the arguments
     ref: ModelRef
     known: Remembered  # the model
     source: Relation  # the query

@@ -43,7 +43,7 @@ NUMBER = ""  # the name of a key that is the number of the row
 
 @dataclass(frozen=True)
 class PredictRowsArguments:
-    """The arguments of ``cerebro.predict``, in the order of the SQL function."""
+    """The arguments of ``cerebro.predict``."""
 
     model_table: str | None
     query: str | None
@@ -56,12 +56,12 @@ class PredictRowsArguments:
 
 
 @entry_of_rows("cerebro.predict")
-def predict_rows(db: Database, *arguments: Any, begun: HandedOver | None = None) -> Iterator[dict[str, Any]]:
+def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) -> Iterator[dict[str, Any]]:
     """A row for each chunk: the ids, the labels of each output, and the answers.
 
     ``begun``: a query that resident_predictor.py has begun; its cursor is open.
     """
-    given = PredictRowsArguments(*arguments)
+    given = PredictRowsArguments(**arguments)
     ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     query, key = relations.require_query(given.query), given.key

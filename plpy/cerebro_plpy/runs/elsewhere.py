@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.errors import CerebroError, InvalidArgument
+from cerebro_db.core.sql import Sql, identifier, marks, sql
 
 from .. import platform
 from ..database import cancellation
@@ -17,27 +17,16 @@ from ..database.entry import INTERNAL, entry
 from ..platform.base import FEWEST
 from ..sessions import logins
 
-# What sql/api/95_greenplum_calls.sql names as steering.  The arguments come as text.
-CALLS: dict[str, Sql] = {
-    "wait": sql("SELECT cerebro.wait({}::bigint, {}::double precision)"),
-    "cancel": sql("SELECT cerebro.cancel({}::bigint, {}::name)"),
-    "resume": sql("SELECT cerebro.resume({}::bigint, {}::integer, {}::boolean, {}::boolean)"),
-    "forget": sql("SELECT cerebro.forget({}::bigint, {}::name)"),
-    "materialize": sql("SELECT cerebro.materialize({}::bigint, {}, {}, {}::integer, {}::boolean)"),
-    "stop_model": sql("SELECT cerebro.stop_model({}::bigint, {}::integer, {}, {}::integer, {}::name)"),
-    "go_on": sql("SELECT cerebro.go_on({}::bigint, {}::integer, {}, {}::integer, {}::name)"),
-    "clone_model": sql("SELECT cerebro.clone_model({}::bigint, {}::integer, {}::jsonb, {}, {}::integer, {}::name)"),
-    "add_configuration": sql("SELECT cerebro.add_configuration({}::bigint, {}::jsonb, {}, {}::name)"),
-    "extend": sql("SELECT cerebro.extend({}::bigint, {}::integer, {}, {}::name)"),
-    "set_budget": sql("SELECT cerebro.set_budget({}::bigint, {}, {}, {}::name)"),
-}
+# What sql/api/95_greenplum_calls.sql names as steering.
+CALLS = ("wait", "cancel", "resume", "forget", "materialize", "stop_model", "go_on", "clone_model", "add_configuration",
+         "extend", "set_budget")  # fmt: skip
 
 
 def elsewhere(plpy: Any, called: str, arguments: list[str | None], caller: str) -> str | None:
     """What the call returns, as text."""
     cancellation.expect_coordinator()
     cancellation.admit()  # it runs no statement in this session
-    return _elsewhere(plpy, called, arguments, caller)  # type: ignore[no-any-return]
+    return _elsewhere(plpy, called=called, arguments=arguments, caller=caller)  # type: ignore[no-any-return]
 
 
 @entry(called=INTERNAL)
@@ -62,7 +51,7 @@ def _elsewhere(db: Database, called: str, arguments: list[str | None], caller: s
     try:
         session.configure(search_path=found["search_path"])
         session.hear = lambda notice: _pass_on(db, notice)
-        rows = session.run(CALLS[called], arguments)
+        rows = session.run(call_of(called, len(arguments)), arguments)
     except psycopg2.Error as error:
         refused = CerebroError(error.diag.message_primary or str(error), hint=error.diag.message_hint)
         refused.detail, refused.sqlstate = error.diag.message_detail, error.pgcode or refused.sqlstate
@@ -71,6 +60,13 @@ def _elsewhere(db: Database, called: str, arguments: list[str | None], caller: s
         session.close()
     value = rows[0][0]
     return None if value is None else str(value)
+
+
+def call_of(function: str, arguments: int) -> Sql:
+    """The call of a steering function.  The arguments come as texts, which PostgreSQL reads in the function's types."""
+    if function not in CALLS:
+        raise InvalidArgument(f"{function!r} is not called in another session")
+    return sql("SELECT cerebro.{name}({values})", name=identifier(function), values=marks(arguments))
 
 
 def _pass_on(db: Database, notice: str) -> None:

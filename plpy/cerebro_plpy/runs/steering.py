@@ -9,9 +9,9 @@ from cerebro_db.core import documents
 from cerebro_db.core.architecture import reading
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
-from cerebro_db.core.parameters import changes, flat
+from cerebro_db.core.parameters import changes as parameter_changes
+from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.reported import reported
-from cerebro_db.core.records import dataclass
 from cerebro_db.core.search import objective as objectives
 from cerebro_db.core.search import steering
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
@@ -56,46 +56,44 @@ class Steered:
 
 @entry
 def stop_model(
-    db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None
+    db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
 ) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.STOP, reason, model=steered.meant(key, model, steering.STOPPED).model)
+    return steered.ask(Action.STOP, reason, model=steered.meant(configuration, model, steering.STOPPED).model)
 
 
 @entry
-def go_on(db: Database, run: int, key: int | None, reason: str | None, model: int | None, owner: str | None) -> int:
+def go_on(
+    db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
+) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.GO_ON, reason, model=steered.meant(key, model, steering.GONE_ON).model)
-
-
-@dataclass(frozen=True)
-class CloneArguments:
-    """The arguments of ``cerebro.clone_model``, in the order of the SQL function."""
-
-    run: int
-    configuration: int | None
-    changes: str | None
-    reason: str | None
-    model: int | None
-    owner: str | None
+    return steered.ask(Action.GO_ON, reason, model=steered.meant(configuration, model, steering.GONE_ON).model)
 
 
 @entry
-def clone_model(db: Database, *arguments: Any) -> int:
-    given = CloneArguments(*arguments)
-    steered = Steered(db, given.run, given.owner)
-    parent = steered.meant(given.configuration, given.model, steering.CLONED)
-    configuration, more = None, {}
-    if given.changes is not None:
-        changed = documents.argument(given.changes, "changes")
+def clone_model(
+    db: Database,
+    run: int,
+    configuration: int | None,
+    changes: str | None,
+    *,
+    reason: str | None,
+    model: int | None,
+    owner: str | None,
+) -> int:
+    steered = Steered(db, run, owner)
+    parent = steered.meant(configuration, model, steering.CLONED)
+    new_configuration, more = None, {}
+    if changes is not None:
+        changed = documents.argument(changes, "changes")
         known = custom_functions.known(db, pinned=parent.parameters)
         where = f"the parameters of {parent}"
         of_parent = flat.recorded(documents.decoded(parent.parameters, where), where, known)
-        texts = changes.changed(*of_parent, changed, known)
-        configuration = NewConfiguration(*texts, chosen=changes.chosen(parent.chosen, changed))
+        texts = parameter_changes.changed(*of_parent, changed, known)
+        new_configuration = NewConfiguration(*texts, chosen=parameter_changes.chosen(parent.chosen, changed))
         more["parameters"] = changed
-    new = NewModel(parent=parent.model, configuration=configuration)
-    return steered.ask(Action.ADD, given.reason, new=new.to_json(), **more)
+    new = NewModel(parent=parent.model, configuration=new_configuration)
+    return steered.ask(Action.ADD, reason, new=new.to_json(), **more)
 
 
 @entry

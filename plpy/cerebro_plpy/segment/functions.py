@@ -38,10 +38,10 @@ def data_in(db: Database, handle: str, variable: str, payload: bytes) -> int:
 
 
 @entry(called=INTERNAL)
-def state_in(db: Database, name: str, start: int, payload: bytes) -> int:
+def state_in(db: Database, state: str, start: int, payload: bytes) -> int:
     """Takes one row of a model's state."""
-    require(name=(name, str), start=(start, int), payload=(payload, bytes))
-    current.opened(db).receive_state(name, start, payload)
+    require(name=(state, str), start=(start, int), payload=(payload, bytes))
+    current.opened(db).receive_state(state, start, payload)
     return len(payload)
 
 
@@ -53,15 +53,15 @@ def state_out(db: Database, visit: int, index: int) -> Iterator[tuple[int, bytes
 
 
 @entry(called=INTERNAL, longest=LONGEST_ORDER)
-def work(db: Database, order: str) -> str:
+def work(db: Database, work: str) -> str:
     """Obeys an order.  An error is a reply, too: it belongs to the order and not to the session.
 
     Only a process without a trainer raises its error, because the session as a whole is of no use then.
     """
     segment = current.opened(db)
     try:
-        require(work=(order, str))
-        return protocol.reply_json(segment.obey(protocol.order_from_driver(order)))
+        require(work=(work, str))
+        return protocol.reply_json(segment.obey(protocol.order_from_driver(work)))
     except CerebroError as error:
         if isinstance(error, TrainerFailed):
             segment.close_trainers()

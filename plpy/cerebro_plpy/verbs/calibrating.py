@@ -27,10 +27,11 @@ def calibrate(
     query: str | None,
     target: str | None,
     configuration: int | None,
-    *more: Any,
+    *,
+    decide_by: str | None,
+    seconds: float | None,
 ) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure.  ``more``: decide_by, and the seconds that it may take."""
-    decide_by, seconds = (*more, None)[:2]
+    """What was found: a row for each target and measure.  ``seconds``: that it may take."""
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)

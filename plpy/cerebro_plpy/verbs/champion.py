@@ -8,6 +8,7 @@ from typing import Any
 
 from cerebro_db.core import documents
 from cerebro_db.core.architecture import building, ensembles
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
 from cerebro_db.core.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.names import Name, StoredName
@@ -18,7 +19,6 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, shown, sql
 
 from ..data import asked, group_key, pack
-from ..data.pack_arguments import PackArguments
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions import references

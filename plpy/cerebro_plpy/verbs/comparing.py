@@ -57,7 +57,7 @@ def value(db: Database, metric: str, model: str, query: str) -> tuple[float, int
 
 
 def _judging(called: str, model: str, query: str) -> JudgingArguments:
-    return JudgingArguments(called=called, model_table=model, query=query, target=None, key=None, wanted="any")
+    return JudgingArguments(function=called, model_table=model, query=query, target=None, key=None, wanted="any")
 
 
 def standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:

@@ -43,7 +43,7 @@ LONGEST_DETAILS = 1_000_000  # characters
 
 @dataclass(frozen=True)
 class RegisterArguments:
-    """The arguments of ``cerebro.register``, in the order of the SQL function."""
+    """The arguments of ``cerebro.register``."""
 
     registered_model: str | None
     model_table: str | None
@@ -65,9 +65,9 @@ class Copy:
 
 
 @entry
-def register(db: Database, *arguments: Any) -> int:
+def register(db: Database, **arguments: Any) -> int:
     """Add a version; return its number."""
-    return add_version(db, RegisterArguments(*arguments))
+    return add_version(db, RegisterArguments(**arguments))
 
 
 def add_version(db: Database, given: RegisterArguments) -> int:

@@ -21,31 +21,31 @@ from . import following
 
 
 @entry
-def resume(db: Database, run_id: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
+def resume(db: Database, run: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
     """Take a run up where its log ends, or train it beyond its end."""
     visibility.refuse_transaction(db)
-    log = RunLog.of_caller(db, run_id)
-    output.take(db, log.known.model_table(), resumed=run_id)
+    log = RunLog.of_caller(db, run)
+    output.take(db, log.known.model_table(), resumed=run)
     if wait is False:
         if log.drivers.status() is RunStatus.CANCELLED:
             with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
-                RunLog.of(session, run_id).events.note(Event.SUBMITTED)
-        background.start(db, run_id, epochs, bool(retry_failed))
-        return run_id
+                RunLog.of(session, run).events.note(Event.SUBMITTED)
+        background.start(db, run, epochs, bool(retry_failed))
+        return run
     recorded = log.known.options()
     own = recorded is not None and recorded.execution == SESSION
     with recorder.opened(db, own=own) as session:
-        output.require_place(db, session, RunLog.of(session, run_id).plan.load())
-        with lost_rows.named(db, session, run_id):
-            _to_its_end(db, session, run_id, epochs, bool(retry_failed), submitted=False)
-    return run_id
+        output.require_place(db, session, RunLog.of(session, run).plan.load())
+        with lost_rows.named(db, session, run):
+            _to_its_end(db, session, run, epochs, bool(retry_failed), submitted=False)
+    return run
 
 
 @entry(called=INTERNAL)
-def drive(db: Database, run_id: int, epochs: int | None, retry_failed: bool) -> None:
+def drive(db: Database, run: int, epochs: int | None, retry_failed: bool) -> None:
     """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
     with recorder.opened(db) as session:
-        _to_its_end(db, session, run_id, epochs, retry_failed, submitted=True)
+        _to_its_end(db, session, run, epochs, retry_failed, submitted=True)
 
 
 def _to_its_end(

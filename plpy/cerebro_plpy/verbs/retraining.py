@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from cerebro_db.core.arguments import PACKING
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Following
 from cerebro_db.core.names import LONGEST, Name, written_list
@@ -49,7 +50,7 @@ LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
 
 @dataclass(frozen=True)
 class RetrainArguments:
-    """The arguments of ``cerebro.retrain``, in the order of the SQL function."""
+    """The arguments of ``cerebro.retrain``."""
 
     registered_model: str | None
     alias: str | None
@@ -67,9 +68,9 @@ class RetrainArguments:
 
 
 @entry
-def retrain(db: Database, *arguments: Any) -> list[dict[str, Any]]:
+def retrain(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     """One row about the new version; none if there was nothing to do."""
-    given = RetrainArguments(*arguments)
+    given = RetrainArguments(**arguments)
     visibility.refuse_transaction(db)
     champion = champions.of_alias(db, given.registered_model, given.alias)
     metric = _metric(given, champion)
@@ -234,16 +235,13 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         options["seed"] = arguments["seed"]
     epochs = given.epochs or champion.epochs
     return Given(
-        FIT,
+        verb=FIT,
         source_table=source.table.name.quoted,
         model_table=output.quoted,
         target=arguments.get("target") or written_list([champion.target]),
         configurations=json.dumps(champion.configurations),
+        **{name: arguments.get(name) for name in PACKING if name != "inputs"},
         inputs=written_list(champion.inputs),
-        **{name: arguments.get(name) for name in ("prepare", "weights", "class_weight", "sequence", "validation",
-                                                  "validation_table", "split_by", "split_at", "stratify", "folds",
-                                                  "group_by")},
-        segments=arguments.get("segments"),
         epochs=epochs,
         budget=_budget(given, before),
         objective=champion.summary.get("objective"),
@@ -253,7 +251,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
         run_name=champion.what,
         description=f"from version {champion.version}",
         options=options,
-    )  # fmt: skip
+    )
 
 
 def _budget(given: RetrainArguments, before: RunOptions | None) -> str | None:

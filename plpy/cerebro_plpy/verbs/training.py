@@ -78,19 +78,19 @@ class Asked:
 
 
 @entry
-def train(db: Database, *arguments: Any) -> int | None:
+def train(db: Database, **arguments: Any) -> int | None:
     """The number of the run; None for a dry run.  So do the others."""
-    return run_verb(db, of_call(TRAIN, arguments))
+    return run_verb(db, of_call(TRAIN, **arguments))
 
 
 @entry(called="cerebro.search")
-def search_space(db: Database, *arguments: Any) -> int | None:
-    return run_verb(db, of_call(SEARCH, arguments))
+def search_space(db: Database, **arguments: Any) -> int | None:
+    return run_verb(db, of_call(SEARCH, **arguments))
 
 
 @entry
-def fit(db: Database, *arguments: Any) -> int | None:
-    return run_verb(db, of_call(FIT, arguments))
+def fit(db: Database, **arguments: Any) -> int | None:
+    return run_verb(db, of_call(FIT, **arguments))
 
 
 def run_verb(db: Database, given: Given) -> int | None:

@@ -8,7 +8,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_plpy.runs.request.given import FIT, SEARCH, SHARED, TRAIN, names
+from cerebro_db.embedded.heads import SIGNATURES
+from cerebro_plpy.runs.request.given import FIT, SEARCH, TRAIN
 from tests.sql.lab import Lab, verb
 from tests.sql.runs.test_train import FLATS
 
@@ -34,7 +35,7 @@ def flats(lab: Lab) -> Lab:
 
 
 def test_the_arguments_in_the_catalog_are_those_of_the_code(lab: Lab) -> None:
-    """In order, with one type and one default for each name, but for train's budget."""
+    """In order, with their types, and with one default for each name, but for train's budget."""
     found = dict(
         lab(
             "SELECT proname::text, json_agg(json_build_array(proargnames[number],"
@@ -45,13 +46,13 @@ def test_the_arguments_in_the_catalog_are_those_of_the_code(lab: Lab) -> None:
             " WHERE pronamespace = 'cerebro'::regnamespace AND proname IN ('train', 'search', 'fit') GROUP BY 1"
         )
     )
-    told: dict[str, tuple[Any, Any]] = {}
+    told: dict[str, Any] = {}
     for which, short in VERBS.items():
-        assert [name for name, *_ in found[short]] == list(names(which))
-        for name, kind, default in found[short]:
-            if name in dict(SHARED) and (which, name) not in ((TRAIN, "budget"), (SEARCH, "space")):
-                assert told.setdefault(name, (kind, default)) == (kind, default), (which, name)
-    assert told["budget"] == ("text", "NULL") and dict(SHARED).keys() == told.keys()
+        assert [(name, kind) for name, kind, _ in found[short]] == list(SIGNATURES[which].types.items())
+        for name, _, default in found[short]:
+            if (which, name) not in ((TRAIN, "budget"), (SEARCH, "space")):
+                assert told.setdefault(name, default) == default, (which, name)
+    assert told["budget"] == "NULL"
 
 
 @pytest.mark.parametrize("which", ["train", "search", "fit"])

@@ -11,7 +11,6 @@ import psycopg2
 import pytest
 from psycopg2.errorcodes import SYNTAX_ERROR, UNDEFINED_FUNCTION
 
-from cerebro_db.core.sql import in_psycopg2
 from cerebro_plpy.runs.elsewhere import CALLS
 from tests.conftest import connect
 from tests.sql.lab import Lab, eventually, run
@@ -263,19 +262,11 @@ def test_runs_are_forgotten_and_extended_with_a_query(place: Lab) -> None:
 
 
 def test_every_steering_function_can_be_called_elsewhere(place: Lab) -> None:
-    """The calls have the arguments of the functions."""
-    found = dict(
-        place(
-            "SELECT p.proname::text, string_agg('%s' || CASE WHEN t <> 'text'::regtype"
-            " THEN '::' || format_type(t, NULL) ELSE '' END, ', ' ORDER BY n)"
-            "  FROM pg_proc p, unnest(p.proargtypes) WITH ORDINALITY a (t, n)"
-            " WHERE p.pronamespace = 'cerebro'::regnamespace AND position('_elsewhere(' IN p.prosrc) > 0"
-            " GROUP BY p.oid, p.proname"
-        )
+    found = place(
+        "SELECT DISTINCT proname::text FROM pg_proc"
+        " WHERE pronamespace = 'cerebro'::regnamespace AND position('_elsewhere(' IN prosrc) > 0"
     )
-    assert {name: f"SELECT cerebro.{name}({arguments})" for name, arguments in found.items()} == {
-        name: in_psycopg2(statement, [None] * found[name].count("%s")) for name, statement in CALLS.items()
-    }
+    assert {name for (name,) in found} == set(CALLS)
 
 
 def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:

@@ -165,14 +165,14 @@ class Worker:
         self.plpy = plpy
 
     def __call__(self, order: Order[Any]) -> Any:
-        reply = protocol.decode_reply(order, json.loads(functions.work(self.plpy, protocol.to_json(order))))
+        reply = protocol.decode_reply(order, json.loads(functions.work(self.plpy, work=protocol.to_json(order))))
         if isinstance(reply, protocol.Failure):
             raise reply.error()
         return reply
 
     def open(self, **settings: Any) -> WorkerOpened:
         text = protocol.encode_settings(TrainerSettings(**{"engine": "jax", "threads": 1, **settings}))
-        return protocol.decode_opened(json.loads(functions.worker_open(self.plpy, text)))
+        return protocol.decode_opened(json.loads(functions.worker_open(self.plpy, settings=text)))
 
     def open_without_a_trainer(self) -> None:
         """As after ``open``, for what is refused before it comes to a trainer."""
@@ -182,16 +182,16 @@ class Worker:
         arrays = c.made_up(ROWS, 1)
         variables = {"facts": arrays["facts"].tobytes(), "price": arrays["price"].tobytes()}
         for name, payload in variables.items():
-            functions.data_in(self.plpy, handle, name, payload)
+            functions.data_in(self.plpy, handle=handle, variable=name, payload=payload)
         digest = hashlib.sha256(b"".join(variables.values())).hexdigest()
         return self(LoadRows(handle, c.HOUSES, ROWS, digest))
 
     def state(self, name: str, payload: bytes) -> None:
         for start in range(0, len(payload), 1000):
-            functions.state_in(self.plpy, name, start, payload[start : start + 1000])
+            functions.state_in(self.plpy, state=name, start=start, payload=payload[start : start + 1000])
 
     def outgoing(self, visit: int, index: int) -> bytes:
-        pieces = list(functions.state_out(self.plpy, visit, index))
+        pieces = list(functions.state_out(self.plpy, visit=visit, index=index))
         assert [start for start, _ in pieces] == [number * protocol.STATE_ROW for number in range(len(pieces))]
         return b"".join(payload for _, payload in pieces)
 
@@ -450,18 +450,18 @@ def test_predictions_end_with_their_files(segment: Worker) -> None:
     segment(BeginPrediction(linear(), inputs, StateRef.weights("w")))
     chunk = b"".join(array(row) for row in arrays)
     for _ in range(2):
-        ((output, rank, classes, numbers),) = functions.predict_chunk(segment.plpy, 3, [chunk])
+        ((output, rank, classes, numbers),) = functions.predict_chunk(segment.plpy, rows=3, variables=[chunk])
         assert (output, rank, classes) == (0, None, None)
         assert list(memoryview(numbers).cast("f")) == pytest.approx(arrays[:, 0] + 5)
     for rows, variables in ((3, []), (3, [chunk, chunk]), (0, [chunk]), (None, [chunk]), (3, None)):
         with pytest.raises(Plpy.Error):
-            functions.predict_chunk(segment.plpy, rows, variables)
+            functions.predict_chunk(segment.plpy, rows=rows, variables=variables)
     with pytest.raises(Plpy.Error, match="column 'facts'") as refused:
-        functions.predict_chunk(segment.plpy, 1, [array(arrays)])
+        functions.predict_chunk(segment.plpy, rows=1, variables=[array(arrays)])
     assert type(refused.value).__name__ == "prediction"  # PL/Python writes it before the message
     assert segment(EndPrediction()) == segment(EndPrediction()) == Done()
     with pytest.raises(Plpy.Error, match="no prediction"):
-        functions.predict_chunk(segment.plpy, 3, [chunk])
+        functions.predict_chunk(segment.plpy, rows=3, variables=[chunk])
     assert current._segment is not None
     assert {path.name for path in current._segment.folder.iterdir()} == {"trainer-jax.log"}
 
@@ -474,7 +474,7 @@ def test_best_classes(segment: Worker) -> None:
     )
     segment(order)
     chunk = b"".join(array(row) for row in c.made_up(5, 2)["facts"])
-    answers = functions.predict_chunk(segment.plpy, 5, [chunk])
+    answers = functions.predict_chunk(segment.plpy, rows=5, variables=[chunk])
     assert [(output, rank) for output, rank, _, _ in answers] == [(0, 1), (0, 2)]
     assert [list(memoryview(classes).cast("f")) for _, _, classes, _ in answers] == [[0.0] * 5, [1.0] * 5]
 
@@ -535,24 +535,26 @@ def test_a_segment_obeys_every_order_of_a_driver(alone: Segment) -> None:
 
 
 NONSENSE: dict[str, Callable[[Any], Any]] = {
-    "no settings": lambda plpy: functions.worker_open(plpy, None),
-    "settings that are a list": lambda plpy: functions.worker_open(plpy, "[]"),
-    "an unknown setting": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "path": "/"}'),
-    "a setting of the wrong type": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "threads": true}'),
-    "no threads": lambda plpy: functions.worker_open(plpy, '{"engine": "jax", "threads": 0}'),
-    "too many threads": lambda plpy: functions.worker_open(plpy, f'{{"engine": "jax", "threads": {10**30}}}'),
-    "an unknown engine": lambda plpy: functions.worker_open(plpy, '{"engine": "/bin/sh"}'),
-    "no handle": lambda plpy: functions.data_in(plpy, None, "x", b""),
-    "no variable": lambda plpy: functions.data_in(plpy, "h", None, b""),
-    "no rows": lambda plpy: functions.data_in(plpy, "h", "x", None),
-    "no name": lambda plpy: functions.state_in(plpy, None, 0, b""),
-    "no start": lambda plpy: functions.state_in(plpy, "n", None, b""),
-    "no state": lambda plpy: functions.state_in(plpy, "n", 0, None),
-    "a start before the state": lambda plpy: functions.state_in(plpy, "n", -1, b"x"),
-    "a start beyond any state": lambda plpy: functions.state_in(plpy, "n", (1 << 63) - 1, b"x"),
-    "no visit": lambda plpy: list(functions.state_out(plpy, None, 0)),
-    "no index": lambda plpy: list(functions.state_out(plpy, 1, None)),
-    "a visit that never was": lambda plpy: list(functions.state_out(plpy, -7, 0)),
+    "no settings": lambda plpy: functions.worker_open(plpy, settings=None),
+    "settings that are a list": lambda plpy: functions.worker_open(plpy, settings="[]"),
+    "an unknown setting": lambda plpy: functions.worker_open(plpy, settings='{"engine": "jax", "path": "/"}'),
+    "a setting of the wrong type": lambda plpy: functions.worker_open(
+        plpy, settings='{"engine": "jax", "threads": true}'
+    ),
+    "no threads": lambda plpy: functions.worker_open(plpy, settings='{"engine": "jax", "threads": 0}'),
+    "too many threads": lambda plpy: functions.worker_open(plpy, settings=f'{{"engine": "jax", "threads": {10**30}}}'),
+    "an unknown engine": lambda plpy: functions.worker_open(plpy, settings='{"engine": "/bin/sh"}'),
+    "no handle": lambda plpy: functions.data_in(plpy, handle=None, variable="x", payload=b""),
+    "no variable": lambda plpy: functions.data_in(plpy, handle="h", variable=None, payload=b""),
+    "no rows": lambda plpy: functions.data_in(plpy, handle="h", variable="x", payload=None),
+    "no name": lambda plpy: functions.state_in(plpy, state=None, start=0, payload=b""),
+    "no start": lambda plpy: functions.state_in(plpy, state="n", start=None, payload=b""),
+    "no state": lambda plpy: functions.state_in(plpy, state="n", start=0, payload=None),
+    "a start before the state": lambda plpy: functions.state_in(plpy, state="n", start=-1, payload=b"x"),
+    "a start beyond any state": lambda plpy: functions.state_in(plpy, state="n", start=(1 << 63) - 1, payload=b"x"),
+    "no visit": lambda plpy: list(functions.state_out(plpy, visit=None, index=0)),
+    "no index": lambda plpy: list(functions.state_out(plpy, visit=1, index=None)),
+    "a visit that never was": lambda plpy: list(functions.state_out(plpy, visit=-7, index=0)),
 }
 
 
@@ -586,7 +588,7 @@ def test_functions_refuse_nonsense(segment: Worker, what: str) -> None:
 )
 def test_work_refuses_nonsense(segment: Worker, text: Any) -> None:
     segment.open_without_a_trainer()
-    reply = json.loads(functions.work(segment.plpy, text))
+    reply = json.loads(functions.work(segment.plpy, work=text))
     assert reply["error"]["kind"] == "InvalidArgument", reply
     assert current._segment is None or not current._segment.trainers
 
@@ -623,7 +625,7 @@ NAMES = sorted({field for order in protocol.ORDERS.values() for field in order._
 def test_work_answers_whatever_comes(segment: Worker, name: str, fields: Any) -> None:
     """Every text has a reply.  No trainer is started for any of these: nothing is there to train on."""
     segment.open_without_a_trainer()
-    reply = json.loads(functions.work(segment.plpy, json.dumps({"order": name, **fields})))
+    reply = json.loads(functions.work(segment.plpy, work=json.dumps({"order": name, **fields})))
     assert set(reply) in ({"ok"}, {"error"})
 
 

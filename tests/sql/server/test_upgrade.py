@@ -44,7 +44,7 @@ GRANT SELECT, INSERT, DELETE ON cerebro.remark TO cerebro_user;
 CREATE OR REPLACE FUNCTION cerebro.wait_for(run bigint) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
-return api.wait(plpy, run, None)
+return api.wait(plpy, run=run, timeout=None)
 $py$;
 COMMENT ON FUNCTION cerebro.wait_for(bigint) IS 'Waits.';
 """

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 import psycopg2
 
 from cerebro_db.core import documents
+from cerebro_db.core.arguments import PACKING, PackArguments
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
 from cerebro_db.core.layout import Layout, Partition
 from cerebro_db.core.names import LONGEST, Name, StoredName
@@ -25,7 +26,6 @@ from cerebro_db.core.windows import wanted as wanted_windows
 from ... import platform
 from ...data import pack, packed
 from ...data.asked import has_few_labels
-from ...data.pack_arguments import PackArguments
 from ...data.packed import Packed
 from ...data.summary import PackJob, parsed, read_layout
 from ...database import listening, relations
@@ -107,9 +107,8 @@ def is_packed(db: Database, source: Relation) -> bool:
 
 
 def packed_already(db: Database, source: Relation, given: Given) -> Rows:
-    for name in ("target", "inputs", "prepare", "validation", "split_by", "split_at", "stratify", "folds", "group_by",
-                 "segments", "packed_table", "sequence", "weights", "class_weight"):  # fmt: skip
-        if getattr(given, name) is not None:
+    for name in ("target", *PACKING, "packed_table"):
+        if getattr(given, name) is not None and name != "validation_table":
             raise InvalidArgument(
                 f"{name} cannot be given: '{source.text}' is packed already.",
                 hint="Leave it out, or name the table that was packed.",
@@ -205,24 +204,18 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
                 f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
             )
+    decided = {
+        "validation": validation if given.folds is not None else validation or 0.0,
+        "validation_table": others,
+        "stratify": bool(stratify),
+        "segments": platform.segments_wanted(db, given.segments),
+    }
     return PackArguments(
         source_table=source.name.quoted,
         output_table=output.quoted,
         target=given.target,
-        inputs=given.inputs,
-        prepare=given.prepare,
-        validation=validation if given.folds is not None else validation or 0.0,
-        validation_table=others,
-        split_by=given.split_by,
-        split_at=given.split_at,
-        stratify=bool(stratify),
-        segments=platform.segments_wanted(db, given.segments),
         seed=given.options.get("seed"),
-        sequence=given.sequence,
-        weights=given.weights,
-        class_weight=given.class_weight,
-        folds=given.folds,
-        group_by=given.group_by,
+        **{**{name: getattr(given, name) for name in PACKING}, **decided},
     )
 
 

@@ -39,7 +39,7 @@ LARGE_PIECES = 16 << 20  # bytes of the weights of a model that was cut; fewer a
 
 @entry(called="cerebro.materialize")
 def materialize_run(
-    db: Database, run_id: int, model_table: str, which: str | None, fold: int | None, replace: bool | None = False
+    db: Database, run: int, model_table: str, which: str | None, fold: int | None, replace: bool | None = False
 ) -> None:
     if which not in (None, BEST, LAST):
         raise InvalidArgument(
@@ -47,13 +47,13 @@ def materialize_run(
             hint=f"NULL: '{BEST}' if the run keeps best states, else '{LAST}'.",
         )
     name = model_parts.of_new_model(db, model_table, bool(replace))
-    log = RunLog.of_caller(db, run_id)
+    log = RunLog.of_caller(db, run)
     if log.drivers.status() is RunStatus.RUNNING:
         raise InUse(
-            f"run {run_id} is being trained",
-            hint=f"SELECT cerebro.wait({run_id}); or end it: cerebro.cancel({run_id}).",
+            f"run {run} is being trained",
+            hint=f"SELECT cerebro.wait({run}); or end it: cerebro.cancel({run}).",
         )
-    materialize(db, run_id, name, replace=bool(replace), which=which, fold=fold)
+    materialize(db, run, name, replace=bool(replace), which=which, fold=fold)
     log.events.note(Event.MATERIALIZED)
 
 

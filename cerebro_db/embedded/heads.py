@@ -1,0 +1,144 @@
+"""What the pieces in ``sql/`` leave out of the heads, the bodies and the comments of functions, filled in.
+
+===============  ================================================================================================
+``@arguments@``  in the head: the arguments that ``core/arguments.py`` lists for the function
+``@by_name@``    in the body: NAME=NAME for each argument of the head above
+``@types@``      in COMMENT ON FUNCTION: the types of the head above
+``@described@``  in a comment: a line ``- NAME: SENTENCE`` for each argument with a sentence in ``core/arguments.py``
+``@packing@``    in a comment: the arguments for packing that the comment has no line for
+===============  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cerebro_db.core import arguments
+from cerebro_db.core.arguments import FitArguments, PackArguments, PackingArguments, SearchArguments
+
+FUNCTION = re.compile(
+    r"^[ \t]*CREATE (?:OR REPLACE )?FUNCTION ([\w@]+\.\w+)\((.*?)\)\s*RETURNS\b", re.MULTILINE | re.DOTALL
+)
+LINE = re.compile(r"^- ([\w, ]+): ", re.MULTILINE)  # of a comment
+
+
+class Signature(NamedTuple):
+    """The arguments of a SQL function, which are the fields of a record.
+
+    ``first``: their order.  Those that it does not name come after it, in the order of the record, so that calls with
+    values in their places stay valid.  None in the record is NULL.
+    """
+
+    record: type[PackingArguments]
+    first: str
+    needed: int  # so many have no default
+    defaults: Mapping[str, object] = {}  # those that differ from the record's
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The SQL types by the names, in the order of the SQL function."""
+        kinds = arguments.kinds_of(self.record)
+        order = dict.fromkeys(name for name in self.first.split() if name in kinds) | kinds
+        return {name: arguments.SQL_TYPES[kinds[name]] for name in order}
+
+
+PACK = ("source_table output_table target inputs prepare validation validation_table split_by split_at stratify"
+        " buffer_size segments distribution_rules seed")  # fmt: skip
+# What the verbs have after the target: first those that people give most.
+OF_VERBS = (" inputs prepare weights class_weight sequence validation validation_table split_by split_at stratify folds"
+            " segments packed_table architectures space method epochs max_configurations at_once start_from objective"
+            " direction stop_when evaluate_every use_gpus warm_start run_name description options wait dry_run group_by"
+            " replace")  # fmt: skip
+SIGNATURES = {
+    "cerebro.pack": Signature(PackArguments, PACK, 3, {"stratify": False}),
+    "cerebro._packed_rows": Signature(PackArguments, PACK, 99),
+    "cerebro.train": Signature(SearchArguments, "source_table model_table target budget" + OF_VERBS, 2,
+                               {"budget": "10 minutes"}),
+    "cerebro.search": Signature(SearchArguments, "source_table model_table space target budget" + OF_VERBS, 3),
+    "cerebro.fit": Signature(FitArguments, "source_table model_table configurations target epochs budget" + OF_VERBS,
+                             3),
+}  # fmt: skip
+
+
+def filled(text: str) -> str:
+    """A piece of SQL without these marks.  What stands before its first function has none."""
+    starts = [found.start() for found in FUNCTION.finditer(text)]
+    if not starts:
+        return text
+    parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)])]
+    return text[: starts[0]] + "".join(map(_of_function, parts))
+
+
+def _of_function(text: str) -> str:
+    """A function and what follows it, up to the next one."""
+    found = FUNCTION.match(text)
+    assert found is not None
+    name, head = found.groups()
+    if "@arguments@" in head:
+        head = head.replace("@arguments@", _arguments(name))
+        text = text[: found.start(2)] + head + text[found.end(2) :]
+    given = parted(head)
+    text = text.replace("@by_name@", ", ".join(f"{one}={one}" for one, _ in given if one))
+    text = text.replace("@types@", ", ".join(kind for _, kind in given))
+    if "@described@" in text:
+        text = text.replace("@described@", _described(name).replace("'", "''"))
+    if "@packing@" in text:
+        told = {one for names in LINE.findall(text) for one in names.split(", ")}
+        ours = [one for one in SIGNATURES[name].types if one in arguments.PACKING and one not in told]
+        text = text.replace("@packing@", ", ".join(ours))
+    return text
+
+
+def _arguments(function: str) -> str:
+    one = SIGNATURES[function]
+    lines = []
+    for place, (name, kind) in enumerate(one.types.items()):
+        default = one.defaults.get(name, getattr(one.record, name))
+        lines.append(f"    {name} {kind}" + ("" if place < one.needed else f" DEFAULT {_literal(default)}"))
+    return ",\n".join(lines)
+
+
+def _literal(value: object) -> str:
+    return {None: "NULL", True: "true", False: "false"}.get(value) or f"'{value}'"  # type: ignore[call-overload, no-any-return]
+
+
+def parted(head: str) -> list[tuple[str, str]]:
+    """Name and type of each argument; the name is empty if it has none.  Types and defaults here have no commas."""
+    declared = [one.split(" DEFAULT ")[0].split() for one in head.split(",") if one.strip()]
+    return [(one[0].strip('"') if len(one) > 1 else "", " ".join(one[1:] or one)) for one in declared]
+
+
+def _described(function: str) -> str:
+    one, told = SIGNATURES[function], _sentences()
+    lines = []
+    for sentence, names in itertools.groupby(one.types, lambda name: told[one.record.__name__].get(name)):
+        if sentence is not None:
+            lines.append(f"- {', '.join(names)}: " + sentence.replace("\n", "\n  "))
+    return "\n".join(lines)
+
+
+@lru_cache
+def _sentences() -> dict[str, dict[str, str]]:
+    """By the class and the field: the text below the field, which Python drops."""
+    assert arguments.__file__ is not None
+    found: dict[str, dict[str, str]] = {}
+    for record in ast.parse(Path(arguments.__file__).read_text(encoding="utf-8")).body:
+        if isinstance(record, ast.ClassDef):
+            own = found[record.name] = dict(
+                pair for base in record.bases for pair in found.get(ast.unparse(base), {}).items()
+            )
+            for field, text in zip(record.body, record.body[1:]):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    own[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
+    return found
