@@ -327,6 +327,7 @@ def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int)
     require_same_when_resumed(sales, run, EPOCHS, 20)
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_groups.py and test_folds.py have them
 def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
     require_same_when_extended_and_replayed(sales, run, EPOCHS)
 

@@ -146,6 +146,7 @@ def test_a_run_is_repeated_extended_and_replayed_bit_by_bit(sales: Lab, run: int
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_joint_visits.py loses them, and tests/nn/test_joint.py breaks off a visit
 def test_whoever_is_killed_no_bit_changes(sales: Lab) -> None:
     """A trainer or a session of any segment, in the middle of a joint visit: it is repeated as a whole."""
     calm = fit(sales, "by_shop", "calm", epochs=80, options=JOINT)

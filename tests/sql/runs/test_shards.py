@@ -98,6 +98,7 @@ def test_a_model_that_is_cut_has_the_same_bits(place: Lab, calm: int, cut: int) 
 
 
 @pytest.mark.same_machine
+@pytest.mark.thorough  # tests/nn/test_shard_files.py and tests/sql/runs/test_recovery.py kill them
 def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> None:
     """Each dies once while it trains, at another moment; the visit is repeated from the last committed state."""
     run = submitted(place, "killed")
@@ -115,6 +116,7 @@ def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> N
 
 @pytest.mark.throw_away
 @pytest.mark.same_machine
+@pytest.mark.thorough  # tests/sql/runs/test_recovery.py kills one whose commit nobody hears of
 def test_a_session_that_is_killed_at_its_commit(place: Lab, calm: int) -> None:
     with commits_that_wait(place, "new.hop = 3 AND new.model = 1") as (reached, end):
         run = submitted(place, "at_commit")
