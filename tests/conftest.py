@@ -250,6 +250,13 @@ def db(server: str, request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture
 def fresh_database(server: str) -> Iterator[str]:
     """The DSN of a new database with the extension. The database is dropped after the test."""
+    with new_database(server) as dsn:
+        yield dsn
+
+
+@contextlib.contextmanager
+def new_database(server: str) -> Iterator[str]:
+    """The DSN of a new database with the extension, which is dropped afterwards."""
     name = "t_" + secrets.token_hex(5)
     with contextlib.closing(connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

@@ -14,7 +14,7 @@ from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import Trainer, full, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, visits_of
 
 SPAN = Span(70, 50)
 JUDGED = [EvaluationRows("others", Span(5, 33)), EvaluationRows("digits", SPAN)]
@@ -38,7 +38,7 @@ CONFIGURATIONS = {
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], "tensorflow"))
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("chains"), engine=request.param)
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))

@@ -49,7 +49,7 @@ def network(frozen: int, *, head: list[Json] = HEAD) -> Json:
     return c.sequential(c.input_layer([8, 8, 1]), *layers)
 
 
-@pytest.fixture(scope="module", params=landing(ENGINES, "tensorflow"))
+@pytest.fixture(scope="module", params=landing(ENGINES, USUAL_ENGINE))
 def trainers(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One that keeps features, and one that computes them in each step."""
     both = []

@@ -16,7 +16,7 @@ from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import Trainer, full, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, visits_of
 
 FOLDS = np.random.default_rng(5).integers(1, 4, len(LABELS)).astype("uint8")
 FOLDED = {**c.DIGITS, "fold": [c.column("__fold__", [1], "uint8")]}
@@ -26,7 +26,7 @@ FOLDED = {**c.DIGITS, "fold": [c.column("__fold__", [1], "uint8")]}
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], "tensorflow"))
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("folds"), engine=request.param)
     columns = {"image": IMAGES, "digit": c.one_hot(LABELS, 10)}

@@ -13,13 +13,13 @@ from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
-from .trainer_client import Trainer, full, resident, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, resident, visits_of
 
 # How a program trains and evaluates is of the engine; what is asked of it is not.
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], "tensorflow"))
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("groups"), engine=request.param)
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))

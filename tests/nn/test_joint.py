@@ -24,7 +24,7 @@ from tests.thorough import landing
 from . import configurations as c
 from .test_averaging import CROSS
 from .test_hops import partitions
-from .trainer_client import OrderFailed, Trainer, full
+from .trainer_client import USUAL_ENGINE, OrderFailed, Trainer, full
 
 SEED, PARTS = 5, (7, 0, 3)  # rows of different number
 
@@ -133,7 +133,7 @@ def load(path: str | Path) -> dict[str, np.ndarray]:
     ("trainers", "name"),
     landing(
         itertools.product(["tensorflow", "jax", "torch"], CASES),
-        *(("tensorflow", name) for name in CASES),
+        *((USUAL_ENGINE, name) for name in CASES),
         *itertools.product(["jax", "torch"], ["Adam, clipped by the norm of the whole gradient", "class weights"]),
     ),
     indirect=["trainers"],
@@ -185,7 +185,7 @@ def test_all_trainers_have_the_same_weights_after_each_step(trainers: list[Train
     assert first.groups[0].members[0].state.sha256 == again.groups[0].members[0].state.sha256
 
 
-@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], "tensorflow"), indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_a_segment_with_few_rows_adds_nothing_to_some_minibatches(trainers: list[Trainer]) -> None:
     parts = arrays_of(c.DIGITS)
     few = [parts[0], {name: array[:2] for name, array in parts[1].items()}, parts[2]]
@@ -311,7 +311,7 @@ def test_huge_numbers_of_rows_cost_nothing() -> None:
     assert sum(counts_before([10**12, 7, 10**9], 10**11 + 1)) == 10**11 + 1
 
 
-@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], "tensorflow"), indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_configurations_that_share_a_program_keep_their_numbers(trainers: list[Trainer]) -> None:
     """The momentum, for instance, is no constant of the program."""
     parts, found = arrays_of(c.DIGITS), []
@@ -328,7 +328,7 @@ def test_configurations_that_share_a_program_keep_their_numbers(trainers: list[T
     assert any((found[0][name] != found[1][name]).any() for name in found[0])
 
 
-@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], "tensorflow"), indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_a_visit_that_is_broken_off_leaves_nothing_behind(trainers: list[Trainer]) -> None:
     """Neither its statistics nor those of a row that only shows the form of the gradients."""
     layers = (c.layer("BatchNormalization", "norm"), c.layer("Dense", "out", units=10, activation="softmax"))

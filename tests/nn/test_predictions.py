@@ -16,13 +16,13 @@ from . import configurations as c
 from .test_fusion import SEVERAL
 from .test_hops import CASES
 from .test_trainer import CATEGORICAL, raw_weights
-from .trainer_client import Trainer, full, weights
+from .trainer_client import USUAL_ENGINE, Trainer, full, weights
 
 BATCH = 1024  # cerebro_db/nn/predictions.py
 ROWS = {"one": 1, "few": BATCH, "many": 19 * BATCH + 7}  # TensorFlow traces a function for "many" only
 
 
-@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], "tensorflow"))
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("trainer"), engine=request.param)
     for name, rows in ROWS.items():
@@ -53,7 +53,7 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     ("trainer", "name"),
     landing(
         itertools.product(["tensorflow", "jax"], CASES),
-        *(("tensorflow", name) for name in CASES),
+        *((USUAL_ENGINE, name) for name in CASES),
         *(("jax", name) for name in SEVERAL),
     ),
     indirect=["trainer"],

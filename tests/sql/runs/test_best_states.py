@@ -9,9 +9,10 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.conftest import BOTH_ENGINES
+from tests.conftest import ENGINE
 from tests.sql.lab import Lab, eventually, layer, sequential, verb
 from tests.sql.runs.test_metrics import broken
+from tests.thorough import landing
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
 METRICS = "metrics=['accuracy', AUC(name='area')]"
@@ -337,7 +338,8 @@ def test_no_rank_occurs_twice(noise: Lab) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", BOTH_ENGINES)
+# tests/nn/other_engine.py and test_trainer.py average with each.
+@pytest.mark.parametrize("engine", landing(["tensorflow", "jax"], ENGINE))
 def test_averaged_weights_are_ranked_and_are_in_the_tables(noise: Lab, engine: str) -> None:
     """What the leaderboard says is what an evaluation of the model table gives; a warm start has the whole state."""
     options = {**BEST, "engine": engine, "objective": "val_loss"}
