@@ -164,6 +164,8 @@ def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
 @pytest.mark.parametrize("table", ONE_ROW)
 def test_a_run_with_another_value_in_one_row(ann: User, table: str) -> None:
     for place, (column, value) in enumerate(ONE_ROW[table]):
+        if TIMES < 5 and place % 3:
+            continue
         for order in ("ASC", "DESC") if SOME is None else ("ASC", "DESC")[place % 2 :][:1]:
             which = f"(SELECT ctid FROM kept_{table} ORDER BY ctid {order} LIMIT 1)"
             one = f"CASE WHEN ctid = {which} THEN {value} ELSE {column} END"

@@ -234,7 +234,11 @@ def test_a_run_that_has_not_finished(noise: Lab, fitted: int) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "options"),
-    [("val_area", {"read_ahead": True}), ("accuracy", {"engine": "jax", "fuse": True})],
+    [
+        ("val_area", {"read_ahead": True}),
+        # tests/core/test_driver.py keeps the best states of fused visits.
+        pytest.param("accuracy", {"engine": "jax", "fuse": True}, marks=pytest.mark.thorough),
+    ],
     ids=["ahead", "fused"],
 )
 def test_however_models_are_trained(noise: Lab, objective: str, options: dict[str, Any]) -> None:
