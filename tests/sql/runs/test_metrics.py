@@ -211,7 +211,7 @@ def test_several_outputs(rare: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    "options",  # tests/nn/test_metric_states.py has fused models
     landing([{"read_ahead": True}, {"engine": "jax", "fuse": True}], {"read_ahead": True}),
     ids=["ahead", "fused"],
 )

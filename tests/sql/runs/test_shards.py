@@ -156,6 +156,7 @@ def test_a_cancel_ends_the_call_within_a_second(place: Lab) -> None:
     place.require_no_orphans()
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_added_models.py and tests/core/test_searches.py have budgets
 def test_a_budget_ends_a_run(place: Lab) -> None:
     run = place.fit("train", "spent", "mst", LONG, options={**CUT, "budget": {"hops": 5}})
     assert place.value("SELECT count(*) FROM hop WHERE run = %s", run) == 5
@@ -279,6 +280,7 @@ def wide(place: Lab) -> str:
     return place.selection("unequal", [(wide, *of), (small, *of)])
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_recovery.py and test_forget.py forget runs
 def test_forget_during_a_run_of_cut_models_and_after_its_cancel(place: Lab, wide: str) -> None:
     run = place.submit("train", "forgotten", wide, LONG, options=CUT)
     has_hops(place, run, 3)
