@@ -278,6 +278,7 @@ def test_no_hostile_row_breaks_a_view(log: Log, table: str) -> None:
     print(table, took)
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_views.py has rows at the bounds, and each column is alone above
 def test_the_worst_rows_that_are_let_in(log: Log) -> None:
     """Of each column the longest value that its table takes, all in one run."""
     log.as_user()

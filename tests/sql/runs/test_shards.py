@@ -139,6 +139,7 @@ def test_a_driver_that_is_killed_and_a_resume(place: Lab, calm: int) -> None:
     assert shards(place, run) == [(3, True), (3, True)]
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_large_shards.py cancels in the middle of a batch
 def test_a_cancel_ends_the_call_within_a_second(place: Lab) -> None:
     more = {"validation_table": "val", "options": json.dumps(CUT)}
     caller = Caller(
