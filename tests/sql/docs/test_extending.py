@@ -92,7 +92,7 @@ def succeeds(command: str, folder: Path, show: str = "") -> None:
 
 
 def test_each_section_has_an_example() -> None:
-    assert len(EXAMPLES) == PAGE.count("\n## ") == 5
+    assert len(EXAMPLES) == PAGE.count("\n## ") == 6
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
