@@ -1,15 +1,30 @@
-"""How often the tests try what they try at random.
+"""What the tests leave out at a landing: tries at random, and variants of what another test proves.
 
-``CEREBRO_THOROUGH=5`` lets them try five times as often as at a landing, and runs the tests that are marked thorough.
-Each try is made of a number, so a longer run begins with the tries of a shorter one.
+``CEREBRO_THOROUGH=5`` (``make test-thorough``) lets them try five times as often as at a landing, and runs the tests
+that are marked thorough.  Each try is made of a number, so a longer run begins with the tries of a shorter one.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 TIMES = float(os.environ.get("CEREBRO_THOROUGH", "1"))
 
 
 def tries(at_a_landing: int) -> int:
     return max(1, round(at_a_landing * TIMES))
+
+
+def landing(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """The cases as the parameters of a test; a tuple has several. Those that are not kept are marked thorough."""
+    known = list(cases)
+    assert all(one in known for one in kept), "a case that is kept is gone"
+    return [one if one in kept else pytest.param(*_several(one), marks=pytest.mark.thorough) for one in known]
+
+
+def _several(one: Any) -> tuple[Any, ...]:
+    return one if isinstance(one, tuple) else (one,)

@@ -23,6 +23,7 @@ from cerebro_db import client
 from cerebro_db.client import cli, model_files, preparations, samples, stored_model
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
+from tests.thorough import landing
 
 SCHEMA = "export_tests"
 PEOPLE = """
@@ -256,7 +257,8 @@ def test_a_model_of_windows(cerebro: Cerebro, tmp_path: Path) -> None:
     assert found == pytest.approx(said, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "transformer", "conv1d"])
+# Their layers: test_a_layer_computes_what_keras_computes.
+@pytest.mark.parametrize("kind", landing(["lstm", "transformer", "conv1d"], "transformer"))
 def test_the_scorer_computes_every_kind_of_series(cerebro: Cerebro, tmp_path: Path, kind: str) -> None:
     small = {"lstm": {"units": 8, "layers": 2}, "transformer": {"units": 8, "heads": 2}, "conv1d": {"filters": 8}}
     cerebro.fit("people", f"of_{kind}", [{"architecture": kind, **small[kind], "learning_rate": 0.01}], target="income",
@@ -450,7 +452,7 @@ TRAINED: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TRAINED)
+@pytest.mark.parametrize("case", landing(TRAINED, "every type of column", "two classes", "words", "images"))
 def test_the_scorer_computes_what_train_leaves(cerebro: Cerebro, tmp_path: Path, case: str) -> None:
     """An ensemble of all models, and each of them; with calibration, intervals and thresholds."""
     source, arguments = TRAINED[case]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -26,6 +27,7 @@ from cerebro_db.client.report.importance import importance, ranks, trend
 from tests.client.browser import Browser
 from tests.sql.pages import blocks
 from tests.sql.users import town
+from tests.thorough import landing
 
 LONG = "<script>document.title='ran'</script>" * 300  # 10 kB
 RATES = (0.0001, 0.001, 0.01, 0.1)
@@ -556,8 +558,10 @@ def test_it_shows_the_models_of_groups(
 
 
 @browser_needed
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    landing(itertools.product(["light", "dark"], [390, 1200]), ("light", 390), ("dark", 1200)),
+)
 def test_every_chart_has_something_in_it(
     browser: Browser, many: int, write: Callable[..., Path], theme: str, width: int
 ) -> None:

@@ -18,6 +18,7 @@ from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.policy import Decision
 from cerebro_db.core.search.read_space import read
+from tests.thorough import tries
 
 BUDGET = 60.0
 
@@ -49,7 +50,7 @@ def rate(done: Simulation, model: int) -> float:
     return float(done.history.configuration(model)["compile"]["optimizer"]["config"]["learning_rate"])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(tries(1)))
 def test_slower_epochs_mean_fewer_configurations_and_the_best_gets_most_of_the_time(seed: int) -> None:
     runs = {each: paced(BUDGET, each, seed=seed) for each in (0.05, 1.0, 5.0, 15.0)}
     begun = [len(originals(done)) for done in runs.values()]
@@ -73,7 +74,7 @@ def test_what_asha_does_with_the_same_slow_epochs_is_worse() -> None:
     assert found["paced"] < 0.8 * found["asha"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(tries(1)))
 def test_the_plan_follows_a_speed_that_changes(seed: int) -> None:
     slower = paced(BUDGET, lambda now: 0.3 if now < 5 else 3.0, seed=seed)
     faster = paced(BUDGET, lambda now: 3.0 if now < 5 else 0.3, seed=seed)
@@ -83,7 +84,7 @@ def test_the_plan_follows_a_speed_that_changes(seed: int) -> None:
     assert 5 < max(first) < 0.75 * BUDGET - 3 * 0.3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(tries(1)))
 @pytest.mark.parametrize("each", [0.2, 1.0, 5.0])
 def test_the_last_part_of_the_budget_finishes_the_best_with_smaller_learning_rates(each: float, seed: int) -> None:
     done = paced(BUDGET, each, seed=seed)
@@ -108,7 +109,7 @@ def test_the_last_part_of_the_budget_finishes_the_best_with_smaller_learning_rat
     assert best in copies
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(tries(1)))
 def test_no_segment_is_idle_before_the_budget_is_spent(seed: int) -> None:
     done = paced(BUDGET, 2.0, seed=seed)
     assert done.now >= BUDGET - 2.0 and done.idle <= 0.05 * 2 * BUDGET
@@ -148,7 +149,7 @@ def test_a_learning_rate_schedule_of_the_users_is_left_alone() -> None:
     assert all(done.history.parent(model) is None for model in done.history.models) and done.now >= BUDGET - 2
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_failures_leave_nothing_waiting_for_ever(seed: int) -> None:
     done = paced(BUDGET, 1.0, seed=seed, failures=0.2)
     assert done.now >= 0.75 * BUDGET or len(originals(done)) == 24

@@ -44,6 +44,7 @@ from cerebro_db.testing.search_methods import (
     random_history,
     stopping,
 )
+from tests.thorough import tries
 
 NEEDED = {  # parameters that a method cannot do without
     name: {one.name: one.low or 0.5 for one in method.parameters if one.needed}
@@ -154,28 +155,28 @@ def ends_a_run(policy, seed) -> None:
 
 
 @every_policy
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=tries(10))
 @given(seeds, seeds)
 def test_the_same_history_gives_the_same_decision_in_whatever_order_it_was_told(policy, seed, order) -> None:
     gives_the_same_answer(policy, seed, order)
 
 
 @every_policy
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=tries(10))
 @given(seeds)
 def test_it_changes_neither_the_history_nor_itself(policy, seed) -> None:
     changes_nothing(policy, seed)
 
 
 @every_policy
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=tries(10))
 @given(seeds)
 def test_its_decision_is_about_the_model_that_was_asked_for_and_can_be_kept_in_a_row(policy, seed) -> None:
     decides_about_the_model(policy, seed)
 
 
 @every_policy
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_a_run_with_it_ends(policy, seed) -> None:
     """Whatever the losses are: it does not add models for ever, and no model is left behind."""
     ends_a_run(policy, seed)

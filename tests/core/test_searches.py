@@ -383,7 +383,7 @@ class Busy(World):
         return Used(self.now, kept_back=self.follow_up.expect(max(self.evaluations), 2 * each))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(tries(1)))
 @pytest.mark.parametrize("slower", [0.2, 1.0, 3.0])
 def test_a_budget_holds_with_what_follows_the_run_on_a_machine_that_becomes_busy(seed, slower):
     budget, follow_up = 60.0, FollowUp(firsts=2, passes=4, most=20.0)
@@ -465,7 +465,7 @@ class Measured(World):
 
 
 @pytest.mark.parametrize("segments", [2, 4, 8])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(tries(1)))
 def test_segments_stay_busy_though_most_models_are_stopped(segments, seed):
     world = Measured(seed)
     plan = Plan(seed, (), segments, 27)

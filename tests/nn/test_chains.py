@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.protocol import EvaluatedModel, EvaluationRows, Member, MemberVisit, Span, StateRef, TrainedMember
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import Trainer, full, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, visits_of
 
 SPAN = Span(70, 50)
 JUDGED = [EvaluationRows("others", Span(5, 33)), EvaluationRows("digits", SPAN)]
@@ -33,7 +34,11 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+# How a program trains and evaluates is of the engine; what is asked of it is not.
+on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("chains"), engine=request.param)
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
@@ -82,6 +87,7 @@ def test_a_chain_has_the_bits_and_figures_of_single_orders(trainer: Trainer, nam
     assert Path(str(trainer.folder / "chain")).read_bytes() == Path(one.path).read_bytes()
 
 
+@on_both
 def test_chains_of_several_models_are_their_own(trainer: Trainer) -> None:
     visits = [MemberVisit(seed, True) for seed in range(3)]
     members = [

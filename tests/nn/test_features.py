@@ -20,6 +20,7 @@ from cerebro_db.nn.engines import tensorflow
 from cerebro_db.nn.features import Features, features_of
 from cerebro_db.nn.models import frozen as frozen_layers
 from cerebro_db.nn.rows.data import Dataset, Slab
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
@@ -34,6 +35,9 @@ CONVOLUTIONS = [
     c.layer("Flatten", "flat"),
     c.layer("Dense", "wide", units=24, activation="relu"),
 ]
+ENGINES = ["tensorflow", "jax", "torch"]
+# How a program computes features and trains on them is of the engine; which layers give them and what is kept is not.
+on_each = pytest.mark.parametrize("trainers", ENGINES, indirect=True)
 HEAD = [c.layer("Dropout", "drop", rate=0.3), c.layer("Dense", "out", units=10, activation="softmax")]
 
 
@@ -45,7 +49,7 @@ def network(frozen: int, *, head: list[Json] = HEAD) -> Json:
     return c.sequential(c.input_layer([8, 8, 1]), *layers)
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
+@pytest.fixture(scope="module", params=landing(ENGINES, USUAL_ENGINE))
 def trainers(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One that keeps features, and one that computes them in each step."""
     both = []
@@ -67,6 +71,7 @@ def described(
     return found.frozen_layers, found.feature_bytes
 
 
+@on_each
 def test_which_layers_are_computed_once(trainers: list[Trainer]) -> None:
     kept, computed = trainers
     assert [described(kept, network(frozen)) for frozen in (0, 1, 2, 4, 5)] == [
@@ -193,6 +198,7 @@ def test_masks_are_not_lost(trainers: list[Trainer]) -> None:
     assert described(trainers[0], sentence(True), c.SENTENCES) == (0, 0)
 
 
+@on_each
 def test_features_for_which_there_is_no_room_are_computed_for_each_slab(trainers: list[Trainer]) -> None:
     configuration = c.configuration(network(1), CATEGORICAL)  # 1 kB of features for a row
     many = [np.concatenate([column] * 100) for column in (IMAGES, c.one_hot(LABELS, 10))]  # 59 MB of features
@@ -215,6 +221,7 @@ def state(visit: Visit) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("frozen", [1, 2, 5])
+@on_each
 def test_the_state_is_that_of_a_model_that_computes_them_in_each_step(trainers: list[Trainer], frozen: int) -> None:
     configuration = c.configuration(network(frozen), CATEGORICAL, metrics=["accuracy"])
     kept, computed = ([*map(state, two_visits(each, configuration))] for each in trainers)
@@ -227,6 +234,7 @@ def test_the_state_is_that_of_a_model_that_computes_them_in_each_step(trainers: 
     assert not any("conv" in name for name in changed)
 
 
+@on_each
 def test_losses_metrics_and_predictions_are_the_same(trainers: list[Trainer], tmp_path: Path) -> None:
     configuration = c.configuration(network(5), CATEGORICAL, metrics=["accuracy"])
     found = []
@@ -553,6 +561,7 @@ def test_models_of_other_weights_have_other_features(trainers: list[Trainer]) ->
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
+@on_each
 def test_an_exchange_of_inputs_goes_through_the_frozen_layers(trainers: list[Trainer]) -> None:
     configuration = c.configuration(network(5), CATEGORICAL)
     exchange = Exchange([InputElements("image")], seed=3, repeats=1)
@@ -578,6 +587,7 @@ def test_rows_in_another_unit_have_other_features(trainers: list[Trainer]) -> No
     assert len({*losses[0]}) == 3
 
 
+@on_each
 def test_rows_of_a_group(trainers: list[Trainer]) -> None:
     configuration = c.configuration(network(5), CATEGORICAL)
     losses = []
@@ -594,6 +604,7 @@ def scaled(factor: float) -> Json:
     return tower(WIDE, c.layer("Rescaling", "larger", scale=factor, offset=0.0))
 
 
+@on_each
 def test_features_of_two_bytes(tmp_path: Path, trainers: list[Trainer]) -> None:
     """They take half the room, and the losses are the same within their precision, also where none are kept."""
     engine, losses = trainers[0].engine, []

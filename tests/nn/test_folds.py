@@ -12,16 +12,21 @@ import pytest
 from cerebro_db.core.protocol import EvaluationRows, MemberVisit, Span, StateRef
 from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.training import row_orders
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS
-from .trainer_client import Trainer, full, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, visits_of
 
 FOLDS = np.random.default_rng(5).integers(1, 4, len(LABELS)).astype("uint8")
 FOLDED = {**c.DIGITS, "fold": [c.column("__fold__", [1], "uint8")]}
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+# How a program trains and evaluates is of the engine; what is asked of it is not.
+on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("folds"), engine=request.param)
     columns = {"image": IMAGES, "digit": c.one_hot(LABELS, 10)}
@@ -35,6 +40,7 @@ def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
+@on_both
 def test_the_bits_are_those_of_the_other_rows_alone(trainer: Trainer, shuffle: bool) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL, shuffle=shuffle, epochs=2)
     member = trainer.member(configuration, seed=3, shuffle_seed=4)
@@ -47,6 +53,7 @@ def test_the_bits_are_those_of_the_other_rows_alone(trainer: Trainer, shuffle: b
     assert found["all", 2][1] == 2 * (FOLDS != 2).sum()
 
 
+@on_both
 def test_an_evaluation_is_of_the_rows_of_the_fold(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
     visit = trainer.train(configuration, "plain")
@@ -68,6 +75,7 @@ def test_a_visit_without_rows_leaves_the_state_as_it_was(trainer: Trainer) -> No
     assert Path(str(visit.path)).read_bytes() == Path(str(first.path)).read_bytes()
 
 
+@on_both
 def test_fused_members_train_on_the_rows_of_their_fold(trainer: Trainer) -> None:
     if trainer.started.versions["engine"] != "jax":
         pytest.skip("only JAX fuses")

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 from cerebro_db.core.protocol import Describe, Member, Origin, RehearseFusion, StateRef
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_hops import CASES, partitions
@@ -19,6 +20,7 @@ from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
 from .trainer_client import Trainer, Visit, full
 
 VISITS = 2
+SEVERAL = ("AdamW, cosine schedule, BatchNorm, Dropout", "two inputs, two outputs", "mixed_float16, loss scaled")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def copies(trainer: Trainer, visits: list[Visit], name: str) -> list[Visit]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "CNN" not in name])
+@pytest.mark.parametrize("name", landing([name for name in CASES if "CNN" not in name], *SEVERAL))
 def test_the_numbers_are_those_of_each_alone(trainer: Trainer, name: str) -> None:
     """Also on a second partition, from the states (with optimizer and seeds) of the first visit."""
     configuration, layout = CASES[name]

@@ -15,6 +15,7 @@ import pytest
 from cerebro_db.core.protocol import CustomFunction, Describe, StartEngine, TrainerSettings
 from tests.nn import configurations as c
 from tests.nn.trainer_client import Trainer, full
+from tests.thorough import TIMES
 
 pytestmark = pytest.mark.tensorflow
 CROSS = "categorical_crossentropy"
@@ -29,6 +30,8 @@ CONFIGURATIONS = {
     "a recurrent layer": (c.lstm(), c.SENTENCES, c.configuration(c.lstm(), CROSS)),
     "two ends": (c.two_by_two(), c.TWO_BY_TWO, c.configuration(c.two_by_two(), ["mse", CROSS], metrics=None)),
 }  # fmt: skip
+if TIMES < 5:  # tests/nn/test_hops.py has their bits, and what they trace is traced as for the others
+    del CONFIGURATIONS["a penalty and momentum as variables"], CONFIGURATIONS["class weights"]
 SOURCE = "def own_loss(y_true, y_pred):\n    return {}.0 * ops.mean(ops.square(y_true - y_pred), axis=-1)\n"
 
 

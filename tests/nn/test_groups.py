@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.protocol import EvaluatedModel, Member, MemberVisit, ModelState, StateRef, TrainedGroup
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
-from .trainer_client import Trainer, full, resident, visits_of
+from .trainer_client import USUAL_ENGINE, Trainer, full, resident, visits_of
+
+# How a program trains and evaluates is of the engine; what is asked of it is not.
+on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("groups"), engine=request.param)
     trainer.data("digits", c.DIGITS, image=IMAGES, digit=c.one_hot(LABELS, 10))
@@ -44,6 +48,7 @@ def members_of(trainer: Trainer) -> list[Member]:
     ]
 
 
+@on_both
 def test_each_group_has_the_bits_that_it_has_alone(trainer: Trainer) -> None:
     members = members_of(trainer)
     many = trainer.train_groups("digits", [[member] for member in members])
@@ -106,6 +111,7 @@ def test_an_answer_tells_which_states_are_still_in_memory(trainer: Trainer) -> N
         trainer.evaluate(trainer.configurations[member.configuration], "digits", resident(visit))
 
 
+@on_both
 def test_fused_groups_beside_others(trainer: Trainer) -> None:
     if trainer.started.versions["engine"] == "tensorflow":
         pytest.skip("TensorFlow cannot fuse")
@@ -131,6 +137,7 @@ def results(models: list[EvaluatedModel]) -> list[Any]:
     return [(one.rows, one.loss, one.metrics, one.metric_states) for one in models]
 
 
+@on_both
 def test_several_evaluations_in_one_order_have_the_results_of_single_ones(trainer: Trainer) -> None:
     first, second, third = states_left(trainer)
     together = trainer(trainer.evaluation("digits", third, second, first, first))
@@ -157,6 +164,7 @@ def test_the_error_of_an_evaluation_is_its_own(trainer: Trainer) -> None:
     failure("WrongState", trainer, trainer.evaluation("digits", first, gone))
 
 
+@on_both
 def test_models_that_begin_alike_have_the_same_bits_whatever_was_trained_before(trainer: Trainer) -> None:
     """As the models of groups do: the trainer keeps their first state."""
     alike = c.configuration(c.mlp(units=12), CATEGORICAL, learning_rate=0.01)

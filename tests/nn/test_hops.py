@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.protocol import StateRef
+from tests.thorough import landing
 
 from . import configurations as c
 from .trainer_client import Trainer, Visit, full, resident, weights
@@ -186,7 +187,7 @@ def inner(kind: str) -> c.Json:
     return c.sequential(c.input_layer([64]), *layers, c.layer("Flatten", "flat"), last)
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("precision", landing(["float32", "mixed_bfloat16", "mixed_float16"], "float32"))
 @pytest.mark.parametrize("kind", ["TimeDistributed", "RNN", "SpectralNormalization", "Functional"])
 def test_a_layer_within_a_layer(trainers: list[Trainer], kind: str, precision: str) -> None:
     """Keras empties the dictionaries that it reads, and an architecture is read twice: to measure and to build it."""

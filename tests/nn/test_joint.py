@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -18,11 +19,12 @@ from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.protocol import BeginJoint, EndJoint, JointStep, Member, MemberVisit, StateRef, StepJoint, Trained
 from cerebro_db.nn.joint import counts_before
 from cerebro_db.nn.rows.data import row_order
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_averaging import CROSS
 from .test_hops import partitions
-from .trainer_client import OrderFailed, Trainer, full
+from .trainer_client import USUAL_ENGINE, OrderFailed, Trainer, full
 
 SEED, PARTS = 5, (7, 0, 3)  # rows of different number
 
@@ -127,7 +129,15 @@ def load(path: str | Path) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(path)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("trainers", "name"),
+    landing(
+        itertools.product(["tensorflow", "jax", "torch"], CASES),
+        *((USUAL_ENGINE, name) for name in CASES),
+        *itertools.product(["jax", "torch"], ["Adam, clipped by the norm of the whole gradient", "class weights"]),
+    ),
+    indirect=["trainers"],
+)
 def test_the_numbers_are_those_of_one_process_with_all_rows(trainers: list[Trainer], name: str) -> None:
     """For two visits: the second one starts from the state of the first."""
     configuration, layout = CASES[name]
@@ -175,7 +185,7 @@ def test_all_trainers_have_the_same_weights_after_each_step(trainers: list[Train
     assert first.groups[0].members[0].state.sha256 == again.groups[0].members[0].state.sha256
 
 
-@pytest.mark.parametrize("trainers", ["tensorflow", "jax"], indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_a_segment_with_few_rows_adds_nothing_to_some_minibatches(trainers: list[Trainer]) -> None:
     parts = arrays_of(c.DIGITS)
     few = [parts[0], {name: array[:2] for name, array in parts[1].items()}, parts[2]]
@@ -301,7 +311,7 @@ def test_huge_numbers_of_rows_cost_nothing() -> None:
     assert sum(counts_before([10**12, 7, 10**9], 10**11 + 1)) == 10**11 + 1
 
 
-@pytest.mark.parametrize("trainers", ["tensorflow", "jax"], indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_configurations_that_share_a_program_keep_their_numbers(trainers: list[Trainer]) -> None:
     """The momentum, for instance, is no constant of the program."""
     parts, found = arrays_of(c.DIGITS), []
@@ -318,7 +328,7 @@ def test_configurations_that_share_a_program_keep_their_numbers(trainers: list[T
     assert any((found[0][name] != found[1][name]).any() for name in found[0])
 
 
-@pytest.mark.parametrize("trainers", ["tensorflow", "jax"], indirect=True)
+@pytest.mark.parametrize("trainers", landing(["tensorflow", "jax"], USUAL_ENGINE), indirect=True)
 def test_a_visit_that_is_broken_off_leaves_nothing_behind(trainers: list[Trainer]) -> None:
     """Neither its statistics nor those of a row that only shows the form of the gradients."""
     layers = (c.layer("BatchNormalization", "norm"), c.layer("Dense", "out", units=10, activation="softmax"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,19 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from tests.thorough import landing
+
 from . import configurations as c
+from .test_fusion import SEVERAL
 from .test_hops import CASES
 from .test_trainer import CATEGORICAL, raw_weights
-from .trainer_client import Trainer, full, weights
+from .trainer_client import USUAL_ENGINE, Trainer, full, weights
 
 BATCH = 1024  # cerebro_db/nn/predictions.py
 ROWS = {"one": 1, "few": BATCH, "many": 19 * BATCH + 7}  # TensorFlow traces a function for "many" only
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+@pytest.fixture(scope="module", params=landing(["tensorflow", "jax"], USUAL_ENGINE))
 def trainer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trainer = Trainer(tmp_path_factory.mktemp("trainer"), engine=request.param)
     for name, rows in ROWS.items():
@@ -45,7 +49,15 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     return all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("trainer", "name"),
+    landing(
+        itertools.product(["tensorflow", "jax"], CASES),
+        *((USUAL_ENGINE, name) for name in CASES),
+        *(("jax", name) for name in SEVERAL),
+    ),
+    indirect=["trainer"],
+)
 def test_few_rows_and_many_rows(trainer: Trainer, name: str) -> None:
     configuration, layout = CASES[name]
     kinds = {id(c.DIGITS): "digits", id(c.SENTENCES): "sentences", id(c.TWO_BY_TWO): "pairs", id(c.PRICES): "prices"}
@@ -62,6 +74,7 @@ def test_few_rows_and_many_rows(trainer: Trainer, name: str) -> None:
         assert same(values, predicted(trainer, configuration, f"{rows} {kind}", weights(file))), f"{rows} again"
 
 
+@pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 def test_other_weights_for_the_same_architecture(trainer: Trainer) -> None:
     configuration = c.configuration(c.mlp(), CATEGORICAL)
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cerebro_db.nn.shards import graph
 from cerebro_db.nn.shards.cutting import Cutting
 from cerebro_db.nn.shards.plan import Planner
 from cerebro_db.nn.shards.program import without_memory
+from tests.thorough import landing
 
 from . import configurations as c
 from .trainer_client import OrderFailed, Trainer, Visit, full, resident, weights
@@ -127,7 +129,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     trainer.close()
 
 
-@pytest.fixture(scope="module", params=[3, 100])
+@pytest.fixture(scope="module")
 def cut(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     """A trainer that cuts each model into three shards, and one that cuts it between all layers."""
     trainer = with_rows(Trainer(tmp_path_factory.mktemp("cut"), engine="tensorflow", shard=request.param))
@@ -146,7 +148,15 @@ def content(visit: Visit) -> str:
     return hashlib.sha256(Path(visit.path).read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("cut", "case"),
+    landing(
+        itertools.product([3, 100], CASES),
+        *((3, case) for case in CASES),
+        (100, "a stack with dropout and penalties"), (100, "a transformer"),
+    ),
+    indirect=["cut"],
+)  # fmt: skip
 def test_a_cut_model_has_the_bits_of_a_whole_one(whole: Trainer, cut: Trainer, case: str) -> None:
     ours, handle = CASES[case]
     visits: dict[Trainer, list[Visit]] = {}

@@ -69,6 +69,7 @@ def test_a_small_work_from_end_to_end(tmp_path: Path) -> None:
 
 @pytest.mark.tensorflow
 @pytest.mark.throw_away
+@pytest.mark.thorough  # tests/sql/runs/test_reuse.py has what it measures, and the test above how
 def test_frozen_beginnings_and_rows_that_arrive(tmp_path: Path) -> None:
     contenders = {"ours-all": {"ours, all", "ours, all, second call"}, "append-all": {"ours, added rows, all"},
                   "by-hand": {"(c) Keras, features stored by hand"}}  # fmt: skip
@@ -83,6 +84,7 @@ def test_frozen_beginnings_and_rows_that_arrive(tmp_path: Path) -> None:
 
 
 @pytest.mark.throw_away
+@pytest.mark.thorough  # the first test has how all works are measured
 def test_rows_with_mixed_columns_are_predicted_by_all_contenders(tmp_path: Path) -> None:
     done = bench("--works", "predict_mixed", "--repeats", "1", "--results", str(tmp_path), "--rows", "1500")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -12,6 +12,7 @@ from cerebro_db.client import cli, connect
 from cerebro_db.embedded.cluster import IRIS
 from tests.sql.lab import Lab, eventually, verb
 from tests.sql.pages import blocks, statements
+from tests.thorough import TIMES
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +24,11 @@ def irises(lab: Lab) -> Lab:
 def test_the_page_about_search(irises: Lab) -> None:
     first, add, compare, freeze = blocks("docs/search.md", "sql")
     search, board = statements(first)
-    run = irises.value(search)
+    assert search.count(" 64") == 1
+    number = 64 if TIMES >= 5 else 24
+    run = irises.value(search.replace(" 64", f" {number}"))
     shown = irises(board.replace("12", str(run)))
-    assert len(shown) == 64 and sum(row[2] == "finished" for row in shown) >= 2
+    assert len(shown) == number and any(row[2] == "finished" for row in shown)
     assert shown[0][1] > 0.8 and all(row[3] is not None for row in shown), "every model has reached a rung"
     irises(*statements(add))
     search, listed, drop = statements(compare)

@@ -22,6 +22,7 @@ from tests.documents import MARK, SQL
 from tests.sql import users
 from tests.sql.rights.test_hostile_documents import OURS, RAW
 from tests.sql.users import User
+from tests.thorough import TIMES
 
 # Each of these columns gets each value; those that a check of the table refuses prove nothing.
 PLAIN = {
@@ -56,7 +57,7 @@ DOCUMENTS = (
 )  # fmt: skip
 
 
-SOME = None if os.environ.get("CEREBRO_ALL_VALUES") else 3  # values of a column
+SOME = None if os.environ.get("CEREBRO_ALL_VALUES") else 3 if TIMES >= 5 else 2  # values of a column
 
 
 def some(values: Sequence[str], turn: int) -> Sequence[str]:
@@ -157,12 +158,14 @@ def use(ann: User, change: dict[str, tuple[str, str]]) -> int:
 def test_a_run_with_another_value_in_a_column(ann: User, table: str) -> None:
     tries = [(column, value) for place, column in enumerate(PLAIN[table]) for value in some(TEXTS, place)]
     taken = sum(use(ann, {table: (column, value)}) >= 0 for column, value in tries)
-    assert taken > 5, "the checks of the table let hardly anything in: nothing is tested"
+    assert taken > len(tries) / 8, "the checks of the table let hardly anything in: nothing is tested"
 
 
 @pytest.mark.parametrize("table", ONE_ROW)
 def test_a_run_with_another_value_in_one_row(ann: User, table: str) -> None:
     for place, (column, value) in enumerate(ONE_ROW[table]):
+        if TIMES < 5 and place % 3:
+            continue
         for order in ("ASC", "DESC") if SOME is None else ("ASC", "DESC")[place % 2 :][:1]:
             which = f"(SELECT ctid FROM kept_{table} ORDER BY ctid {order} LIMIT 1)"
             one = f"CASE WHEN ctid = {which} THEN {value} ELSE {column} END"

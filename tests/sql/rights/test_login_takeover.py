@@ -25,8 +25,9 @@ from cerebro_plpy.sessions.session import Session, Statement
 from tests.conftest import connect
 from tests.sql.lab import eventually
 from tests.sql.users import Town, User, equip, town
+from tests.thorough import tries
 
-TIMES = int(os.environ.get("CEREBRO_LOGIN_ATTACKS", "20"))
+TIMES = int(os.environ.get("CEREBRO_LOGIN_ATTACKS", tries(6)))
 # As soon as a login of the victim's is open, sets the password of each worker role of the victim that it may alter.
 ATTACK = """
     CREATE FUNCTION {schema}.{name}(seconds float8) RETURNS bigint LANGUAGE plpgsql {rights} AS $$

@@ -448,7 +448,7 @@ def test_the_client(attack: Attack, tmp_path: Path) -> None:
         **{f"to {name}": call for name, call in MORE_OF_CLIENT.items()},
     }
     deepest, single = attack.changes(Call("{model} {grouped} {madlib}"))
-    changes = [*deepest[:2], *single[: max(0, ATTACKS - 4)]]
+    changes = [*deepest[:2], *single[: max(0, ATTACKS - 4)]] if ATTACKS >= 10 else deepest[:1]
     stranger = attack.stranger
     for victim in attack.victims:
         dsns = [
@@ -506,7 +506,7 @@ def test_the_client_opens_no_table_that_the_log_of_another_names(attack: Attack)
 def test_archives(attack: Attack, tmp_path: Path) -> None:
     """A file of the stranger's in which each name is a trap: what comes in is used like any other model."""
     stranger = attack.stranger
-    changes = attack.changes(Call("{model}"))[0][:2] if ATTACKS < 10 else attack.changes(Call("{model}"))[0]
+    changes = attack.changes(Call("{model}"))[0][:1] if ATTACKS < 10 else attack.changes(Call("{model}"))[0]
     calls = [(verb, call) for verb, found in verbs.CALLS.items() for call in found
              if "'{model}'" in call.sql or verb == "cerebro.retrain"]  # fmt: skip
     stranger.become(PLAIN)

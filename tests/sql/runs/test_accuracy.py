@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg2.extras import execute_values
 from sklearn.datasets import load_digits
 
@@ -97,6 +98,7 @@ def plain(folder: Path) -> list[dict[int, tuple[float, float]]]:
     return [{place + 1: tuple(pair) for place, pair in enumerate(of_seed)} for of_seed in found]
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_faithful.py: hops have the bits of plain Keras
 def test_hopping_costs_no_accuracy(db: Any, tmp_path: Path) -> None:
     ours, theirs = hopped(db), plain(tmp_path)
     best = max(accuracy for of_seed in ours for _, accuracy in of_seed.values())

@@ -160,6 +160,7 @@ def test_a_replay_of_the_replay_has_the_same_bits(flowers: Lab, again: int) -> N
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_driver.py and test_orchestrator.py crash at decisions that add models
 def test_a_run_that_is_killed_and_resumed_has_the_same_bits(flowers: Lab, first: int, again: int) -> None:
     """Killed as soon as some models were added, and again when model 2 has been stopped and has gone on."""
     run = flowers.submit("train", "killed", "two", EPOCHS, validation_table="val", options={"replay": first})

@@ -14,6 +14,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.sql.lab import Json, Lab, eventually, flower_model, layer, run, sequential
+from tests.thorough import landing
 
 SEGMENTS, ROWS, ITERATIONS, RATE, MOMENTUM, BATCH, EPOCHS = 3, 8, 4, 0.5, 0.9, 2, 2
 PARAMS = f"$$loss='categorical_crossentropy',optimizer='SGD(lr={RATE}, momentum={MOMENTUM})',metrics=['accuracy']$$"
@@ -295,7 +296,7 @@ def test_several_inputs_and_outputs(points: Lab) -> None:
     assert final == pytest.approx(judged, abs=1e-5) and final == first < 1.7  # 1.79 is the loss of guessing
 
 
-@pytest.mark.parametrize("segments", [2, 3])
+@pytest.mark.parametrize("segments", landing([2, 3], 3))
 def test_large_states_are_freed_as_training_goes_on(points: Lab, segments: int) -> None:
     """States of 2 MB: old ones go in the transaction that replaces them, those of the replicas, too."""
     if "flowers" not in points.tables():
@@ -391,6 +392,7 @@ def test_all_segments_train_at_the_same_time(points: Lab, calm: int) -> None:
 
 
 @pytest.mark.throw_away
+@pytest.mark.thorough  # tests/core/test_driver.py kills and cancels runs that average
 def test_a_run_that_is_killed_and_cancelled_goes_on_to_the_same_bits(points: Lab, calm: int) -> None:
     who = Caller(points, "killed")
     eventually(lambda: points("SELECT 1 FROM run WHERE model_table LIKE '%.killed'"), 60, "it is on record")

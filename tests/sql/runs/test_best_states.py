@@ -9,9 +9,10 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.conftest import BOTH_ENGINES
+from tests.conftest import ENGINE
 from tests.sql.lab import Lab, eventually, layer, sequential, verb
 from tests.sql.runs.test_metrics import broken
+from tests.thorough import landing
 
 EPOCHS, SEGMENTS, ROWS = 6, 2, 60
 METRICS = "metrics=['accuracy', AUC(name='area')]"
@@ -233,7 +234,11 @@ def test_a_run_that_has_not_finished(noise: Lab, fitted: int) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "options"),
-    [("val_area", {"read_ahead": True}), ("accuracy", {"engine": "jax", "fuse": True})],
+    [
+        ("val_area", {"read_ahead": True}),
+        # tests/core/test_driver.py keeps the best states of fused visits.
+        pytest.param("accuracy", {"engine": "jax", "fuse": True}, marks=pytest.mark.thorough),
+    ],
     ids=["ahead", "fused"],
 )
 def test_however_models_are_trained(noise: Lab, objective: str, options: dict[str, Any]) -> None:
@@ -337,7 +342,8 @@ def test_no_rank_occurs_twice(noise: Lab) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", BOTH_ENGINES)
+# tests/nn/other_engine.py and test_trainer.py average with each.
+@pytest.mark.parametrize("engine", landing(["tensorflow", "jax"], ENGINE))
 def test_averaged_weights_are_ranked_and_are_in_the_tables(noise: Lab, engine: str) -> None:
     """What the leaderboard says is what an evaluation of the model table gives; a warm start has the whole state."""
     options = {**BEST, "engine": engine, "objective": "val_loss"}

@@ -114,7 +114,7 @@ def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
     ("state", "optimizer", "per_parameter"),
     [
         pytest.param(32 * MB, "Adam", ADAM, id="32 MB"),
-        pytest.param(32 * MB, "SGD", SGD, id="32 MB of weights"),
+        pytest.param(32 * MB, "SGD", SGD, id="32 MB of weights", marks=pytest.mark.thorough),
         pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB"),
         pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights"),
     ],

@@ -35,7 +35,7 @@ def copy_of(model: int, parent: int, parent_hop: int) -> dict[str, Any]:
     return {"model": model, "parent": parent, "parent_hop": parent_hop}
 
 
-@pytest.mark.parametrize("units", [16, 300_000])
+@pytest.mark.parametrize("units", [16, 60_000])
 def test_models_begin_from_states_of_others(flowers: Lab, units: int) -> None:
     """Also if the states are so large that each is freed as soon as the next is committed."""
     name = f"of_{units}"

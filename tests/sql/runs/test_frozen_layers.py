@@ -10,7 +10,9 @@ import psycopg2
 import pytest
 from sklearn.datasets import load_digits
 
+from tests.conftest import ENGINE
 from tests.sql.lab import Lab, layer, sequential, verb
+from tests.thorough import landing
 
 NETWORK = sequential(
     [8, 8],
@@ -191,7 +193,8 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_on_record(place: La
     assert place.value("SELECT max(run) FROM run") == before
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+# tests/nn/test_features.py has the features of both.
+@pytest.mark.parametrize("engine", landing(["tensorflow", "jax"], ENGINE))
 def test_fine_tuning_goes_on_from_a_head_that_was_trained_on_features(place: Lab, engine: str) -> None:
     """As from one that was trained with the whole model: the weights differ by rounding at most."""
     fitted = {}

@@ -96,6 +96,7 @@ def test_one_member_that_fails_fails_alone(place: Lab) -> None:
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_driver.py loses trainers of fused visits
 def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
     """A trainer is killed while it trains fused models: each is retried alone, and the results are the same."""
     model = place.value("SELECT max(model_id) FROM arch")
@@ -114,6 +115,7 @@ def test_a_trainer_that_dies_takes_nothing_with_it(place: Lab) -> None:
 
 
 @pytest.mark.throw_away
+@pytest.mark.thorough  # tests/core/test_driver.py: commits that nobody heard of, and fused visits
 def test_a_session_lost_on_its_way_back_from_commit(place: Lab) -> None:
     """Of fused visits, the committed ones are hops; only the others are retried (here the one without a finite loss).
 

@@ -20,6 +20,7 @@ from tests.nn import configurations as c
 from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
+from tests.thorough import TIMES
 
 EPOCHS, SEGMENTS = 4, 3
 LONG = 40  # epochs of runs whose orders have several
@@ -108,6 +109,8 @@ def plain_keras(
     for model, key, group, initial in place(
         "SELECT model, configuration, group_number, seed FROM model WHERE run = %s ORDER BY model", run
     ):
+        if TIMES < 5 and key > 1 and group:  # of the other configurations, the models on all rows have to do
+            continue
         visits = place("SELECT hop, segment FROM hop WHERE run = %s AND model = %s ORDER BY hop", run, model)
         arrays = {}
         for number, (hop, segment) in enumerate(visits):
@@ -133,9 +136,10 @@ def plain_keras(
 @pytest.mark.tensorflow  # with which oracle.py trains
 def test_each_model_equals_plain_keras_on_the_rows_of_its_group(sales: Lab, run: int, tmp_path: Path) -> None:
     expected, states = plain_keras(sales, run, tmp_path), sales.states(run)
-    assert sorted(expected) == sorted(states) == list(range(1, 11))  # 2 configurations of 4 groups and all rows
-    for model, found in states.items():
-        assert all(same(variables(found), expected[model])), model
+    assert sorted(states) == list(range(1, 11))  # 2 configurations of 4 groups and all rows
+    assert len(expected) >= 6
+    for model, its in expected.items():
+        assert all(same(variables(states[model]), its)), model
     assert len(set(states.values())) == 10
 
 
@@ -175,6 +179,7 @@ def test_an_order_has_several_epochs_of_a_group_on_one_segment(sales: Lab, long:
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_driver.py loses trainers and sessions in chains
 def test_trainers_and_sessions_that_are_killed_in_a_chain_change_no_bit(sales: Lab, long: int) -> None:
     run = sales.value(
         "SELECT fit('by_shop', 'killed', 'mst', epochs => %s, evaluate_every => 1, options => %s, wait => false)",
@@ -468,6 +473,7 @@ def test_a_segment_without_rows_for_validation(sales: Lab) -> None:
     assert sales.value("SELECT count(*)::int FROM one_sided_models_info WHERE validation_loss > 0") == 2
 
 
+@pytest.mark.thorough  # tests/core/test_driver.py and tests/nn/test_groups.py have both in one order
 def test_models_of_groups_train_beside_fused_models_of_all_rows(sales: Lab) -> None:
     rates = [{"architecture": "mlp", "units": 4, "learning_rate": rate / 100} for rate in range(1, 5)]
     options = {"deterministic": False, "engine": "jax", "fuse": True, "threads": 1}

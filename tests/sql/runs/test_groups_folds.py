@@ -28,6 +28,7 @@ from tests.sql.runs.test_groups import (
     select,
     spans,
 )
+from tests.thorough import TIMES
 
 EPOCHS, SEGMENTS, FOLDS = 3, 3, 3
 SHOPS = {"giant": 120, "small": 40, "none": 25, "two": 2, "one": 1}  # rows of each; "none" is NULL
@@ -164,6 +165,8 @@ def test_each_model_equals_plain_keras_on_the_rows_outside_of_its_fold(sales: La
         "SELECT model, configuration, fold, group_number, seed FROM model WHERE run = %s AND configuration = 1"
         " AND COALESCE(fold, 2) = 2 ORDER BY model", run
     ):  # fmt: skip
+        if TIMES < 5 and fold is None and group:  # tests/sql/runs/test_groups.py compares such models
+            continue
         visits = sales("SELECT hop, segment FROM hop WHERE run = %s AND model = %s ORDER BY hop", run, model)
         arrays = {}
         for number, (hop, segment) in enumerate(visits):
@@ -180,7 +183,7 @@ def test_each_model_equals_plain_keras_on_the_rows_outside_of_its_fold(sales: La
         })  # fmt: skip
     states = sales.states(run)
     # For all rows and 3 groups: one on all rows, and one for each of 3 folds. For two: 2 folds. For one: no fold.
-    assert len(states) == 2 * (4 * 4 + 3 + 1) and len(asked) >= 2 * 4 + 1 + 1
+    assert len(states) == 2 * (4 * 4 + 3 + 1) and len(asked) >= (2 * 4 + 1 + 1 if TIMES >= 5 else 4)
     for case, expected in zip(asked, trained_by_keras(asked, tmp_path)):
         assert all(same(variables(states[int(case["name"])]), expected)), case["name"]
 
@@ -327,10 +330,12 @@ def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int)
     require_same_when_resumed(sales, run, EPOCHS, 20)
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_groups.py and test_folds.py have them
 def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
     require_same_when_extended_and_replayed(sales, run, EPOCHS)
 
 
+@pytest.mark.thorough  # tests/nn/test_folds.py has such an order, tests/core/test_driver.py chains of groups
 def test_an_order_has_several_epochs_of_a_fold_of_a_group_and_their_evaluations(sales: Lab, run: int) -> None:
     long = fit(sales, "by_shop", "many_epochs", epochs=20, evaluate_every=1)
     orders, hops = sales(
@@ -347,6 +352,7 @@ def test_an_order_has_several_epochs_of_a_fold_of_a_group_and_their_evaluations(
     assert first == [row[:7] for row in digests(sales, run) if row[1] not in (None, 1)]
 
 
+@pytest.mark.thorough  # test_groups.py and test_folds.py have clones and added configurations
 def test_a_clone_keeps_its_rows_and_an_added_configuration_gets_all_models(sales: Lab) -> None:
     found = fit(sales, "by_shop", "steered", '[{"architecture": "mlp", "units": 4}]', epochs=1)
     number = sales.value("SELECT model FROM model WHERE run = %s AND group_value = 'giant' AND fold = 2", found)
@@ -365,6 +371,7 @@ def test_a_clone_keeps_its_rows_and_an_added_configuration_gets_all_models(sales
     assert sorted(told) == [(1, 5), (2, 5)]
 
 
+@pytest.mark.thorough  # test_groups_search.py chooses for groups, test_folds.py by folds
 def test_a_search_and_a_train_choose_for_each_group_by_its_folds(sales: Lab) -> None:
     space = {"architecture": "mlp", "units": {"choice": [2, 4, 8]}}
     found = sales.value(

@@ -32,6 +32,7 @@ from tests.sql.runs.test_groups import (
     select,
     spans,
 )
+from tests.thorough import TIMES
 
 EPOCHS, SEGMENTS = 3, 3
 QUIET = sequential(
@@ -67,6 +68,8 @@ def plain_keras(place: Lab, run: int, folder: Path) -> dict[int, list[np.ndarray
     for model, key, group, initial in place(
         "SELECT model, configuration, group_number, seed FROM model WHERE run = %s ORDER BY model", run
     ):
+        if TIMES < 5 and key > 1 and group:  # of the other configurations, the models on all rows have to do
+            continue
         segments = [segment for segment, number in lie if number == group and lie[segment, number] != slice(0, 0)]
         sizes = [len(rows[segment][0][lie[segment, group]]) for segment in segments]
         batch_size, arrays = CONFIGURATIONS[key]["fit"]["batch_size"], {}
@@ -100,13 +103,13 @@ def test_each_model_has_the_numbers_of_one_process_with_all_its_rows(sales: Lab,
     joint = dict(
         sales("SELECT model, COALESCE(group_value = 'giant', group_number IS NULL) FROM model WHERE run = %s", run)
     )
-    assert sorted(expected) == sorted(states) and sum(joint.values()) == 4
-    for model, found in states.items():
-        mine = variables(found)
+    assert sorted(joint) == sorted(states) and sum(joint.values()) == 4 and len(expected) >= 6
+    for model, its in expected.items():
+        mine = variables(states[model])
         if not joint[model]:
-            assert all(same(mine, expected[model])), model
+            assert all(same(mine, its)), model
             continue
-        for one, other in zip(mine, expected[model], strict=True):
+        for one, other in zip(mine, its, strict=True):
             np.testing.assert_allclose(one, other, **CLOSE, err_msg=str(model))
 
 
@@ -146,6 +149,7 @@ def test_a_run_is_repeated_extended_and_replayed_bit_by_bit(sales: Lab, run: int
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_joint_visits.py loses them, and tests/nn/test_joint.py breaks off a visit
 def test_whoever_is_killed_no_bit_changes(sales: Lab) -> None:
     """A trainer or a session of any segment, in the middle of a joint visit: it is repeated as a whole."""
     calm = fit(sales, "by_shop", "calm", epochs=80, options=JOINT)

@@ -19,6 +19,7 @@ WARM, FEW = 20, 120  # The memory between these hops is the reference.
 
 
 @pytest.mark.same_machine
+@pytest.mark.thorough  # only hundreds of hops prove it
 def test_five_hundred_hops_in_one_session(lab: Lab) -> None:
     lab.iris(segments=1)
     arch = lab.architecture(flower_model())
@@ -74,6 +75,7 @@ def open_files(pid: int) -> list[str]:
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # only many fits prove it
 def test_many_fits_in_one_session(lab: Lab) -> None:
     """The session that calls the fits keeps nothing of each but PostgreSQL's own caches of the catalog."""
     lab("DROP TABLE IF EXISTS flowers, garden, train, train_summary, val, val_summary")

@@ -41,6 +41,7 @@ SELECT segment, max(worker_pid) FROM attempt a WHERE run = %s
 
 
 @pytest.mark.throw_away
+@pytest.mark.thorough  # tests/core/test_driver.py loses trainers in orders of many; tests/core/test_series.py
 def test_a_trainer_that_dies_in_an_order_of_many_is_one_death(small: Lab) -> None:
     assert small.home is not None
     run_id = small.submit("train", "died", "small", EPOCHS)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.nn import configurations as c
 from tests.sql.lab import Lab, layer, sequential
+from tests.thorough import landing
 
 ROWS, SEGMENTS = 400, 4
 METRICS = ["Recall(class_id=1)", "AUC", "f1_score", "accuracy"]
@@ -209,7 +210,11 @@ def test_several_outputs(rare: Lab) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{"read_ahead": True}, {"engine": "jax", "fuse": True}], ids=["ahead", "fused"])
+@pytest.mark.parametrize(
+    "options",  # tests/nn/test_metric_states.py has fused models
+    landing([{"read_ahead": True}, {"engine": "jax", "fuse": True}], {"read_ahead": True}),
+    ids=["ahead", "fused"],
+)
 def test_however_models_are_trained(rare: Lab, options: dict[str, Any]) -> None:
     run = rare.fit("packed", "other_models", "mst", 1, validation_table="checked", options=options)
     for key in (1, 2):

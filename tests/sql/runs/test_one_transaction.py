@@ -56,7 +56,9 @@ def test_a_script_that_fails_leaves_nothing(madlib: Lab, schema: str) -> None:
     assert madlib(counts) == before
 
 
-@pytest.mark.parametrize("scripts", SETS.values(), ids=SETS)
+@pytest.mark.parametrize(
+    "scripts", [SETS["models"], pytest.param(SETS["a search"], marks=pytest.mark.thorough)], ids=SETS
+)
 def test_with_temporary_tables(madlib: Lab, schema: str, scripts: tuple[str, ...]) -> None:
     play(madlib, scripts, path=f"pg_temp,{schema}")
     assert madlib("SELECT count(*) FROM pg_class WHERE relnamespace = %s::regnamespace", schema) == [(1,)]

@@ -167,6 +167,7 @@ def computing_features(place: Lab) -> int | None:
     return None
 
 
+@pytest.mark.thorough  # tests/nn/test_features.py ends it there; tests/sql/runs/test_recovery.py kills trainers
 def test_a_trainer_is_killed_while_it_computes_features(place: Lab) -> None:
     """Its visit is made again by another trainer, and nothing is left of the half that was computed."""
     layers = copy.deepcopy(SLOW)

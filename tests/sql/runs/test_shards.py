@@ -98,6 +98,7 @@ def test_a_model_that_is_cut_has_the_same_bits(place: Lab, calm: int, cut: int) 
 
 
 @pytest.mark.same_machine
+@pytest.mark.thorough  # tests/nn/test_shard_files.py and tests/sql/runs/test_recovery.py kill them
 def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> None:
     """Each dies once while it trains, at another moment; the visit is repeated from the last committed state."""
     run = submitted(place, "killed")
@@ -115,6 +116,7 @@ def test_kill_9_of_trainers_in_the_middle_of_a_batch(place: Lab, calm: int) -> N
 
 @pytest.mark.throw_away
 @pytest.mark.same_machine
+@pytest.mark.thorough  # tests/sql/runs/test_recovery.py kills one whose commit nobody hears of
 def test_a_session_that_is_killed_at_its_commit(place: Lab, calm: int) -> None:
     with commits_that_wait(place, "new.hop = 3 AND new.model = 1") as (reached, end):
         run = submitted(place, "at_commit")
@@ -137,6 +139,7 @@ def test_a_driver_that_is_killed_and_a_resume(place: Lab, calm: int) -> None:
     assert shards(place, run) == [(3, True), (3, True)]
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_large_shards.py cancels in the middle of a batch
 def test_a_cancel_ends_the_call_within_a_second(place: Lab) -> None:
     more = {"validation_table": "val", "options": json.dumps(CUT)}
     caller = Caller(
@@ -154,6 +157,7 @@ def test_a_cancel_ends_the_call_within_a_second(place: Lab) -> None:
     place.require_no_orphans()
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_added_models.py and tests/core/test_searches.py have budgets
 def test_a_budget_ends_a_run(place: Lab) -> None:
     run = place.fit("train", "spent", "mst", LONG, options={**CUT, "budget": {"hops": 5}})
     assert place.value("SELECT count(*) FROM hop WHERE run = %s", run) == 5
@@ -277,6 +281,7 @@ def wide(place: Lab) -> str:
     return place.selection("unequal", [(wide, *of), (small, *of)])
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_recovery.py and test_forget.py forget runs
 def test_forget_during_a_run_of_cut_models_and_after_its_cancel(place: Lab, wide: str) -> None:
     run = place.submit("train", "forgotten", wide, LONG, options=CUT)
     has_hops(place, run, 3)

@@ -287,6 +287,7 @@ def waits(lab: Lab, pause: float) -> str:
     return f"SELECT 99 AS model, 'nobody' FROM pg_sleep((SELECT pause FROM {lab.schema}.pace)) WHERE $1 > 0"
 
 
+@pytest.mark.thorough  # tests/core/test_searches.py has people, crashes and replays, as has test_driver.py
 def test_a_run_that_is_steered_killed_and_resumed_has_the_bits_of_its_replay(flowers: Lab) -> None:
     """Requests come while the run goes on, some of them just before its driver is killed."""
     chance = random.Random(7)

@@ -267,7 +267,7 @@ def test_they_do_not_wait_for_ever(place: Lab, session: Any, limits: Any) -> Non
 
 
 @pytest.mark.throw_away
-@pytest.mark.parametrize("seconds", [1, 0])
+@pytest.mark.parametrize("seconds", [pytest.param(1, marks=pytest.mark.thorough), 0])
 def test_the_trainer_of_ones_own_session_is_no_other(place: Lab, session: Any, limits: Any, seconds: int) -> None:
     """A small table is predicted by a trainer of the session itself, without worker sessions."""
     assert place.home is not None

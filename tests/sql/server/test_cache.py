@@ -20,6 +20,7 @@ from cerebro_plpy.platform import machine
 from cerebro_plpy.segment.row_cache import CachedRows
 from cerebro_plpy.segment.scratch import RESERVE
 from tests.sql.lab import CROSS, Lab, eventually, layer, run, sequential, trainer_processes
+from tests.thorough import landing
 
 OPTIONS = {"deterministic": True, "seed": 2}
 
@@ -105,7 +106,7 @@ def delete_all(files: list[Path]) -> None:
 
 
 @pytest.mark.throw_away
-@pytest.mark.parametrize("damage", [cut, delete, delete_all])
+@pytest.mark.parametrize("damage", landing([cut, delete, delete_all], cut, delete_all))
 def test_rows_whose_files_are_damaged_are_read_again(place: Lab, damage: Callable[[list[Path]], None]) -> None:
     """No configuration fails, and the models become what they would have become."""
     assert place.home is not None

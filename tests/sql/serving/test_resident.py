@@ -19,6 +19,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from tests.sql.lab import Lab, eventually, run
 from tests.sql.memory import SGD, compiled, model_of, proportional
 from tests.sql.serving.test_remembered import CHANGES
+from tests.thorough import landing
 
 pytestmark = [pytest.mark.needs_cluster, pytest.mark.throw_away]
 
@@ -164,7 +165,18 @@ def test_a_role_that_changes_within_a_session_leaves_its_predictor(place: Lab) -
         assert trainers_of(place, session) and not set(first) & set(trainers_of(place, session))
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    landing(  # test_remembered.py has all of them in a session
+        CHANGES,
+        "the best model is another one",
+        "a model has other weights",
+        "a table beside it may not be read",
+        "the schema may not be used",
+        "a policy hides all rows",
+        "another table has the name",
+    ),
+)
 def test_after_any_change_of_the_model_a_new_session_answers_as_if_there_were_none(place: Lab, change: str) -> None:
     do, undo = (text.replace("{schema}", place.schema) for text in CHANGES[change])
 

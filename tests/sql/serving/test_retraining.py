@@ -13,6 +13,7 @@ import pytest
 
 from tests.sql.lab import Lab, Row, eventually
 from tests.sql.runs.test_cancels import no_hop
+from tests.thorough import landing
 
 COLUMNS = {"id": "int", "size": "double precision", "city": "text", "note": "text", "price": "double precision"}
 MEMORY_MB = 4000
@@ -579,7 +580,8 @@ def require_whole(place: Lab, run: int, before: list[int], *, wins: bool) -> Non
         place("SELECT cerebro.resume(%s)", run)
 
 
-@pytest.mark.parametrize("wins", [True, False])
+# tests/sql/runs/test_following.py interrupts and resumes the calls of training.
+@pytest.mark.parametrize("wins", landing([True, False], True))
 def test_a_call_that_was_interrupted_is_resumed_as_a_whole(place: Lab, wins: bool) -> None:
     place("UPDATE homes SET price = price + 25")
     place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
@@ -595,7 +597,7 @@ def test_a_call_that_was_interrupted_is_resumed_as_a_whole(place: Lab, wins: boo
     require_whole(place, run, before, wins=wins)
 
 
-@pytest.mark.parametrize("step", ["judge", "register", "remove"])
+@pytest.mark.parametrize("step", landing(["judge", "register", "remove"], "register"))
 def test_a_call_that_failed_after_the_training_is_resumed_as_a_whole(place: Lab, step: str) -> None:
     place("UPDATE homes SET price = price + 25")
     place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
