@@ -11,8 +11,9 @@ from typing import Any
 import typer
 
 from cerebro_db import client
-from cerebro_db.client import arguments, orm, registering, serving
+from cerebro_db.client import arguments, orm
 from cerebro_db.client.cli import app
+from cerebro_db.client.methods import registry, trained_models
 from cerebro_db.core.arguments import FitArguments, SearchArguments, VerbArguments, kinds_of
 from tests.markdown import head, paragraph, plain
 
@@ -40,9 +41,9 @@ METHODS = {
 }  # fmt: skip
 ABOUT = {
     "Train": client.Cerebro,
-    "Steer": client.cerebro.Steering,
-    "Use models": serving.Serving,
-    "Registry": registering.Registering,
+    "Steer": client.cerebro.SteeringMethods,
+    "Use models": trained_models.ModelMethods,
+    "Registry": registry.RegistryMethods,
 }
 # The optional arguments of the verbs have these types in Python, and some take more than one.
 TYPES = {"Text": "str", "Table": "str", "Json": "Mapping[str, Any]", "Jsonb": "Mapping[str, Any]", "Whole": "int",
@@ -156,7 +157,7 @@ def python_page() -> str:
     lines += ["", "### Lists of rows", *prose(client.RowList)]
     for name in ("dicts", "json", "frame", "arrow"):
         lines += member(f"rows.{name}", getattr(client.RowList, name))
-    for kind in (serving.Prediction, serving.CalibrationMeasure):
+    for kind in (trained_models.Prediction, trained_models.CalibrationMeasure):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]

@@ -20,8 +20,8 @@ from cerebro_db.core.architecture import tables
 from cerebro_db.core.options import OPTIONS, Option
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from cerebro_db.core.search import methods
-from cerebro_db.core.search.parameters import Parameter
+from cerebro_db.core.search import named_methods
+from cerebro_db.core.search.method_parameters import Parameter
 from cerebro_db.embedded import throw_away
 from cerebro_madlib.functions import FUNCTIONS as MADLIB
 from cerebro_madlib.functions import Function
@@ -181,9 +181,9 @@ def options_page() -> str:
 def with_methods(page: str) -> str:
     """The page with its tables of methods as the classes have them."""
     tables: dict[str, dict[str, Any]] = {
-        "samplers": methods.SAMPLING,
-        "stopping": methods.STOPPING,
-        "both": methods.POPULATIONS,
+        "samplers": named_methods.SAMPLING,
+        "stopping": named_methods.STOPPING,
+        "both": named_methods.POPULATIONS,
     }
     return METHODS.sub(lambda found: found[1] + found[2] + methods_table(tables[found[1]].values()), page)
 

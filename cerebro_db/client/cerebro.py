@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import architectures, archives, images, interrupts, keras_models, notebooks, report, trackers
+from . import images, interrupts, notebooks, report, trackers
 from .arguments import FitArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError
-from .looking import Looking
+from .methods.registry import RegistryMethods
+from .methods.runs import RunMethods
+from .methods.steering import SteeringMethods
+from .methods.trained_models import ModelMethods
+from .models import architectures, archives, keras_models
 from .orm import RunProgress
-from .registering import Registering
 from .run_handle import AnyRun, RunHandle, number_of, owner_of
-from .serving import Serving
-from .steering import Steering
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .model_files import Exported
+    from .models.model_files import Exported
 
 
 def connect(target: Any = None) -> Cerebro:
@@ -41,7 +42,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(Looking, Steering, Serving, Registering):
+class Cerebro(RunMethods, SteeringMethods, ModelMethods, RegistryMethods):
     """``train``, ``search`` and ``fit`` wait for the end of the run, which Ctrl-C cancels, and return its handle. With
     ``wait=False`` they return as soon as the rows are packed and the run has begun; the server continues the run, also
     when this process ends.

@@ -6,9 +6,9 @@ import psycopg2
 import typer
 
 from ..embedded.errors import ClusterError
-from . import cluster_commands, doctor, file_commands, model_commands, steering_commands
-from . import commands as run_commands
-from .terminal import fail
+from .commands import clusters, doctor, files, steering, trained_models
+from .commands import runs as run_commands
+from .display.terminal import fail
 
 app = typer.Typer(
     help="Deep-learning model selection inside PostgreSQL.",
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (cluster_commands, run_commands, steering_commands, model_commands, file_commands, doctor):
+for module in (clusters, run_commands, steering, trained_models, files, doctor):
     module.register(app)
 
 

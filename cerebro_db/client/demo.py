@@ -20,13 +20,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from . import boards, drawing
 from . import demo_statements as statements
 from .cerebro import Cerebro
-from .cluster_commands import command
+from .commands.clusters import command
 from .connections import default_dsn, without_password
+from .display import boards, drawing
+from .display.terminal import Terminal, fail, lines
 from .errors import CannotConnect, ClientError, MissingPackage, of_driver, translated
-from .terminal import Terminal, fail, lines
 from .watch import watch
 
 SCHEMA = "cerebro_demo"

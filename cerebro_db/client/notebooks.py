@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import RenderableType
 
 from . import watch as watches
-from .looking import Looking
+from .display.terminal import Terminal
+from .methods.runs import RunMethods
 from .orm import RunProgress
 from .run_handle import AnyRun
-from .terminal import Terminal
 
 WIDTH = 110  # characters
 EVERY = 1.0  # seconds between two drawings
@@ -26,17 +26,17 @@ def html(shown: RenderableType) -> str:
     return console.export_html(inline_styles=True, code_format=FRAME)
 
 
-def picture(cerebro: Looking, run: AnyRun) -> str:
+def picture(cerebro: RunMethods, run: AnyRun) -> str:
     """A run as ``cerebro watch`` draws it."""
     return _picture(cerebro, run, cerebro.run_progress(run))
 
 
-def _picture(cerebro: Looking, run: AnyRun, progress: RunProgress) -> str:
+def _picture(cerebro: RunMethods, run: AnyRun, progress: RunProgress) -> str:
     seen = watches.snapshot(cerebro, cerebro.run(run), progress)
     return html(watches.picture(seen, WIDTH, watches.TOP))
 
 
-def watch(cerebro: Looking, run: int) -> RunProgress:
+def watch(cerebro: RunMethods, run: int) -> RunProgress:
     """Follows a run until it ends, wherever Python runs."""
     display = _display()
     if display is None:

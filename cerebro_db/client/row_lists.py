@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from cerebro_db.core.texts import harmless, shortened
 
-from . import charts
-from .as_json import as_json
+from .display import charts
+from .display.as_json import as_json
 from .errors import MissingPackage
 from .orm import LearningCurvePoint, View
 

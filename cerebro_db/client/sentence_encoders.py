@@ -69,7 +69,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _tensors(path: Path) -> dict[str, Any]:
-    from .architectures import tensors_of
+    from .models.architectures import tensors_of
 
     return {name.removeprefix("bert."): array for name, array in tensors_of(path)}
 

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from cerebro_db.core.texts import counted
 
-from . import boards, drawing
-from .looking import Looking
+from .display import boards, drawing
+from .display.terminal import Terminal, named
+from .methods.runs import RunMethods
 from .orm import LOSSES, Decision, LeaderboardEntry, Request, Run, RunProgress, SegmentNow
-from .terminal import Terminal, named
 
 EVERY = 0.5  # seconds between two queries
 LINE_EVERY = 5.0  # seconds between two lines of text
@@ -38,18 +38,18 @@ class Snapshot:
     requests: list[Request]
 
 
-def watch(cerebro: Looking, run: int, console: Terminal, top: int = TOP) -> RunProgress:
+def watch(cerebro: RunMethods, run: int, console: Terminal, top: int = TOP) -> RunProgress:
     """Follows a run on the console until it ends. Returns its last progress."""
     return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
 
 
-def snapshot(cerebro: Looking, run: Run, progress: RunProgress) -> Snapshot:
+def snapshot(cerebro: RunMethods, run: Run, progress: RunProgress) -> Snapshot:
     segments = [] if progress.ended else cerebro.segments_now(run)
     decisions, requests = cerebro.decisions(run, changes_only=True), cerebro.requests(run)
     return Snapshot(run, progress, cerebro.leaderboard(run), segments, decisions, requests)
 
 
-def _live(cerebro: Looking, number: int, console: Terminal, top: int) -> RunProgress:
+def _live(cerebro: RunMethods, number: int, console: Terminal, top: int) -> RunProgress:
     run = cerebro.run(number)
     # Without auto_refresh: a refresh between two queries would draw the same picture again.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -58,7 +58,7 @@ def _live(cerebro: Looking, number: int, console: Terminal, top: int) -> RunProg
     return progress
 
 
-def _lines(cerebro: Looking, number: int, console: Terminal) -> RunProgress:
+def _lines(cerebro: RunMethods, number: int, console: Terminal) -> RunProgress:
     printed, told = 0.0, 0
     for progress in cerebro.follow(number, EVERY):
         now = time.monotonic()

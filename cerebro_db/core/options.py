@@ -26,7 +26,7 @@ from .engines import (
     NO_REUSE,
 )
 from .errors import CerebroError, InvalidArgument, Unsupported
-from .metrics import MAX, MIN
+from .models.metrics import MAX, MIN
 from .records import dataclass
 
 METRIC = re.compile(r"[^\W\d]")  # how the name of a metric begins

@@ -20,13 +20,14 @@ from .protocol import TrainerOptions, codec
 from .protocol.codec import Within
 from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
-from .search import methods, read_space
+from .search import named_methods
 from .search.budget import Budget
 from .search.decision import AddedWeights
+from .search.methods.tpe import Trial
 from .search.objective import Objective
 from .search.objective import default as objective_of
-from .search.space import ARCHITECTURE, MOST_POINTS
-from .search.tpe import Trial
+from .search.spaces import read_space
+from .search.spaces.space import ARCHITECTURE, MOST_POINTS
 
 TABLES = ("source_table", "validation_table")
 MOST_GPUS = 1 << 20
@@ -164,19 +165,23 @@ def read(document: Any, where: str) -> RunOptions:
 def _method(fields: Fields, proposes: bool) -> dict[str, Any]:
     """A method with its parameters, as ``methods.checked`` gives it, or the brackets that AutoML has planned."""
     given = fields.value("method")
-    if isinstance(given, dict) and given.get("name") == methods.PLANNED:
+    if isinstance(given, dict) and given.get("name") == named_methods.PLANNED:
         planned = fields.object("method")
-        planned.choice("name", (methods.PLANNED,))
+        planned.choice("name", (named_methods.PLANNED,))
         brackets = []
         for place, bracket in enumerate(planned.list("brackets", 1, MOST_POINTS)):
             inner = Fields({"bracket": bracket}, f"{planned.where}: brackets[{place}]")
             size, ends = inner.list("bracket", 2, 2)
             rounds = Fields({"models": size, "ends": ends}, inner.where)
             brackets.append((rounds.whole("models", 1, MOST_POINTS), rounds.wholes("ends", 1, 1000, 1, MOST_HOPS)))
-        made = {"name": methods.PLANNED, "reduction": planned.number("reduction", 1.1, 1000), "brackets": brackets}
+        made = {
+            "name": named_methods.PLANNED,
+            "reduction": planned.number("reduction", 1.1, 1000),
+            "brackets": brackets,
+        }
         planned.done()
         return made
     try:
-        return methods.checked(given, proposes=proposes)
+        return named_methods.checked(given, proposes=proposes)
     except CerebroError as error:
         raise fields.wrong(f"cannot be used: {error.message}", "method") from None

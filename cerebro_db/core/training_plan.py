@@ -13,10 +13,10 @@ from typing import Any
 from .architecture import beginnings, building, sources
 from .architecture.sources import Source
 from .errors import InvalidArgument
-from .layout import Layout
+from .packing.layout import Layout
+from .packing.subgroups import MOST_MODELS
 from .records import dataclass
-from .search import methods, objective
-from .subgroups import MOST_MODELS
+from .search import named_methods, objective
 from .texts import counted
 
 Json = dict[str, Any]
@@ -90,7 +90,7 @@ class TrainingPlan:
         kinds = " and ".join(self.architectures)
         method = self.method if isinstance(self.method, str) else self.method["name"]
         ends = "" if seconds is None else f"; after {_duration(seconds)} no visit begins"
-        stops = "" if method in methods.INDEPENDENT else f", and {method} stops the worse ones early"
+        stops = "" if method in named_methods.INDEPENDENT else f", and {method} stops the worse ones early"
         if method == METHOD and seconds is not None:
             stops = (
                 f", and {method} stops the worse ones early. How many begin depends on the speed of the first visits;"

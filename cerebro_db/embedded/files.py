@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..core import shared_memory
+from ..core.trainers import shared_memory
 from .account import Account
 from .errors import ClusterError
 from .extension import NAME

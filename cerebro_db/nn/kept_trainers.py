@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cerebro_db.core import scratch_names
-from cerebro_db.core.available_memory import available_memory
-from cerebro_db.core.nursery import BUSY, RESTS, Gone, Started, send
+from cerebro_db.core.trainers import scratch_names
+from cerebro_db.core.trainers.available_memory import available_memory
+from cerebro_db.core.trainers.nursery_messages import BUSY, RESTS, Gone, Started, send
 from cerebro_db.nn.processes import born, close, kill
 from cerebro_db.nn.templates import ConnectedSession, Keeping
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.core import metrics
 from cerebro_db.core.errors import ConfigurationFailed, CorruptState
+from cerebro_db.core.models import metrics
 from cerebro_db.core.protocol import MetricStates
 
 

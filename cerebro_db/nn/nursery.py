@@ -39,9 +39,9 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from cerebro_db.core import shared_memory  # noqa: E402
 from cerebro_db.core.engines import ENGINES  # noqa: E402
-from cerebro_db.core.nursery import (  # noqa: E402
+from cerebro_db.core.trainers import shared_memory  # noqa: E402
+from cerebro_db.core.trainers.nursery_messages import (
     STREAMS,
     Ask,
     Dismiss,

@@ -22,8 +22,8 @@ from cerebro_db.core.protocol import FeaturesUsed, ModelReplica, Origin, StateRe
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines.base import Engine, Program
 from cerebro_db.nn.explain import one_line, tail
-from cerebro_db.nn.features import Features, row_bytes
-from cerebro_db.nn.fit import Fit, fusion_key
+from cerebro_db.nn.fit_parameters import Fit, fusion_key
+from cerebro_db.nn.frozen_features import Features, row_bytes
 from cerebro_db.nn.models.build import program_key
 from cerebro_db.nn.models.frozen import has_frozen
 from cerebro_db.nn.rows.data import Dataset, Slab, SlabOfOneSize, SlabSize

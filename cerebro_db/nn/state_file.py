@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
+from cerebro_db.core.models import state
 from cerebro_db.core.protocol import FrozenPart, OutgoingState
 from cerebro_db.nn.engines.base import Program
 from cerebro_db.nn.models import dtypes

@@ -22,7 +22,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from cerebro_db.core.nursery import Gone, NotStarted, Ready, Started, StartTrainer, receive, send  # noqa: E402
+from cerebro_db.core.trainers.nursery_messages import Gone, NotStarted, Ready, Started, StartTrainer, receive, send  # noqa: E402
 
 STDIN = 0
 ERROR = 1000  # characters of an error

@@ -11,7 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cerebro_db.core.nursery import Gone, Keep, NotStarted, Ready, Started, StartTrainer, receive, send
+from cerebro_db.core.trainers.nursery_messages import (
+    Gone,
+    Keep,
+    NotStarted,
+    Ready,
+    Started,
+    StartTrainer,
+    receive,
+    send,
+)
 from cerebro_db.nn.processes import kill, memory, spawned
 
 LOADS_WITHIN = 300.0  # seconds; a template that takes longer to import its engine hangs

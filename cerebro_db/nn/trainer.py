@@ -54,14 +54,15 @@ from cerebro_db.core.protocol import (
     TryEngine,
     Wake,
 )
-from cerebro_db.nn import cuda, evaluations, metric_states, predictions, state_file, suggestions, training, trials
+from cerebro_db.nn import cuda, metric_states, state_file
 from cerebro_db.nn.clocks import Pace
 from cerebro_db.nn.engines.base import open_engine
 from cerebro_db.nn.explain import as_error
-from cerebro_db.nn.features import Features, row_bytes
-from cerebro_db.nn.fit import Fit, fusion_key
-from cerebro_db.nn.joint import JointVisit
+from cerebro_db.nn.fit_parameters import Fit, fusion_key
+from cerebro_db.nn.frozen_features import Features, row_bytes
 from cerebro_db.nn.models import custom_functions
+from cerebro_db.nn.orders import evaluations, predictions, suggestions, training, trials
+from cerebro_db.nn.orders.joint import JointVisit
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.shards.cutting import Cutting

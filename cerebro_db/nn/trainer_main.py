@@ -22,8 +22,9 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from cerebro_db.core import frames, protocol  # noqa: E402
+from cerebro_db.core import protocol  # noqa: E402
 from cerebro_db.core.errors import CerebroError  # noqa: E402
+from cerebro_db.core.trainers import frames
 from cerebro_db.nn.confine import confine  # noqa: E402
 
 STDIN, STDOUT, STDERR = 0, 1, 2

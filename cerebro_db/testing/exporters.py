@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..client import samples
-from ..client.model_files import TOLERANCES, WRITERS, ForExport
+from ..client.models import samples
+from ..client.models.model_files import TOLERANCES, WRITERS, ForExport
 
 DOCUMENT: dict[str, Any] = {
     "inputs": [

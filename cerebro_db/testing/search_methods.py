@@ -10,13 +10,13 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.search import methods
+from ..core.search import named_methods
 from ..core.search.history import Figures
-from ..core.search.methods import Proposals
+from ..core.search.methods.rungs import WAITS
+from ..core.search.named_methods import Proposals
 from ..core.search.policy import Decision, History, Policy, Verdict
 from ..core.search.proposing import Sampler
-from ..core.search.read_space import read
-from ..core.search.rungs import WAITS
+from ..core.search.spaces.read_space import read
 
 SEGMENTS = 3
 EPOCHS = 4
@@ -41,12 +41,12 @@ def suggest(dimensions: Any, seed: int, number: int, trials: Any, count: int) ->
 
 
 def proposing(name: str, configurations: int | None = 12, epochs: int = EPOCHS, **given: Any) -> Policy:
-    spec = methods.checked({"name": name, **given}, proposes=True)
-    return methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 5, 4, suggest))
+    spec = named_methods.checked({"name": name, **given}, proposes=True)
+    return named_methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 5, 4, suggest))
 
 
 def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, 6)
+    return named_methods.policy_of(named_methods.checked({"name": name, **given}, proposes=False), epochs, 6)
 
 
 def random_history(seed: int, order: int = 0) -> History:
@@ -135,10 +135,12 @@ class SearchMethodContract:
 
     def policies(self) -> list[Policy]:
         made = [proposing(self.method.name, **self.needed)]
-        return [*made, stopping(self.method.name, **self.needed)] if self.method.name in methods.STOPPING else made
+        return (
+            [*made, stopping(self.method.name, **self.needed)] if self.method.name in named_methods.STOPPING else made
+        )
 
     def test_it_is_found_by_its_name(self) -> None:
-        assert methods.METHODS[self.method.name] is self.method and self.method.does
+        assert named_methods.METHODS[self.method.name] is self.method and self.method.does
 
     def test_a_parameter_has_a_field_and_its_default(self) -> None:
         known = {one.name: one for one in dataclasses.fields(self.method)}  # type: ignore[arg-type]

@@ -10,23 +10,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.metrics import MIN
+from cerebro_db.core.models.metrics import MIN
 from cerebro_db.core.names import Name, with_ending
 from cerebro_db.core.options import LAST
 from cerebro_db.core.parameters import grids, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
-from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.search import named_methods
+from cerebro_db.core.search.spaces import read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
-from cerebro_plpy.data import document_columns, visibility
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.cancellation import listener
 from cerebro_plpy.database.relations import Relation
+from cerebro_plpy.models import document_columns
+from cerebro_plpy.packing import visibility
 from cerebro_plpy.runs import search
 from cerebro_plpy.runs.fit import run_request
 from cerebro_plpy.runs.request.request import (
@@ -41,11 +43,12 @@ from cerebro_plpy.runs.request.request import (
     say_tensorboard,
 )
 
-from . import automl_methods, grid_space, model_tables, object_tables, selection
+from . import automl_methods, grid_space
 from .automl_methods import RANDOM, Hyperopt, MadlibHyperband, Method
-from .automl_tables import AutoML
 from .entry import entry, new_table
 from .fit_multiple import table_or_none
+from .tables import model_tables, object_tables, selection
+from .tables.automl_tables import AutoML
 
 ENDINGS = ("_info", "_summary", "_weights")
 
@@ -198,7 +201,7 @@ def read_row(place: int, row: grids.Row, architectures: dict[int, Architecture],
         model_id=model_id,
         compile_params=compiled,
         fit_params=fit,
-        compile=reading.for_outputs(params.compile_params(compiled, known), architectures[model_id].translated),
+        compile=keras_json.for_outputs(params.compile_params(compiled, known), architectures[model_id].translated),
         fit=params.fit_params(fit, tensorboard=True),
     )
 
@@ -215,11 +218,11 @@ def proposed(
 ) -> tuple[dict[int, Architecture], RunOptions]:
     """The architectures of a search by TPE, and the options with its method and space."""
     rows = read_architectures(db, arch, space["architecture"])
-    decoded = {model_id: reading.decoded(row["arch"]) for model_id, row in rows.items()}
+    decoded = {model_id: keras_json.decoded(row["arch"]) for model_id, row in rows.items()}
     read_space.read(space, decoded).check(known)
     architectures = {number: search.of_text(row["name"], row["arch"], chosen.precision) for number, row in rows.items()}
     search.require_optuna(db, chosen.engine)
-    spec = methods.checked({"name": "tpe"}, proposes=True)
+    spec = named_methods.checked({"name": "tpe"}, proposes=True)
     proposes = RecordedSpace(space, method.configurations, search.models_at_once(spec, None, segments))
     return architectures, replace(chosen, method=spec, space=proposes)
 

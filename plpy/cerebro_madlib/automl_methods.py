@@ -9,7 +9,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.parameters import grammar
 from cerebro_db.core.records import dataclass
 
-from .hyperband import Round, schedule
+from .hyperband_rounds import Round, schedule
 
 RANDOM, TPE = "rand", "tpe"
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, WrongState
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.model_columns import MST
-from cerebro_db.core.preparation import Encoded, OneHot, Preparation, divided_by
+from cerebro_db.core.models.model_columns import MST
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import Encoded, OneHot, Preparation, divided_by
 from cerebro_db.core.sql import sql
 from cerebro_db.core.sql_types import TEXT
-from cerebro_plpy.data import document_columns, variables
-from cerebro_plpy.data.preparation import SourceVariable, applied, find_shapes
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.relations import Column, Relation
-from cerebro_plpy.predicting.trained import ModelTables, TrainedModel
+from cerebro_plpy.models import document_columns
+from cerebro_plpy.models.trained import ModelTables, TrainedModel
+from cerebro_plpy.packing.rows import variables
+from cerebro_plpy.packing.rows.preparation import SourceVariable, applied, find_shapes
 
 
 def inputs(
@@ -66,7 +67,7 @@ def read_model(
             "Model weights and architecture should not be NULL.",
             hint="load_keras_model(table, model_arch, model_weights) stores both.",
         )
-    architecture = reading.architecture(row["arch"])
+    architecture = keras_json.architecture(row["arch"])
     layout = Layout(
         tuple(one.documented() for one in inputs), _outputs(architecture, class_values, dependent_count), 0, ()
     )
@@ -82,7 +83,7 @@ def read_model(
 
 
 def _outputs(architecture: dict[str, Any], class_values: list[Any] | None, count: int | None) -> tuple[Variable, ...]:
-    widths = reading.widths(architecture)
+    widths = keras_json.widths(architecture)
     if count is not None and count > 1 and count != len(widths):
         raise InvalidArgument(f"dependent_count is {count}; the architecture has {len(widths)} outputs.")
     lists = _lists(class_values, len(widths))

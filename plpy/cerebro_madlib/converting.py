@@ -9,12 +9,12 @@ from typing import Any
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument, InvalidName, WrongState
 from cerebro_db.core.events import RunStatus
-from cerebro_db.core.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import LAST
-from cerebro_db.core.packed_summary import VARNAMES
-from cerebro_db.core.packing import ITEM_BYTES
-from cerebro_db.core.preparation import (
+from cerebro_db.core.packing.buffer_format import ITEM_BYTES
+from cerebro_db.core.packing.layout import MOST_DIMENSIONS, Layout, Partition, Variable
+from cerebro_db.core.packing.packed_summary import VARNAMES
+from cerebro_db.core.packing.preparation import (
     LARGEST_DIVISOR,
     LEAST_DIVISOR,
     Encoded,
@@ -26,12 +26,12 @@ from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 from cerebro_plpy import platform
-from cerebro_plpy.data.pack_plain import segments_of
-from cerebro_plpy.data.summary import label_column, read_layout, written
 from cerebro_plpy.database import relations, types
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.database.entry import entry
 from cerebro_plpy.database.relations import Relation
+from cerebro_plpy.packing.pack_plain import segments_of
+from cerebro_plpy.packing.rows.summary import label_column, read_layout, written
 
 OLD = "_madlib"  # the ending that the tables of MADlib get
 PACKED = ("dependent_varname", "independent_varname", "normalizing_const", "buffer_size")

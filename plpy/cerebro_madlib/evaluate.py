@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.metrics import first
+from cerebro_db.core.models.metrics import first
 from cerebro_db.core.sql import sql
 from cerebro_plpy import platform
-from cerebro_plpy.data import packed
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.judging.evaluating_team import evaluating
-from cerebro_plpy.predicting import teams, trained
+from cerebro_plpy.models import trained
+from cerebro_plpy.packing import packed
+from cerebro_plpy.predicting import teams
 
 from .entry import entry, new_table
-from .trained_models import read_model
+from .tables.trained_models import read_model
 
 
 @entry(called="madlib_keras_evaluate error")

@@ -10,17 +10,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cerebro_db.core import model_columns
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.model_columns import MST_SINGLE
+from cerebro_db.core.models import model_columns
+from cerebro_db.core.models.model_columns import MST_SINGLE
 from cerebro_db.core.names import Name
 from cerebro_db.core.parameters import params
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RunOptions
-from cerebro_plpy.data import visibility, weights
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
+from cerebro_plpy.models import weights
+from cerebro_plpy.packing import visibility
 from cerebro_plpy.runs import fit
 from cerebro_plpy.runs.record.run import require_countable
 from cerebro_plpy.runs.request.request import (
@@ -35,10 +36,10 @@ from cerebro_plpy.runs.request.request import (
     say_tensorboard,
 )
 
-from . import model_tables, object_tables
 from .entry import entry, new_table
 from .fit_multiple import EPOCHS, table_or_none
-from .single_table import KEY
+from .tables import model_tables, object_tables
+from .tables.single_table import KEY
 
 ENDINGS = ("_info", "_summary", "_weights")
 
@@ -88,7 +89,7 @@ def madlib_keras_fit(db: Database, **arguments: Any) -> None:
         model_id=model_id,
         compile_params=given.compile_params,
         fit_params=given.fit_params,
-        compile=reading.for_outputs(compiled, architecture.translated),
+        compile=keras_json.for_outputs(compiled, architecture.translated),
         fit=params.fit_params(given.fit_params, tensorboard=True),
     )
     say_tensorboard(db, [given.fit_params])

@@ -10,9 +10,10 @@ from cerebro_db.core.options import parsed
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, sql
-from cerebro_plpy.data import model_parts, visibility
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
+from cerebro_plpy.models import model_parts
+from cerebro_plpy.packing import visibility
 from cerebro_plpy.runs import fit
 from cerebro_plpy.runs.request import cross_validation, output
 from cerebro_plpy.runs.request.request import (
@@ -25,8 +26,8 @@ from cerebro_plpy.runs.request.request import (
     require_epochs,
 )
 
-from . import model_tables
 from .entry import entry, new_table
+from .tables import model_tables
 
 EPOCHS = ("num_iterations", "metrics_compute_frequency")  # the names of the arguments
 

@@ -8,10 +8,11 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
 from cerebro_plpy.database import relations
 from cerebro_plpy.database.access import Database
-from cerebro_plpy.predicting import execution, trained
+from cerebro_plpy.models import trained
+from cerebro_plpy.predicting import execution
 
 from .entry import entry, new_table
-from .trained_models import read_model
+from .tables.trained_models import read_model
 
 
 @dataclass(frozen=True)

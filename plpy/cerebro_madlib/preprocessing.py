@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.packed_summary import VARNAMES
-from cerebro_plpy.data import pack_plain
-from cerebro_plpy.data.pack_arguments import LikeArguments, PlainArguments
-from cerebro_plpy.data.words import ArgumentWords
+from cerebro_db.core.packing.packed_summary import VARNAMES
 from cerebro_plpy.database.access import Database
+from cerebro_plpy.packing import pack_plain
+from cerebro_plpy.packing.pack_arguments import LikeArguments, PlainArguments
+from cerebro_plpy.packing.rows.argument_names import ArgumentWords
 
 from .entry import entry, require_output_name
 

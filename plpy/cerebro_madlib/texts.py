@@ -10,7 +10,7 @@ from cerebro_plpy.database.entry import INTERNAL
 from cerebro_plpy.database.entry import entry as plain_entry
 from cerebro_plpy.platform.machine import described_gpus
 
-from . import hyperband, usage
+from . import hyperband_rounds, usage
 from .entry import entry, new_table
 
 SOURCES = ("tensorflow", "nvidia")
@@ -28,7 +28,7 @@ def hyperband_schedule(
     db: Database, schedule_table: str | None, r: int | None, eta: int | None, skip_last: int | None
 ) -> None:
     name = new_table(db, schedule_table, argument="schedule_table")
-    rounds = hyperband.schedule(r, eta, skip_last)
+    rounds = hyperband_rounds.schedule(r, eta, skip_last)
     db.execute(
         sql("CREATE TABLE {name} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))", name=name.sql)
     )

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 FUNCTIONS = {
-    "data.appending": ("append",),
-    "data.architecture": ("architecture",),
-    "data.kept_rows": ("packed_rows",),
-    "data.pack": ("pack",),
-    "data.pack_plain": ("pack_like", "pack_plain"),
-    "data.prepared_columns": ("prepared_columns",),
-    "data.propagate": ("propagate",),
+    "packing.appending": ("append",),
+    "packing.architecture": ("architecture",),
+    "packing.kept_rows": ("packed_rows",),
+    "packing.pack": ("pack",),
+    "packing.pack_plain": ("pack_like", "pack_plain"),
+    "packing.prepared_columns": ("prepared_columns",),
+    "graphs.propagate": ("propagate",),
     "database.cancellation": ("admit", "hold", "is_dispatching"),
     "definitions.added": ("add_architecture",),
     "definitions.custom_functions": ("add_custom_function", "drop_custom_function"),

@@ -2,8 +2,8 @@
 
 ``FUNCTIONS`` of such a package says in which of its modules the functions are that SQL calls as ``api.FUNCTION``.  A
 run that it began has NAME among the ``others`` of its options.  Whoever makes the model tables of such a run (the run
-itself, ``resume`` or ``materialize``) makes plain ones, and then calls ``model_tables.dress`` of the package, which
-changes them.
+itself, ``resume`` or ``materialize``) makes plain ones, and then calls ``tables.model_tables.dress`` of the package,
+which changes them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def dress_of(options: Any) -> Callable[..., None] | None:
     """The function that changes the model tables of a run with these options; None: its tables stay plain."""
     for package in packages():
         if package.__name__[len(PREFIX) :] in options.others:
-            dress: Callable[..., None] = import_module(f"{package.__name__}.model_tables").dress
+            dress: Callable[..., None] = import_module(f"{package.__name__}.tables.model_tables").dress
             return dress
     return None

@@ -185,7 +185,7 @@ COMMENT ON TABLE cerebro.request IS
 ' each request out and records that in cerebro.decision.';
 
 -- The views add up durations, losses and rows, and divide them: the bounds keep the results in range, however many rows
--- there are. cerebro_db/core/metrics.py keeps what trainers measure within the same bounds.
+-- there are. cerebro_db/core/models/metrics.py keeps what trainers measure within the same bounds.
 -- In the strict mode of a path an array is no list of its elements. What a path finds makes a row wrong.
 DO $computable$
 DECLARE
@@ -209,7 +209,7 @@ BEGIN
                 ADD CHECK (jsonb_typeof(seconds) = 'object' AND octet_length(seconds::text) <= 10000
                            AND NOT jsonb_path_exists(seconds, 'strict $.* ? (@.type() != "number" || @ > 1e12 || @ < -1e12
                                                                || (@ != 0 && @ > -1e-100 && @ < 1e-100))')),
-                -- A number, null, or a list of them for each metric (cerebro_db/core/metrics.py: MOST_ON_RECORD).
+                -- A number, null, or a list of them for each metric (cerebro_db/core/models/metrics.py: MOST_ON_RECORD).
                 ADD CHECK (jsonb_typeof(metrics) = 'object' AND octet_length(metrics::text) <= 4e6
                            AND NOT jsonb_path_exists(metrics, 'strict $.* ? (@.type() != "number" && @.type() != "null"
                                                                && @.type() != "array")')

@@ -18,10 +18,11 @@ from small_run import schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import architectures, cli, keras_models
+from cerebro_db.client import cli
 from cerebro_db.client.cerebro import Cerebro
-from cerebro_db.core import state
+from cerebro_db.client.models import architectures, keras_models
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.models import state
 from cerebro_db.nn.models import build
 
 SCHEMA = "architecture_tests"

@@ -22,7 +22,8 @@ from small_run import NAME, SCHEMA, Trained
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import Cerebro, RunHandle, arguments, cli, connect, connections, errors, keras_models
+from cerebro_db.client import Cerebro, RunHandle, arguments, cli, connect, connections, errors
+from cerebro_db.client.models import keras_models
 from cerebro_db.core.names import Name
 from tests.sql.users import town
 

@@ -15,18 +15,18 @@ import typer
 from small_run import NAME, Trained
 from typer.testing import CliRunner, Result
 
-from cerebro_db.client import commands, model_commands, steering_commands
-from cerebro_db.client import show as shows
 from cerebro_db.client import watch as watches
 from cerebro_db.client.cerebro import Cerebro
-from cerebro_db.client.terminal import Terminal
+from cerebro_db.client.commands import runs, steering, trained_models
+from cerebro_db.client.commands import show as shows
+from cerebro_db.client.display.terminal import Terminal
 
 NONE = 987654
 
 
 def cerebro(trained: Trained, *arguments: object, columns: int = 80) -> Result:
     app = typer.Typer()
-    for module in (commands, steering_commands, model_commands):
+    for module in (runs, steering, trained_models):
         module.register(app)
     words = [str(one) for one in arguments]
     return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": str(columns)})

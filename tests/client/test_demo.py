@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from cerebro_db.client import cli, demo
 from cerebro_db.client import demo_statements as statements
+from cerebro_db.client.display.terminal import Terminal
 from cerebro_db.client.errors import ClientError
-from cerebro_db.client.terminal import Terminal
 
 
 @pytest.fixture

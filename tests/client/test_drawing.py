@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cerebro_db.client import boards, drawing
-from cerebro_db.client.differences import differences
-from cerebro_db.client.drawing import Stretch
-from cerebro_db.client.terminal import Terminal
+from cerebro_db.client.display import boards, drawing
+from cerebro_db.client.display.differences import differences
+from cerebro_db.client.display.drawing import Stretch
+from cerebro_db.client.display.terminal import Terminal
 
 
 def test_a_sparkline_spans_from_low_to_high() -> None:

@@ -20,8 +20,9 @@ from small_run import Trained, schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import cli, model_files, preparations, samples, stored_model
+from cerebro_db.client import cli
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.client.models import model_files, preparations, samples, stored_model
 from cerebro_db.scorer import MOST_ROWS, CannotScore, NumpyModel, RowPreparation, Scorer, hashed
 from tests.thorough import landing
 
@@ -600,8 +601,8 @@ def test_without_the_packages_of_onnx(cerebro: Cerebro, tmp_path: Path, monkeypa
 
 def test_without_numpy(cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client alone has none. An archive comes in without it."""
-    monkeypatch.setitem(sys.modules, "cerebro_db.client.model_files", None)
-    monkeypatch.delattr("cerebro_db.client.model_files", raising=False)
+    monkeypatch.setitem(sys.modules, "cerebro_db.client.models.model_files", None)
+    monkeypatch.delattr("cerebro_db.client.models.model_files", raising=False)
     file = tmp_path / "x.keras"
     file.touch()
     for call in (lambda: cerebro.export("moods", "x.keras"), lambda: cerebro.import_model(file, "x")):

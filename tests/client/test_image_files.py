@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from cerebro_db.client import ClientError, MissingPackage, cli, images
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.client.errors import ServerError
-from cerebro_db.core import images as core_images
+from cerebro_db.core.packing import images as core_images
 
 SCHEMA = "images_tests"
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF")

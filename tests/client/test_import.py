@@ -20,10 +20,11 @@ from small_run import schema
 from typer.testing import CliRunner
 
 from cerebro_db import client
-from cerebro_db.client import archives, cli, model_files
+from cerebro_db.client import cli
 from cerebro_db.client.cerebro import Cerebro
-from cerebro_db.core import model_columns
+from cerebro_db.client.models import archives, model_files
 from cerebro_db.core.arguments import RECORDED
+from cerebro_db.core.models import model_columns
 from tests.core.test_malicious_corpus import ARCHITECTURES, CANARY
 from tests.documents import rewritten, with_model
 

@@ -12,7 +12,7 @@ from small_run import Trained
 from typer.testing import CliRunner
 
 from cerebro_db.client import cli
-from cerebro_db.client.doctor import COLUMNS
+from cerebro_db.client.commands.doctor import COLUMNS
 
 UNKNOWN = 987654
 

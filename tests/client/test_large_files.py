@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from keras import layers
 
-from cerebro_db.client import ClientError, keras_models, large_files, model_files
+from cerebro_db.client import ClientError
 from cerebro_db.client.errors import NoSuchModel
+from cerebro_db.client.models import keras_models, large_files, model_files
 
 
 @dataclass

@@ -21,7 +21,8 @@ import typer
 from small_run import HOSTILE, Trained
 from typer.testing import CliRunner, Result
 
-from cerebro_db.client import ClientError, NoSuchRun, ServerError, commands, connect
+from cerebro_db.client import ClientError, NoSuchRun, ServerError, connect
+from cerebro_db.client.commands import runs as commands
 from cerebro_db.client.report import contents, page
 from cerebro_db.client.report.importance import importance, ranks, trend
 from tests.client.browser import Browser

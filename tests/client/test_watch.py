@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.client import boards
+from cerebro_db.client.display import boards
+from cerebro_db.client.display.terminal import Terminal
 from cerebro_db.client.orm import Decision, Request, RunProgress
-from cerebro_db.client.terminal import Terminal
 from cerebro_db.client.watch import STARTING, line
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -22,9 +22,9 @@ from segment_in_memory import Faults, added_up, averaged, checksum, counted, los
 from server_in_memory import Crash, MemorySession, MemoryTeam, Server
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.names import Name
-from cerebro_db.core.preparation import AsIs, Real
+from cerebro_db.core.packing.layout import GroupColumn, Groups, Layout, Partition, Variable
+from cerebro_db.core.packing.preparation import AsIs, Real
 from cerebro_db.core.protocol import TrainerOptions, codec
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.ring import derived_seed, visit_order
@@ -33,7 +33,7 @@ from cerebro_db.core.sql import shown
 from cerebro_db.core.sql_types import SqlType
 from cerebro_plpy import platform
 from cerebro_plpy.platform import GREENPLUM, POSTGRESQL
-from cerebro_plpy.runs.drive import attention, driver, execution
+from cerebro_plpy.runs.drive import driver, execution, incoming_requests
 from cerebro_plpy.runs.record import shared_tables, state_tables
 from cerebro_plpy.runs.record.log.drivers import Drivers
 
@@ -429,7 +429,7 @@ def on(server: Server) -> Iterator[None]:
         (time, "monotonic", server.clock),
         (driver, "LISTEN_EVERY", 0.0),
         (driver, "HEARTBEAT_EVERY", 0.0),
-        (attention, "ASK_EVERY", 0.0),
+        (incoming_requests, "ASK_EVERY", 0.0),
         (shared_tables, "FEWEST_APPENDED", 0),
         (shared_tables, "TIMES_NEEDED", 1),
     ]

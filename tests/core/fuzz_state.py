@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
+from cerebro_db.core.models import state
 
 SPARE_MB = 256  # megabytes that the fuzzer may use in addition to those at its start
 

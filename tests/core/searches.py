@@ -36,7 +36,7 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.ports import NotYet
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train, Unit
 from cerebro_db.core.search.budget import Budget, Used
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Policy
 from cerebro_db.core.search.request import Request
 

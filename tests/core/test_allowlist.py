@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro_db.core.architecture import allowlist, reading, tables, values
+from cerebro_db.core.architecture import allowlist, keras_json, tables, values
 from cerebro_db.core.errors import CerebroError, InvalidArgument, UnsafeModel
 from cerebro_db.core.parameters.params import check_compile, compile_params
 
@@ -254,7 +254,7 @@ EVIL = [LAMBDA, FUNCTION, layer("Lambda", function=LAMBDA), layer("TFSMLayer", f
 @given(st.sampled_from(FIXTURES), st.integers(0, 2**32), st.sampled_from(EVIL))
 def test_no_part_of_a_real_model_can_be_replaced_by_code(path, seed, evil):
     """Code at a random path of a valid architecture, as a value or under a new key, never passes."""
-    model = reading.architecture(json.loads(path.read_text())["keras2"])
+    model = keras_json.architecture(json.loads(path.read_text())["keras2"])
     chosen = random.Random(seed).choice([part for part in paths(model) if part])
     changed = copy.deepcopy(model)
     inside = changed

@@ -8,13 +8,23 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.architecture import building, keras_json
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.preparation import AsIs, Categories, Encoded, Measured, Numbers, OneHot, Preparation, Real, Words
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import (
+    AsIs,
+    Categories,
+    Encoded,
+    Measured,
+    Numbers,
+    OneHot,
+    Preparation,
+    Real,
+    Words,
+)
+from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.sql_types import SqlType
-from cerebro_db.core.windows import Windows
 
 EDGES = (-2.0, -0.5, 0.0, 0.5, 2.0)
 AGE = NumberFeature("number", SqlType("real"), "standard", 40.0, 12.5, 38.0, True, "error", edges=EDGES)
@@ -66,10 +76,10 @@ def test_the_allow_list_takes_them(kind: str, inputs: list[Variable], output: Va
         assert inputs[0].name in error.value.message and error.value.hint
         return
     built = building.architecture(kind, layout(inputs, output), None, "test")
-    read = reading.architecture(json.dumps(built))
+    read = keras_json.architecture(json.dumps(built))
     names = [name for name, _, _ in read["config"]["input_layers"]]
     assert names == [one.name if one.name != "Das Bild" else f"input_{place}" for place, one in enumerate(inputs, 1)]
-    assert reading.outputs(read) == [output.name]
+    assert keras_json.outputs(read) == [output.name]
     assert built["compile_config"]["loss"] == ("categorical_crossentropy" if output is KIND else "mse")
 
 
@@ -81,7 +91,7 @@ def windowed(one: Variable) -> Variable:
 @pytest.mark.parametrize("inputs", [*([one] for one in EVERY), EVERY], ids=lambda some: some[-1].name)
 def test_windows_are_read_by_all_kinds_but_cnn(kind: str, inputs: list[Variable]) -> None:
     packed = replace(layout(list(map(windowed, inputs)), KIND), windows=Windows(("who",), ("at",), 20, 10, "last"))
-    read = reading.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
+    read = keras_json.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
     assert [
         layer["config"]["batch_shape"] for layer in read["config"]["layers"] if "batch_shape" in layer["config"]
     ] == [[None, 20, *one.shape] for one in inputs]
@@ -128,7 +138,7 @@ def lines(built: dict[str, Any], elements: int) -> list[list[tuple[float, float]
 
 def test_bins_lie_between_quantiles() -> None:
     built = building.architecture("mlp", layout([NUMBERS], KIND), {"bins": 3, "embedding": 0}, "test")
-    reading.architecture(json.dumps(built))
+    keras_json.architecture(json.dumps(built))
     age, missing, sine, cosine, days = lines(built, 5)
     # Of five edges, four at equal distances in the list: -2, -0.5, 0.5, 2.
     assert age == [(0.666667, 1.33333), (1.0, 0.5), (0.666667, -0.333333)]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from cerebro_db.core import calibration
-from cerebro_db.core.calibration import Classes, Errors
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
+from cerebro_db.core.models import calibration
+from cerebro_db.core.models.calibration import Classes, Errors
 
 Rows = list[list[float]]
 

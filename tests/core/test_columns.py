@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import features
-from cerebro_db.core.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
-from cerebro_db.core.distributions import Bin, Distribution, chosen, edges
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing import features
+from cerebro_db.core.packing.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
+from cerebro_db.core.packing.distributions import Bin, Distribution, chosen, edges
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
 from cerebro_db.core.sql import literal, shown
 from cerebro_db.core.sql_types import SqlType
 

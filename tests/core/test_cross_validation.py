@@ -12,18 +12,18 @@ from test_building import KIND, NUMBERS, layout
 from cerebro_db.core import training_plan
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
-from cerebro_db.core.preparation import Fold
+from cerebro_db.core.packing.layout import DataSet, Layout, Partition, Variable
+from cerebro_db.core.packing.preparation import Fold
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
-from cerebro_db.core.search.grid import GridSearch
 from cerebro_db.core.search.history import History
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.grid import GridSearch
+from cerebro_db.core.search.methods.never_stop import NeverStop
+from cerebro_db.core.search.methods.random_search import RandomSearch
 from cerebro_db.core.search.policy import Decision, Verdict
 from cerebro_db.core.search.proposing import Proposing, proposed
-from cerebro_db.core.search.random_search import RandomSearch
-from cerebro_db.core.search.read_space import read
-from cerebro_db.core.search.space import Space
+from cerebro_db.core.search.spaces.read_space import read
+from cerebro_db.core.search.spaces.space import Space
 from cerebro_db.core.search.variants import Varied, missing_models, of_folds
 from cerebro_db.core.training_plan import Wishes
 

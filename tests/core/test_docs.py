@@ -31,7 +31,7 @@ ELSEWHERE = (
 )  # in a server's folder, or a name with a version to fill in
 EXAMPLES = {  # files that the worked examples of extending.md make, and one that cerebro export copies
     "cerebro_scorer.py",
-    "cerebro_db/core/search/far_behind.py",
+    "cerebro_db/core/search/methods/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
     "tests/nn/test_niceness.py",
@@ -209,6 +209,35 @@ def test_the_checks_notice() -> None:
     assert is_module("cerebro_db.core.names.Name") and is_module("cerebro_plpy.runs.fit")
     assert not is_module("cerebro_db.core.none") and not is_module("cerebro_plpy.runs.fit.none_at_all")
     assert list(links("[a](b.md#c), [d](https://e.f), [g](#h)")) == [("b.md", "c"), ("", "h")]
+
+
+# -- the rooms -----------------------------------------------------------------------------------------------
+
+ROOMS = {path.parent for top in ("cerebro_db", "plpy") for path in (ROOT / top).rglob("*.py")} - {ROOT / "cerebro_db"}
+MOST_MODULES = 20  # of a folder: more are divided by subject
+
+
+def named_rooms(page: str) -> set[Path]:
+    """The folders that have a row in a table of folders; a table says in its head where its folders are."""
+    found = set()
+    for top, rows in re.findall(r"^\| folder(?:[^|\n]* of `([\w/]+)`)? \|.*\n((?:\|.*\n)+)", page, re.MULTILINE):
+        first = " ".join(row.split("|")[1] for row in rows.splitlines())
+        found |= {ROOT / top / name for name in re.findall(r"`([\w/]+)`", first)}
+    return found
+
+
+def test_each_room_has_a_row_and_each_row_a_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = named_rooms(page)
+    assert [str(room.relative_to(ROOT)) for room in sorted(ROOMS - named)] == []
+    assert [str(room.relative_to(ROOT)) for room in sorted(named) if not room.is_dir()] == []
+    table = "| folder of `cerebro_db/core` | contents |\n|---|---|\n| `search`, `a.py` | `nn` |\n"
+    assert named_rooms(table) == {ROOT / "cerebro_db" / "core" / "search"}
+
+
+def test_no_room_has_too_many_modules() -> None:
+    modules = {room: len(list(room.glob("*.py"))) for room in ROOMS}
+    assert {str(room.relative_to(ROOT)): number for room, number in modules.items() if number > MOST_MODULES} == {}
 
 
 # -- the walks of architecture.md ----------------------------------------------------------------------------

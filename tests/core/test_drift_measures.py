@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core import drift, metrics
-from cerebro_db.core.distributions import Bin, Distribution
 from cerebro_db.core.documents import Fields
-from cerebro_db.core.drift import CATEGORY, DATE, NUMBER, Profile
-from cerebro_db.core.metrics import MAX, MIN
+from cerebro_db.core.models import metrics
+from cerebro_db.core.models.metrics import MAX, MIN
+from cerebro_db.core.packing import drift
+from cerebro_db.core.packing.distributions import Bin, Distribution
+from cerebro_db.core.packing.drift import CATEGORY, DATE, NUMBER, Profile
 
 COUNTS = st.integers(2, 12).flatmap(
     lambda bins: st.tuples(*[st.lists(st.integers(0, 10**9), min_size=bins, max_size=bins)] * 2)

@@ -16,7 +16,7 @@ from cerebro_db.core import entry_points
 from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.options import check
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 
 ROOT = Path(__file__).parents[2]
 METHOD = """
@@ -87,15 +87,19 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_a_method_of_another_package_is_used_by_its_name(strangers: Path) -> None:
-    assert methods.checked({"name": "early", "after": 2}, proposes=False) == {"name": "early", "after": 2}
-    spec = methods.checked({"name": "early", "sampler": "fixed"}, proposes=True)
+    assert named_methods.checked({"name": "early", "after": 2}, proposes=False) == {"name": "early", "after": 2}
+    spec = named_methods.checked({"name": "early", "sampler": "fixed"}, proposes=True)
     assert spec == {"name": "early", "after": 1, "sampler": {"name": "fixed"}}
-    assert methods.policy_of({"name": "early", "after": 2}, 9, 3).decide(None, 1, 2).reason == "early"
-    assert "fixed" in methods.INDEPENDENT and "early" not in methods.SAMPLING and not methods.needs_optuna(spec)
+    assert named_methods.policy_of({"name": "early", "after": 2}, 9, 3).decide(None, 1, 2).reason == "early"
+    assert (
+        "fixed" in named_methods.INDEPENDENT
+        and "early" not in named_methods.SAMPLING
+        and not named_methods.needs_optuna(spec)
+    )
     with pytest.raises(InvalidArgument, match="no search method 'other'") as raised:
-        methods.checked("other", proposes=False)
+        named_methods.checked("other", proposes=False)
     assert "early" in str(raised.value.hint) and "fixed" not in str(raised.value.hint)
-    assert "early" not in [*methods.METHODS], "lists and pages have ours"
+    assert "early" not in [*named_methods.METHODS], "lists and pages have ours"
 
 
 def test_an_engine_is_known_without_an_import(strangers: Path) -> None:
@@ -107,15 +111,15 @@ def test_a_package_that_cannot_be_loaded_is_named(strangers: Path) -> None:
     offered = strangers / "strangers-1.dist-info" / "entry_points.txt"
     offered.write_text("[cerebro_db.search_methods]\nbroken = strangers.broken:Nothing\n")
     with pytest.raises(Unsupported, match="'broken' of the search methods cannot be loaded: ModuleNotFoundError"):
-        methods.checked("broken", proposes=False)
+        named_methods.checked("broken", proposes=False)
 
 
 def test_ours_come_first_and_nothing_is_looked_up_for_them(strangers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_points, "_points", lambda group: pytest.fail("looked up"))
-    assert methods.checked("asha", proposes=True)["name"] == "asha" and "asha" not in methods.SAMPLING
-    assert not methods.needs_optuna({"name": methods.PLANNED}) and "auto" not in ENGINES
+    assert named_methods.checked("asha", proposes=True)["name"] == "asha" and "asha" not in named_methods.SAMPLING
+    assert not named_methods.needs_optuna({"name": named_methods.PLANNED}) and "auto" not in ENGINES
     assert check({"engine": "auto"})["engine"] == "auto"
-    code = "import cerebro_db.core.search.methods, cerebro_db.core.options, sys; print(*sys.modules)"
+    code = "import cerebro_db.core.search.named_methods, cerebro_db.core.options, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "importlib.metadata" not in done.stdout.split()
 
@@ -128,10 +132,10 @@ def test_a_server_takes_packages_from_the_trainers_environment_only(
     code.mkdir()
     (code / "install.json").write_text(json.dumps({"trainer_python": str(tmp_path / "venv" / "bin" / "python")}))
     monkeypatch.setattr(entry_points, "CODE", str(code))
-    assert "early" not in methods.METHODS
+    assert "early" not in named_methods.METHODS
     site = package(tmp_path / "venv" / "lib" / "python3.12" / "site-packages")
     entry_points._points.cache_clear()
-    found = methods.METHODS["early"]
+    found = named_methods.METHODS["early"]
     assert sys.modules[found.__module__].__file__ == str(site / "strangers" / "methods.py")
     assert str(site) not in sys.path
     other = package(tmp_path / "other")  # of the same name, imported before
@@ -140,7 +144,7 @@ def test_a_server_takes_packages_from_the_trainers_environment_only(
     monkeypatch.syspath_prepend(other)
     __import__("strangers")
     with pytest.raises(Unsupported, match="another package is called strangers"):
-        methods.METHODS["early"]
+        named_methods.METHODS["early"]
 
 
 def test_the_contract_runs_as_tests_of_the_package(strangers: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_db.core.feature_plan import FeaturePlan, FeatureUse, WantedFeatures, plan
 from cerebro_db.core.protocol.answers import FeaturesUsed
+from cerebro_db.core.trainers.frozen_feature_plan import FeaturePlan, FeatureUse, WantedFeatures, plan
 
 SLOW = WantedFeatures(rows=1000, row_bytes=1000, row_seconds=1e-3, visited=8000)  # 8 s; 1 s if computed once
 FAST = WantedFeatures(rows=1000, row_bytes=1000, row_seconds=1e-7, visited=8000)  # reading takes longer

@@ -15,7 +15,7 @@ from cerebro_db.core.architecture.sources import Kind, of_log
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.vocabulary import LOSSES, METRICS, OPTIMIZERS, SCHEDULES, Entry
-from cerebro_db.core.search import flat_space, read_space
+from cerebro_db.core.search.spaces import flat_space, read_space
 
 LAYOUT = layout([NUMBERS], KIND)
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from test_building import KIND, NUMBERS, layout
 
-from cerebro_db.core.architecture import reading, sources
+from cerebro_db.core.architecture import keras_json, sources
 from cerebro_db.core.architecture.freezing import with_frozen
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import CerebroError, InvalidArgument, UnsafeModel
 from cerebro_db.core.parameters import changes, flat
-from cerebro_db.core.search import flat_space, read_space
+from cerebro_db.core.search.spaces import flat_space, read_space
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ def test_a_number_counts_layers_with_weights_and_a_name_is_the_last_frozen_layer
     before = copy.deepcopy(NETWORK)
     made = with_frozen(NETWORK, frozen)
     assert before == NETWORK and frozen_in(made) == NAMES[:count]
-    reading.architecture(made)
+    keras_json.architecture(made)
     assert (made == NETWORK) is (count == 0)  # what says nothing new is left out
 
 

@@ -15,11 +15,11 @@ from cerebro_db.core.scheduling.deciding import NO_LIMIT
 from cerebro_db.core.scheduling.plan import ModelPlan, Plan, Train
 from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule, Status
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.decision import NewConfiguration
 from cerebro_db.core.search.history import History
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, NewModel, Policy
 from cerebro_db.core.search.request import Request
 from cerebro_db.core.search.variants import UNJUDGED, Varied, missing_models, of_groups
@@ -112,7 +112,9 @@ class World(Clock):
 
 
 def method(name: str, epochs: int, configurations: int, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, configurations)
+    return named_methods.policy_of(
+        named_methods.checked({"name": name, **given}, proposes=False), epochs, configurations
+    )
 
 
 def waiting(inner: Policy, configurations: int, epochs: int = 2) -> Varied:

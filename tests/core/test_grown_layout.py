@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.layout import FIRST_ADDED, has_grown
+from cerebro_db.core.packing.layout import FIRST_ADDED, has_grown
 
 BEFORE: dict[str, Any] = {"inputs": [{"name": "x"}], "outputs": [], "rows": 5, "partitions": [{"key": 1, "rows": 5}]}
 AFTER: dict[str, Any] = {**BEFORE, "rows": 7, "partitions": [{"key": 1, "rows": 7}], "end": FIRST_ADDED + 1}

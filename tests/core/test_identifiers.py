@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from cerebro_db.core import identifiers
-from cerebro_db.core.distributions import Bin, Distribution
+from cerebro_db.core.packing import identifiers
+from cerebro_db.core.packing.distributions import Bin, Distribution
 from cerebro_plpy.database.lineage import shown_by
 
 
 def distribution(values: list[float]) -> Distribution:
-    """In the bins of data/statistics.py: 256 for each power of two."""
+    """In the bins of packing/columns/statistics.py: 256 for each power of two."""
     bins: dict[float, list[float]] = {}
     for value in values:
         size = math.floor(math.log(abs(value)) * 369.33) + 10**6 if value else 0

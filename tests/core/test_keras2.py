@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_db.core.architecture import keras2, reading
+from cerebro_db.core.architecture import keras2, keras_json
 from cerebro_db.core.errors import InvalidArgument, Unsupported
 
 
@@ -18,7 +18,7 @@ def test_a_warning_about_a_layer_that_computes_something_else_in_keras_3():
     lstm["config"]["recurrent_activation"] = "hard_sigmoid"
     (text,) = keras2.warnings(old)
     assert "hard_sigmoid" in text
-    assert keras2.warnings(reading.architecture(old)) == []
+    assert keras2.warnings(keras_json.architecture(old)) == []
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,20 @@ def test_a_warning_about_a_layer_that_computes_something_else_in_keras_3():
 )
 def test_what_keras_3_cannot_express_is_refused(layer, message):
     with pytest.raises(Unsupported, match=message):
-        reading.architecture({"class_name": "Sequential", "config": [layer]})
+        keras_json.architecture({"class_name": "Sequential", "config": [layer]})
 
 
 def test_an_input_shape_that_is_not_a_list_is_refused():
     layer = {"class_name": "Dense", "config": {"units": 1, "input_shape": 5}}
     with pytest.raises(InvalidArgument, match="batch_shape: 5 is not a shape"):
-        reading.architecture({"class_name": "Sequential", "config": [layer]})
+        keras_json.architecture({"class_name": "Sequential", "config": [layer]})
 
 
 def test_layers_shared_by_nested_models_are_refused():
     inner = [{"class_name": "Dense", "config": {"units": 1, "trainable": True}, "shared_object_id": 7}]
     model = {"class_name": "Sequential", "config": inner}
     with pytest.raises(Unsupported, match="shared by two nested models"):
-        reading.architecture({"class_name": "Sequential", "config": [model, model]})
+        keras_json.architecture({"class_name": "Sequential", "config": [model, model]})
     nameless = {"class_name": "Dense", "inbound_nodes": [], "shared_object_id": 7}
     with pytest.raises(Unsupported, match="shared by two nested models"):
-        reading.architecture({"class_name": "Sequential", "config": [nameless, nameless]})
+        keras_json.architecture({"class_name": "Sequential", "config": [nameless, nameless]})

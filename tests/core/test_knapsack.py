@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core import knapsack
+from cerebro_db.core.trainers import knapsack
 
 THINGS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=9)
 

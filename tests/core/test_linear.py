@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cerebro_db.core import names
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.parameters import grids
-from cerebro_db.core.search import read_space
+from cerebro_db.core.search.spaces import read_space
 
 ARCHITECTURE = {
     "class_name": "Sequential",
@@ -85,7 +85,7 @@ def outputs_without_units(size: int) -> None:
         layers.append({"config": {"name": f"d{place}"}, "inbound_nodes": [node]})
     outputs = [[f"d{place}", 0, 0] for place in range(size)]
     model = {"class_name": "Functional", "config": {"layers": layers, "output_layers": outputs}}
-    assert reading.widths(model) == [3] * size
+    assert keras_json.widths(model) == [3] * size
 
 
 def seconds(work: Callable[[int], None], size: int) -> float:

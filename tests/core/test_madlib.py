@@ -9,11 +9,11 @@ import pytest
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.parameters.grids import points
-from cerebro_db.core.search.read_space import read
+from cerebro_db.core.search.spaces.read_space import read
 from cerebro_madlib import automl_methods, grid_space, usage
 from cerebro_madlib.automl_methods import Hyperopt, MadlibBracket, MadlibHyperband
 from cerebro_madlib.functions import FUNCTIONS
-from cerebro_madlib.hyperband import schedule
+from cerebro_madlib.hyperband_rounds import schedule
 from tests.madlib_tables import TABLES
 
 WITH_HELP = {one.name for one in FUNCTIONS if one.result == "VARCHAR"}

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_db.core import state
-from cerebro_db.core.architecture import allowlist, reading
+from cerebro_db.core.architecture import allowlist, keras_json
 from cerebro_db.core.errors import CerebroError
+from cerebro_db.core.models import state
 from cerebro_db.core.parameters.params import check_compile, compile_params
 from cerebro_db.core.protocol.orders import Describe
 from cerebro_db.core.protocol.parts import Origin, StateRef
@@ -424,10 +424,10 @@ def test_architectures(name: str) -> None:
     architecture = ARCHITECTURES[name][2]
     refused_at_once(allowlist.check, architecture)
     if name == "compile_config":  # Reading drops it, because Keras saves it with every compiled model.
-        assert "system" not in json.dumps(reading.architecture(architecture))
+        assert "system" not in json.dumps(keras_json.architecture(architecture))
         return
-    refused_at_once(reading.architecture, architecture)
-    refused_at_once(reading.architecture, json.dumps(architecture))
+    refused_at_once(keras_json.architecture, architecture)
+    refused_at_once(keras_json.architecture, json.dumps(architecture))
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -437,7 +437,7 @@ def test_compile_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts(name: str) -> None:
-    refused_at_once(reading.architecture, TEXTS[name])
+    refused_at_once(keras_json.architecture, TEXTS[name])
 
 
 @pytest.mark.parametrize("name", STATES)

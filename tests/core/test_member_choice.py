@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cerebro_db.core.member_choice import Comparison, OfOutput, difference, members
+from cerebro_db.core.models.member_choice import Comparison, OfOutput, difference, members
 from cerebro_plpy.judging.packed_rows import Batch
 from cerebro_plpy.verbs import choosing_members
 from cerebro_plpy.verbs.choosing_members import ValidationSample

@@ -19,7 +19,7 @@ from simulated_search import Simulation
 from test_search_methods import WIDE, search, stopping
 
 from cerebro_db.core.search.policy import Decision, Verdict
-from cerebro_db.core.search.space import Space
+from cerebro_db.core.search.spaces.space import Space
 
 SEEDS = range(4)
 
@@ -260,7 +260,7 @@ def test_random_points_are_independent_and_uniform() -> None:
 
 
 def test_a_grid_is_the_product_of_its_values() -> None:
-    from cerebro_db.core.search.read_space import read
+    from cerebro_db.core.search.spaces.read_space import read
 
     space = read(
         {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.events import Initial
-from cerebro_db.core.layout import DataSet, Layout, Partition
+from cerebro_db.core.packing.layout import DataSet, Layout, Partition
 from cerebro_db.core.protocol import EvaluatedModel, MetricStates, TrainedVisit
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.plan import Evaluate, Train

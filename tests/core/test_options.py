@@ -10,7 +10,7 @@ from cerebro_db.core import options, run_options
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, Unsupported
 from cerebro_db.core.protocol import codec
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 
 GOOD: dict[str, list[Any]] = {
     "seed": [0, 7, -(2**63), 2**63 - 1],
@@ -144,7 +144,7 @@ def test_a_run_has_a_field_for_each_option() -> None:
 
 def test_what_a_run_has_on_record() -> None:
     given = {name: values[-1] for name, values in GOOD.items()}
-    given = {**given, "method": methods.checked("asha", proposes=False), "engine": "jax"}
+    given = {**given, "method": named_methods.checked("asha", proposes=False), "engine": "jax"}
     chosen = run_options.of_given(given)
     assert (chosen.trainer.features_type, chosen.trainer.shard) == ("float16", 1000)
     assert chosen.to_json().items() >= given.items()

@@ -41,7 +41,7 @@ from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewModel
 from tests.thorough import tries
 

@@ -17,7 +17,7 @@ from cerebro_db.core.scheduling.ports import Outcome
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.policy import Decision
-from cerebro_db.core.search.read_space import read
+from cerebro_db.core.search.spaces.read_space import read
 from tests.thorough import tries
 
 BUDGET = 60.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core import packing
+from cerebro_db.core.packing import buffer_format
 
 
 def held(values, shape, kind="f", lower=1, null_map=False):
@@ -27,7 +27,7 @@ def held(values, shape, kind="f", lower=1, null_map=False):
 
 @given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 600))
 def test_every_row_has_a_place_and_segments_differ_by_one_row(rows, segments, wanted):
-    geometry = packing.geometry(rows, segments, wanted)
+    geometry = buffer_format.geometry(rows, segments, wanted)
     sizes = [geometry.size(buffer) for buffer in range(geometry.buffers)]
     per_segment = [0] * segments
     for buffer, size in enumerate(sizes):
@@ -40,19 +40,19 @@ def test_every_row_has_a_place_and_segments_differ_by_one_row(rows, segments, wa
 
 
 def test_madlibs_own_example():
-    geometry = packing.geometry(17, 3, 5)
+    geometry = buffer_format.geometry(17, 3, 5)
     assert (geometry.buffers, geometry.buffer_size) == (6, 3)
 
 
 def test_the_default_fills_a_buffer_but_leaves_no_segment_without():
-    assert packing.default_rows_per_buffer(4 * 784, 10_000_000, 4) == packing.TARGET_BYTES // (4 * 784)
-    assert packing.default_rows_per_buffer(16, 150, 4) == 38
-    assert packing.default_rows_per_buffer(packing.TARGET_BYTES * 2, 150, 4) == 1
+    assert buffer_format.default_rows_per_buffer(4 * 784, 10_000_000, 4) == buffer_format.TARGET_BYTES // (4 * 784)
+    assert buffer_format.default_rows_per_buffer(16, 150, 4) == 38
+    assert buffer_format.default_rows_per_buffer(buffer_format.TARGET_BYTES * 2, 150, 4) == 1
 
 
 def test_a_shape_is_read():
-    assert packing.shape_of(held([1.0] * 6, (2, 3))) == (2, 3)
-    assert packing.shape_of(struct.pack("<iii", 0, 0, 700)) == ()
+    assert buffer_format.shape_of(held([1.0] * 6, (2, 3))) == (2, 3)
+    assert buffer_format.shape_of(struct.pack("<iii", 0, 0, 700)) == ()
 
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -60,7 +60,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 @given(st.lists(st.lists(finite, min_size=6, max_size=6), min_size=1, max_size=20))
 def test_floats_come_back_as_they_were(rows):
-    encoder = packing.ArrayEncoder((2, 3), "float32")
+    encoder = buffer_format.ArrayEncoder((2, 3), "float32")
     encoder.add([held(row, (2, 3)) for row in rows])
     assert encoder.take() == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
 
@@ -71,8 +71,8 @@ def test_floats_come_back_as_they_were(rows):
 )
 def test_a_factor_multiplies_as_float32_does(values, constant):
     numpy = pytest.importorskip("numpy")
-    factor = packing.float32(1 / constant)
-    encoder = packing.ArrayEncoder((len(values),), "float32", factor)
+    factor = buffer_format.float32(1 / constant)
+    encoder = buffer_format.ArrayEncoder((len(values),), "float32", factor)
     encoder.add([held(values, (len(values),))])
     expected = numpy.asarray(values, "<f4") * numpy.float32(factor)
     assert encoder.take() == expected.tobytes()
@@ -84,7 +84,7 @@ def test_a_factor_multiplies_as_float32_does(values, constant):
 )
 def test_integers_come_back_up_to_the_ends_of_their_range(dtype, code, low, high):
     values = [low, high, 0, 1] + [random.Random(1).randint(low, high) for _ in range(96)]
-    encoder = packing.ArrayEncoder((10,), dtype)
+    encoder = buffer_format.ArrayEncoder((10,), dtype)
     encoder.add([held(values[at : at + 10], (10,), "i") for at in range(0, 100, 10)])
     assert encoder.take() == struct.pack(f"<100{code}", *values)
 
@@ -94,7 +94,7 @@ def test_the_narrowest_type_that_fits_is_found(values):
     packed = struct.pack(f"<{len(values)}i", *values)
     low, high = min(values), max(values)
     fits = "uint8" if low >= 0 and high < 256 else "int16" if low >= -(2**15) and high < 2**15 else "int32"
-    assert packing.narrowest(packed) == fits
+    assert buffer_format.narrowest(packed) == fits
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_the_narrowest_type_that_fits_is_found(values):
     [(256, "uint8", "int16"), (-1, "uint8", "int16"), (40000, "uint8", "int32"), (-40000, "int16", "int32")],
 )
 def test_a_value_that_does_not_fit_says_what_does(value, dtype, needed):
-    encoder = packing.ArrayEncoder((2,), dtype)
+    encoder = buffer_format.ArrayEncoder((2,), dtype)
     encoder.add([held([0, value], (2,), "i")])
-    with pytest.raises(packing.TooWide) as error:
+    with pytest.raises(buffer_format.TooWide) as error:
         encoder.take()
     assert error.value.dtype == needed
 
 
 def test_harmless_differences_of_headers_are_overlooked():
-    encoder = packing.ArrayEncoder((2,), "float32")
+    encoder = buffer_format.ArrayEncoder((2,), "float32")
     encoder.add(
         [held([1.0, 2.0], (2,), lower=0, null_map=True), held([3.0, 4.0], (2,)), held([5.0, 6.0], (2,), lower=7)]
     )
@@ -128,28 +128,28 @@ def test_harmless_differences_of_headers_are_overlooked():
     ],
 )
 def test_what_cannot_be_packed_is_named(value, what, shape, first):
-    encoder = packing.ArrayEncoder((2,), "float32")
+    encoder = buffer_format.ArrayEncoder((2,), "float32")
     if not first:
         encoder.add([held([1.0, 2.0], (2,))])
-    with pytest.raises(packing.Unusable) as error:
+    with pytest.raises(buffer_format.Unusable) as error:
         encoder.add([value])
     assert (error.value.what, error.value.shape) == (what, shape)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_values_that_are_no_numbers_are_refused(value):
-    encoder = packing.ArrayEncoder((3,), "float32")
+    encoder = buffer_format.ArrayEncoder((3,), "float32")
     encoder.add([held([3.4028234663852886e38, -3e38, value], (3,))])
-    with pytest.raises(packing.Unusable) as error:
+    with pytest.raises(buffer_format.Unusable) as error:
         encoder.take()
     assert error.value.what == "finite"
 
 
 def test_labels_become_one_hot():
-    encoder = packing.ClassEncoder({"a": 0, "b": 1, "B": 1}, 4)
+    encoder = buffer_format.ClassEncoder({"a": 0, "b": 1, "B": 1}, 4)
     encoder.add(["b", "a", "B"])
     assert encoder.take() == struct.pack("<12h", 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0)
     encoder.add(["a"])
     assert encoder.take() == struct.pack("<4h", 1, 0, 0, 0)
-    with pytest.raises(packing.UnknownLabel):
+    with pytest.raises(buffer_format.UnknownLabel):
         encoder.add(["c"])

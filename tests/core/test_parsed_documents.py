@@ -17,15 +17,14 @@ import pytest
 
 from cerebro_db.core import documents as reading_documents
 from cerebro_db.core import options, run_options
-from cerebro_db.core.architecture import placeholders, reading
+from cerebro_db.core.architecture import keras_json, placeholders
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
-from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
-from cerebro_db.core.layout import GroupColumn, Groups, Layout, Partition, Variable
-from cerebro_db.core.member_choice import read_members
-from cerebro_db.core.packed_summary import PackedSummary, Packing
-from cerebro_db.core.parameters import flat, params
-from cerebro_db.core.preparation import (
+from cerebro_db.core.models.member_choice import read_members
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.layout import GroupColumn, Groups, Layout, Partition, Variable
+from cerebro_db.core.packing.packed_summary import PackedSummary, Packing
+from cerebro_db.core.packing.preparation import (
     AsIs,
     Categories,
     Divided,
@@ -39,15 +38,17 @@ from cerebro_db.core.preparation import (
     Weight,
     Words,
 )
-from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.packing.windows import Windows, wanted
+from cerebro_db.core.parameters import flat, params
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.decision import Decision, NewConfiguration, NewModel
 from cerebro_db.core.search.request import Request
-from cerebro_db.core.search.steering import checked_budget
+from cerebro_db.core.search.request_checks import checked_budget
+from cerebro_db.core.search.spaces import read_space
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
-from cerebro_db.core.windows import Windows, wanted
-from cerebro_plpy.data.preparation import applied, expression, hashed
 from cerebro_plpy.database.relations import Column
+from cerebro_plpy.packing.rows.preparation import applied, expression, hashed
 from tests import documents
 from tests.documents import DEEP, MARK
 
@@ -174,10 +175,10 @@ def sound_request(action: Action) -> Callable[[Any], Any]:
 
 def architecture(document: Any) -> Any:
     text = json.dumps(document)
-    reading.parameters(text)
-    checked = reading.architecture(text)
+    keras_json.parameters(text)
+    checked = keras_json.architecture(text)
     compiled = {"metrics": ["x"], "weighted_metrics": None}
-    return reading.outputs(checked), reading.widths(checked), reading.for_outputs(compiled, checked)
+    return keras_json.outputs(checked), keras_json.widths(checked), keras_json.for_outputs(compiled, checked)
 
 
 DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
@@ -199,7 +200,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "options": (OPTIONS, options.check),
     "budget": ({"seconds": 5, "hops": 3}, checked_budget),
     "method": ({"name": "asha", "reduction": 3, "sampler": {"name": "tpe", "startup": 3}},
-               lambda d: methods.checked(d, proposes=True)),
+               lambda d: named_methods.checked(d, proposes=True)),
     "space": (SPACE, lambda d: (read_space.labels(d), read_space.read(d, {1: WITH_PARAMETERS}))),
     "new model": (NEW, NewModel.from_json),
     "decision": (DECISION, Decision.from_json),
@@ -233,9 +234,9 @@ def test_a_text_that_python_cannot_read_is_refused(text: str) -> None:
     with pytest.raises(BadData, match="^the document "):
         reading_documents.decoded(text, "the document")
     with pytest.raises(CerebroError):
-        reading.architecture(text)
+        keras_json.architecture(text)
     with contextlib.suppress(CerebroError):
-        assert reading.parameters(text) is None
+        assert keras_json.parameters(text) is None
     with pytest.raises(CerebroError):
         params.compile_params('{"loss": ' + (text or "x") + "}")
 

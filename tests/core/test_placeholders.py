@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.architecture import placeholders, reading
+from cerebro_db.core.architecture import keras_json, placeholders
 from cerebro_db.core.errors import CerebroError, InvalidArgument, UnsafeModel
 
 DENSE = {"class_name": "Dense", "config": {"name": "hidden", "units": "$width", "activation": "$activation"}}
@@ -32,8 +32,8 @@ def layers(filled: dict[str, Any]) -> list[Any]:
 
 def test_its_names() -> None:
     assert placeholders.names(TEMPLATE) == set(VALUES)
-    assert reading.parameters(json.dumps(TEMPLATE)) == ["activation", "depth", "dropout", "width"]
-    assert reading.parameters(json.dumps(reading.architecture(placeholders.filled(TEMPLATE, VALUES)))) is None
+    assert keras_json.parameters(json.dumps(TEMPLATE)) == ["activation", "depth", "dropout", "width"]
+    assert keras_json.parameters(json.dumps(keras_json.architecture(placeholders.filled(TEMPLATE, VALUES)))) is None
 
 
 def test_values_are_put_in_their_places_and_blocks_repeated() -> None:
@@ -42,7 +42,7 @@ def test_values_are_put_in_their_places_and_blocks_repeated() -> None:
     assert before == TEMPLATE
     assert layers(filled) == ["in", "hidden_1", "Dropout", "hidden_2", "Dropout", "out"]
     assert filled["config"]["layers"][3]["config"] == {"name": "hidden_2", "units": 8, "activation": "relu"}
-    reading.architecture(filled)
+    keras_json.architecture(filled)
 
 
 def test_a_block_may_be_left_out_or_stand_in_another() -> None:
@@ -108,11 +108,11 @@ def test_every_expansion_passes_the_allow_list() -> None:
     for name, value in (("activation", "keras>gelu"), ("width", {"class_name": "Lambda"}), ("width", 0)):
         filled = placeholders.filled(TEMPLATE, {**VALUES, name: value})
         with pytest.raises((UnsafeModel, InvalidArgument)):
-            reading.architecture(filled)
+            keras_json.architecture(filled)
 
 
 def test_an_architecture_that_was_not_filled_is_refused() -> None:
     with pytest.raises(CerebroError) as caught:
-        reading.architecture(json.dumps(TEMPLATE))
+        keras_json.architecture(json.dumps(TEMPLATE))
     assert "has parameters activation, depth, dropout, width without a value" in caught.value.message
     assert "gives values to the parameters" in str(caught.value.hint)

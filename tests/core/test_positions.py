@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cerebro_db.core.events import Initial
-from cerebro_db.core.layout import DataSet, Layout, Partition
+from cerebro_db.core.packing.layout import DataSet, Layout, Partition
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
 from cerebro_plpy.runs.preflight.preflight import Built, settle_positions
 from cerebro_plpy.runs.record.log import RunLog

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import preparation
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
-from cerebro_db.core.layout import DataSet, Layout, Partition, Variable
-from cerebro_db.core.packing import Unusable, float32
-from cerebro_db.core.preparation import (
+from cerebro_db.core.packing import preparation
+from cerebro_db.core.packing.buffer_format import Unusable, float32
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.layout import DataSet, Layout, Partition, Variable
+from cerebro_db.core.packing.preparation import (
     AsIs,
     Categories,
     Divided,
@@ -32,8 +32,8 @@ from cerebro_db.core.preparation import (
 from cerebro_db.core.sql import Sql, shown, sql, sql_of_user
 from cerebro_db.core.sql_types import TEXT as TEXT_TYPE
 from cerebro_db.core.sql_types import SqlType
-from cerebro_plpy.data.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed
 from cerebro_plpy.database.relations import Column
+from cerebro_plpy.packing.rows.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed
 
 LAYOUT = Layout(
     inputs=(

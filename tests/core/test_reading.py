@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidSyntax, UnsafeModel
 from cerebro_db.core.parameters.params import compile_params
 
@@ -33,7 +33,7 @@ IRIS = """{"class_name": "Sequential", "keras_version": "2.1.6", "backend": "ten
 
 
 def test_an_old_text_becomes_an_architecture_of_keras_3():
-    model = reading.architecture(IRIS)
+    model = keras_json.architecture(IRIS)
     first, second, third = model["config"]["layers"]
     assert first["class_name"] == "InputLayer" and first["config"]["batch_shape"] == [None, 4]
     assert second["module"] == "keras.layers" and "batch_input_shape" not in second["config"]
@@ -66,17 +66,17 @@ def input_shapes(model: dict) -> list:
 )
 def test_inputs_and_outputs_of_old_models(name, shapes, outputs):
     for form in ("keras2", "older"):
-        model = reading.architecture(fixture(name, form))
+        model = keras_json.architecture(fixture(name, form))
         assert input_shapes(model) == shapes
-        assert reading.outputs(model) == outputs
+        assert keras_json.outputs(model) == outputs
 
 
 def test_a_flat_list_of_metrics_is_repeated_for_each_output():
-    two_outputs, one_output = reading.architecture(fixture("two_inputs_two_outputs")), reading.architecture(IRIS)
+    two_outputs, one_output = keras_json.architecture(fixture("two_inputs_two_outputs")), keras_json.architecture(IRIS)
 
     def metrics(text: str, model: dict = two_outputs):
         given = compile_params(f"optimizer='sgd', loss='mse', metrics={text}")
-        return reading.for_outputs(given, model)["metrics"]
+        return keras_json.for_outputs(given, model)["metrics"]
 
     assert metrics("['mae']", one_output) == ["mae"]
     assert metrics("['mae']") == [["mae"], ["mae"]]
@@ -87,10 +87,10 @@ def test_a_flat_list_of_metrics_is_repeated_for_each_output():
 
 
 def test_what_keras_saves_beside_the_architecture_is_dropped():
-    given = reading.architecture(IRIS)
+    given = keras_json.architecture(IRIS)
     saved = {**given, "compile_config": {"optimizer": "rmsprop"}, "keras_version": "3.15.1"}
-    assert reading.architecture(saved) == given
-    assert reading.architecture(json.dumps(given)) == given
+    assert keras_json.architecture(saved) == given
+    assert keras_json.architecture(json.dumps(given)) == given
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_keras_saves_beside_the_architecture_is_dropped():
 )
 def test_refused_texts(text, error, message):
     with pytest.raises(error, match=message):
-        reading.architecture(text)
+        keras_json.architecture(text)
 
 
 JSON = st.recursive(
@@ -137,20 +137,20 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_is_accepted_or_refused_with_an_error_of_ours(value):
     try:
-        model = reading.architecture(json.dumps(value))
+        model = keras_json.architecture(json.dumps(value))
     except CerebroError as error:
         assert len(error.message) < 600
     else:
-        assert reading.architecture(model) == model
-        assert reading.outputs(model)
+        assert keras_json.architecture(model) == model
+        assert keras_json.outputs(model)
 
 
 def test_the_units_of_the_outputs() -> None:
     dense = {"class_name": "Dense", "config": {"name": "d", "units": 3}}
     softmax = {"class_name": "Softmax", "config": {"name": "s"}}
     flat = {"class_name": "Flatten", "config": {"name": "f"}}
-    assert reading.widths({"class_name": "Sequential", "config": {"layers": [dense, softmax]}}) == [3]
-    assert reading.widths({"class_name": "Sequential", "config": {"layers": [flat]}}) == [None]
+    assert keras_json.widths({"class_name": "Sequential", "config": {"layers": [dense, softmax]}}) == [3]
+    assert keras_json.widths({"class_name": "Sequential", "config": {"layers": [flat]}}) == [None]
 
     def after(layer: dict[str, Any], *names: str) -> dict[str, Any]:
         args = [{"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}} for name in names]
@@ -160,4 +160,4 @@ def test_the_units_of_the_outputs() -> None:
     layers = [flat, after(dense, "f"), after(softmax, "d"), after(both, "d", "f")]
     outputs = [["s", 0, 0], ["d", 0, 0], ["a", 0, 0]]
     model = {"class_name": "Functional", "config": {"layers": layers, "output_layers": outputs}}
-    assert reading.widths(model) == [3, 3, None]
+    assert keras_json.widths(model) == [3, 3, None]

@@ -15,12 +15,12 @@ from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.plan import Evaluate, ModelPlan, Plan, Train, Unit
 from cerebro_db.core.scheduling.remaining import BegunUnit, RunPace
 from cerebro_db.core.scheduling.schedule import Schedule
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.budget import Budget, Used
-from cerebro_db.core.search.methods import Proposals
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
+from cerebro_db.core.search.named_methods import Proposals
 from cerebro_db.core.search.policy import Decision, History, Policy
-from cerebro_db.core.search.read_space import read
+from cerebro_db.core.search.spaces.read_space import read
 
 START = 4.0  # seconds from the start of a run to its first unit
 BETWEEN = 0.03  # seconds from the end of a unit to the begin of the next one of its segment
@@ -117,8 +117,8 @@ class Simulated:
 
 
 def searching(name: str, epochs: int, configurations: int, **more: Any) -> Policy:
-    spec = methods.checked({"name": name, **more}, proposes=True)
-    return methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 1, 4, lambda *_: []))
+    spec = named_methods.checked({"name": name, **more}, proposes=True)
+    return named_methods.policy_of(spec, epochs, configurations, Proposals(SPACE, 1, 4, lambda *_: []))
 
 
 RUNS = {

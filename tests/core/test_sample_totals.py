@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_db.core.columns import Found
-from cerebro_db.core.distributions import Distribution
-from cerebro_plpy.data import statistics
+from cerebro_db.core.packing.columns import Found
+from cerebro_db.core.packing.distributions import Distribution
 from cerebro_plpy.database.relations import Column
+from cerebro_plpy.packing.columns import statistics
 
 
 @pytest.mark.parametrize("type", ["timestamp", "text"])

@@ -10,14 +10,14 @@ import pytest
 from simulated_search import Simulation
 
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.history import Figures
-from cerebro_db.core.search.hyperband import Hyperband
-from cerebro_db.core.search.methods import Proposals
+from cerebro_db.core.search.methods.hyperband import Hyperband
+from cerebro_db.core.search.methods.rungs import PASSES, WAITS, epochs_of_rungs, waits
+from cerebro_db.core.search.methods.tpe import RUNNING
+from cerebro_db.core.search.named_methods import Proposals
 from cerebro_db.core.search.policy import Decision, History, Objective, Policy, Verdict
-from cerebro_db.core.search.read_space import read
-from cerebro_db.core.search.rungs import PASSES, WAITS, epochs_of_rungs, waits
-from cerebro_db.core.search.tpe import RUNNING
+from cerebro_db.core.search.spaces.read_space import read
 from tests import reference
 
 SPACE = read({"compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}}}, {7: None})
@@ -41,12 +41,12 @@ def random_suggestions(dimensions: Any, seed: int, number: int, trials: Any, cou
 
 def search(name: str, configurations: int | None = 27, epochs: int = 9, at_once: int = 6, **given: Any) -> Policy:
     space = given.pop("space", SPACE)
-    spec = methods.checked({"name": name, **given}, proposes=True)
-    return methods.policy_of(spec, epochs, configurations, Proposals(space, 3, at_once, random_suggestions))
+    spec = named_methods.checked({"name": name, **given}, proposes=True)
+    return named_methods.policy_of(spec, epochs, configurations, Proposals(space, 3, at_once, random_suggestions))
 
 
 def stopping(name: str, models: int, epochs: int = 9, **given: Any) -> Policy:
-    return methods.policy_of(methods.checked({"name": name, **given}, proposes=False), epochs, models)
+    return named_methods.policy_of(named_methods.checked({"name": name, **given}, proposes=False), epochs, models)
 
 
 def lengths(done: Simulation) -> dict[int, int]:
@@ -101,8 +101,8 @@ def test_the_first_points_have_one_of_each_architecture(seed: int) -> None:
         {"architecture": [7, 8, 9], "compile": {"loss": "mse", "learning_rate": {"log_uniform": [1e-4, 1]}}},
         {7: None, 8: None, 9: None},
     )
-    policy = methods.policy_of(
-        methods.checked("random", proposes=True), 1, 12, Proposals(space, seed, 2, random_suggestions)
+    policy = named_methods.policy_of(
+        named_methods.checked("random", proposes=True), 1, 12, Proposals(space, seed, 2, random_suggestions)
     )
     done = Simulation(policy, loss, 1, seed=seed).run()
     tried = [point["architecture"] for _, point in sorted(done.points.items())]
@@ -193,18 +193,18 @@ def test_a_decision_at_a_rung_says_which_rung() -> None:
 
 
 def test_hyperband_has_brackets_from_many_short_models_to_few_long_ones() -> None:
-    policy = methods.policy_of(methods.checked("hyperband", proposes=False), 81, 400)
+    policy = named_methods.policy_of(named_methods.checked("hyperband", proposes=False), 81, 400)
     assert isinstance(policy, Hyperband)
     found = [(bracket.size, bracket.rungs) for bracket in policy.brackets()][:5]
     assert found == [(81, (1, 3, 9, 27)), (34, (3, 9, 27)), (15, (9, 27)), (8, (27,)), (5, ())]
-    small = methods.policy_of(methods.checked("hyperband", proposes=False), 9, 11)
+    small = named_methods.policy_of(named_methods.checked("hyperband", proposes=False), 9, 11)
     assert isinstance(small, Hyperband)
     assert [(bracket.size, bracket.rungs) for bracket in small.brackets()] == [(6, (1, 3)), (3, (3,)), (2, ())]
 
 
 def test_planned_brackets_end_where_they_are_planned_to_end() -> None:
     brackets = [[9, [1, 4, 13]], [3, [3, 12]], [3, [9]]]
-    policy = methods.policy_of({"name": methods.PLANNED, "brackets": brackets, "reduction": 3}, 13, 15)
+    policy = named_methods.policy_of({"name": named_methods.PLANNED, "brackets": brackets, "reduction": 3}, 13, 15)
     done = Simulation(policy, loss, 13, fixed=RATES[:15]).run()
     assert lengths(done) == {13: 1, 12: 1, 9: 3, 4: 2, 3: 2, 1: 6}
     trained = {model: len(done.history.epochs(model)) for model in done.history.models}
@@ -364,8 +364,8 @@ def test_tpe_asks_for_suggestions_once_it_has_seen_enough() -> None:
         assert all(trial.score is not None for trial in trials if trial.state != RUNNING)
         return random_suggestions(dimensions, seed, number, trials, count)
 
-    spec = methods.checked({"name": "tpe", "startup": 5}, proposes=True)
-    policy = methods.policy_of(spec, 2, 15, Proposals(SPACE, 3, 4, suggest))
+    spec = named_methods.checked({"name": "tpe", "startup": 5}, proposes=True)
+    policy = named_methods.policy_of(spec, 2, 15, Proposals(SPACE, 3, 4, suggest))
     done = Simulation(policy, loss, 2).run()
     assert len(done.history.models) == 15 and asked[0][2] == 5
     assert all(ended + running == number for number, _, ended, running in asked)
@@ -389,13 +389,13 @@ def test_tpe_asks_for_suggestions_once_it_has_seen_enough() -> None:
 )
 def test_a_wrong_method_is_refused(given, proposes, said) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        methods.checked(given, proposes=proposes)
+        named_methods.checked(given, proposes=proposes)
     assert said in caught.value.message
 
 
 def test_which_methods_need_optuna() -> None:
     def needs(given: Any) -> bool:
-        return methods.needs_optuna(methods.checked(given, proposes=True))
+        return named_methods.needs_optuna(named_methods.checked(given, proposes=True))
 
     assert needs("tpe") and needs({"name": "hyperband", "sampler": "tpe"})
     assert not any(map(needs, ("random", "asha", "evolution", "pbt")))
@@ -411,5 +411,5 @@ def test_the_reason_of_a_wait_says_so() -> None:
 def test_the_page_describes_every_method() -> None:
     page = reference.SEARCH_PAGE.read_text(encoding="utf-8")
     assert reference.with_methods(page) == page, "python -m tests.reference writes it again"
-    for name in methods.METHODS:
+    for name in named_methods.METHODS:
         assert f"| `{name}` |" in page

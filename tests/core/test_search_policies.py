@@ -1,6 +1,6 @@
 """One contract for all search policies, those of cerebro_db.core.search and those that only tests use; and the history.
 
-The methods that users can name are here because they are in METHOD_CLASSES of methods.py.
+The methods that users can name are here because they are in METHOD_CLASSES of named_methods.py.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from cerebro_db.core.events import Verdict
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan, Schedule, Status
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.history import Figures
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
 from cerebro_db.core.search.policy import Decision, History, NewConfiguration, NewModel, Objective, Policy
 from cerebro_db.core.search.proposing import Sampler
 from cerebro_db.core.search.variants import Varied, of_folds, of_groups
@@ -48,7 +48,7 @@ from tests.thorough import tries
 
 NEEDED = {  # parameters that a method cannot do without
     name: {one.name: one.low or 0.5 for one in method.parameters if one.needed}
-    for name, method in methods.METHODS.items()
+    for name, method in named_methods.METHODS.items()
 }
 POLICIES = [
     NeverStop(),
@@ -59,8 +59,8 @@ POLICIES = [
     CopyTheBest(),
     Varied(NeverStop(), of_folds(3)),
     Varied(stopping("asha"), of_groups([1, 2]), True, EPOCHS, 6),
-    *(stopping(name, **NEEDED[name]) for name in methods.STOPPING),
-    *(proposing(name, **NEEDED[name]) for name in methods.METHODS if name != "grid"),  # SPACE has no grid
+    *(stopping(name, **NEEDED[name]) for name in named_methods.STOPPING),
+    *(proposing(name, **NEEDED[name]) for name in named_methods.METHODS if name != "grid"),  # SPACE has no grid
     proposing("tpe", startup=3),
     proposing("evolution", population=3),
     proposing("asha", sampler="tpe", reduction=2),
@@ -68,7 +68,9 @@ POLICIES = [
     proposing("hyperband", reduction=2),
     proposing("median", min_models=2),
     proposing("pbt", 6),
-    methods.policy_of({"name": methods.PLANNED, "brackets": [[3, [1, EPOCHS]], [3, [2]]], "reduction": 3}, EPOCHS, 6),
+    named_methods.policy_of(
+        {"name": named_methods.PLANNED, "brackets": [[3, [1, EPOCHS]], [3, [2]]], "reduction": 3}, EPOCHS, 6
+    ),
 ]
 MOST_MODELS = 200  # that a policy may make of 6
 
@@ -79,14 +81,14 @@ seeds = st.integers(0, 2**31 - 1)
 # -- the contract --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - {"grid"}))  # SPACE has no grid
+@pytest.mark.parametrize("name", sorted(set(named_methods.METHODS) - {"grid"}))  # SPACE has no grid
 def test_a_policy_of_an_extended_run_is_the_one_that_a_resume_makes(name: str) -> None:
     """It may have answered before: what it remembers must not depend on the epochs."""
     given = NEEDED[name]
     makers = [lambda epochs: proposing(name, 12, epochs, **given)]
-    if name not in methods.POPULATIONS:
+    if name not in named_methods.POPULATIONS:
         makers.append(lambda epochs: proposing(name, None, epochs, **given))
-    if name in methods.STOPPING:
+    if name in named_methods.STOPPING:
         makers.append(lambda epochs: stopping(name, epochs, **given))
     for make in makers:
         policy = make(EPOCHS)
@@ -103,20 +105,20 @@ def test_a_policy_of_an_extended_run_is_the_one_that_a_resume_makes(name: str) -
 
 def test_every_policy_is_under_contract() -> None:
     found = set()
-    for module in pkgutil.iter_modules(search.__path__, f"{search.__name__}."):
+    for module in pkgutil.walk_packages(search.__path__, f"{search.__name__}."):
         for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             own = one.__module__ == module.name and not inspect.isabstract(one)
             if issubclass(one, Policy) and one is not Policy and own:
                 found.add(one)
             if issubclass(one, Sampler) and own:
-                assert one in methods.METHOD_CLASSES
+                assert one in named_methods.METHOD_CLASSES
     assert NeverStop in found and found <= {type(policy) for policy in POLICIES}
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize("name", named_methods.METHODS)
 def test_a_parameter_has_a_field_and_its_default(name: str) -> None:
-    known = {one.name: one for one in dataclasses.fields(methods.METHODS[name])}  # type: ignore[arg-type]
-    for parameter in methods.METHODS[name].parameters:
+    known = {one.name: one for one in dataclasses.fields(named_methods.METHODS[name])}  # type: ignore[arg-type]
+    for parameter in named_methods.METHODS[name].parameters:
         if not parameter.needed:
             assert known[parameter.name].default == parameter.default
 

@@ -11,10 +11,10 @@ import pytest
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.parameters import params
-from cerebro_db.core.search.dimensions import Choice, Number, of_description
-from cerebro_db.core.search.past import point_of
-from cerebro_db.core.search.read_space import labels, read
-from cerebro_db.core.search.space import Space
+from cerebro_db.core.search.spaces.dimensions import Choice, Number, of_description
+from cerebro_db.core.search.spaces.past_points import point_of
+from cerebro_db.core.search.spaces.read_space import labels, read
+from cerebro_db.core.search.spaces.space import Space
 
 LR = {"log_uniform": [0.0001, 1]}
 MLP = {

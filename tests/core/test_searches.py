@@ -18,12 +18,12 @@ from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import NO_LIMIT, Deciding
 from cerebro_db.core.scheduling.orchestrator import Outcome
 from cerebro_db.core.scheduling.schedule import Evaluate, ModelPlan, Plan, Schedule, Status, Train
-from cerebro_db.core.search.asha import Asha
 from cerebro_db.core.search.budget import Budget, FollowUp, Used
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.asha import Asha
+from cerebro_db.core.search.methods.never_stop import NeverStop
+from cerebro_db.core.search.methods.threshold import Threshold
 from cerebro_db.core.search.policy import Decision, NewConfiguration, NewModel, Policy
 from cerebro_db.core.search.request import Request
-from cerebro_db.core.search.threshold import Threshold
 from tests.thorough import tries
 
 SEARCHES = tries(160)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_db.core import sharding
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.errors import BadData, CerebroError, OutOfMemory, TrainerFailed, TrainerKilled
-from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.trainers import sharding
+from cerebro_db.core.trainers.sharding import ModelMemory
 
 LARGE = ModelMemory(1, 2300, 2300)
 CUT = ModelMemory(5, 560, 2300)

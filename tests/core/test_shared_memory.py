@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from cerebro_db.core import shared_memory
+from cerebro_db.core.trainers import shared_memory
 
 
 def test_a_link_that_takes_the_place_of_a_folder_is_not_believed(tmp_path: Path) -> None:

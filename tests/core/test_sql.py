@@ -189,13 +189,13 @@ IMPORT = "from cerebro_db.core.sql import sql, joined, literal\n"
     ],
 )
 def test_the_check_finds(text: str, why: str) -> None:
-    assert any(why in said for said in wrongs("plpy/cerebro_plpy/data/x.py", IMPORT + text))
+    assert any(why in said for said in wrongs("plpy/cerebro_plpy/packing/x.py", IMPORT + text))
 
 
 def test_the_check_lets_the_rest_be() -> None:
     good = 'sql("a" "b {c}", c=literal(x)); joined(", ", xs); f(table.sql, db.cursor(q), db.execute(q));'
     good += 'sql("(PARTITION BY x ROWS UNBOUNDED PRECEDING) {partition}", partition=y)'
-    assert list(wrongs("plpy/cerebro_plpy/data/x.py", IMPORT + good)) == []
+    assert list(wrongs("plpy/cerebro_plpy/packing/x.py", IMPORT + good)) == []
 
 
 # -- fragments ----------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro_db.core import state
 from cerebro_db.core.errors import CorruptState
+from cerebro_db.core.models import state
 from tests.core.fuzz_state import fuzz
 from tests.thorough import tries
 

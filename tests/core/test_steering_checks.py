@@ -8,8 +8,8 @@ import pytest
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, UndefinedObject, Unsupported, WrongState
 from cerebro_db.core.parameters import changes, params
-from cerebro_db.core.search import steering
-from cerebro_db.core.search.steering import CLONED, GONE_ON, STOPPED, Standing
+from cerebro_db.core.search import request_checks
+from cerebro_db.core.search.request_checks import CLONED, GONE_ON, STOPPED, Standing
 
 MODELS = [
     Standing(model, key, status, "{}")
@@ -29,7 +29,7 @@ ADAM = "optimizer='Adam(lr=0.1, weight_decay=0.01)', loss='mse', metrics=['mae']
     ],
 )  # fmt: skip
 def test_the_model_that_is_meant(configuration: int | None, model: int | None, done: str, found: int) -> None:
-    assert steering.meant(12, MODELS, configuration, model, done).model == found
+    assert request_checks.meant(12, MODELS, configuration, model, done).model == found
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_the_model_that_is_meant(configuration: int | None, model: int | None, d
 )
 def test_no_model_or_several(configuration: Any, model: Any, done: str, error: type[CerebroError], said: str) -> None:
     with pytest.raises(error, match=said) as raised:
-        steering.meant(12, MODELS, configuration, model, done)
+        request_checks.meant(12, MODELS, configuration, model, done)
     assert raised.value.hint
 
 
 @pytest.mark.parametrize("budget", [{}, {"seconds": 0.5}, {"unit_hours": 2, "hops": 7, "configurations": 1}])
 def test_budgets(budget: Any) -> None:
-    assert steering.checked_budget(budget) == budget
+    assert request_checks.checked_budget(budget) == budget
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_budgets(budget: Any) -> None:
 )  # fmt: skip
 def test_a_budget_that_cannot_be(budget: Any) -> None:
     with pytest.raises(InvalidArgument, match="budget") as raised:
-        steering.checked_budget(budget)
+        request_checks.checked_budget(budget)
     assert raised.value.hint
 
 
 def test_epochs_and_reasons() -> None:
-    assert steering.checked_epochs(1, 5, 6) == 6
+    assert request_checks.checked_epochs(1, 5, 6) == 6
     for epochs in (None, 5, 0, -3):
         with pytest.raises(InvalidArgument, match="planned for 5 epochs; epochs cannot be"):
-            steering.checked_epochs(1, 5, epochs)
-    assert steering.checked_reason(None) == "" and steering.checked_reason(" why ") == "why"
+            request_checks.checked_epochs(1, 5, epochs)
+    assert request_checks.checked_reason(None) == "" and request_checks.checked_reason(" why ") == "why"
     with pytest.raises(InvalidArgument, match="reason has 10001 characters"):
-        steering.checked_reason("x" * 10_001)
+        request_checks.checked_reason("x" * 10_001)
 
 
 def parsed(texts: tuple[str, str]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.names import Name, StoredName
-from cerebro_db.core.packed_summary import PLAIN, PackedSummary
+from cerebro_db.core.packing.packed_summary import PLAIN, PackedSummary
 from cerebro_plpy.database import relations
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ SERVER, MADLIB = "plpy/cerebro_plpy/", "plpy/cerebro_madlib/"
 # Who may read a stored name as text: documents, rows and messages for people, and the module that asks the log.
 FOR_PEOPLE = {
     "cerebro_db/core/names.py",
-    "cerebro_db/core/packed_summary.py",
+    "cerebro_db/core/packing/packed_summary.py",
     "cerebro_db/core/run_options.py",
     SERVER + "runs/begin/new_run.py",
     SERVER + "runs/record/own_runs.py",

@@ -146,17 +146,17 @@ def test_one_function_makes_the_request_of_a_run() -> None:
 
 # Where users read its name, which their call or their table has: in texts of errors, and where the extension is named.
 NAMES_MADLIB = {
-    "cerebro_db/client/archives.py",
+    "cerebro_db/client/models/archives.py",
     "cerebro_db/core/parameters/custom.py",
-    "cerebro_db/core/state.py",  # the name of a tensor in stored states
+    "cerebro_db/core/models/state.py",  # the name of a tensor in stored states
     "cerebro_db/embedded/database.py",
     "cerebro_db/embedded/extension.py",
-    "plpy/cerebro_plpy/data/packed.py",
+    "plpy/cerebro_plpy/packing/packed.py",
     "plpy/cerebro_plpy/runs/request/options.py",
     "plpy/cerebro_plpy/runs/request/request.py",
     "plpy/cerebro_plpy/judging/calibrate.py",
     "plpy/cerebro_plpy/predicting/keys_and_outputs.py",
-    "plpy/cerebro_plpy/predicting/trained.py",
+    "plpy/cerebro_plpy/models/trained.py",
     "plpy/cerebro_plpy/verbs/registering.py",
 }
 
@@ -236,7 +236,7 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
 
 # Of these tables nothing is read: only whether they are there, or which columns they have.
 ONLY_IN_CATALOGS = {
-    "data/model_parts.py", "runs/request/training_rows.py", "verbs/dropping.py", "verbs/retraining.py",
+    "models/model_parts.py", "runs/request/training_rows.py", "verbs/dropping.py", "verbs/retraining.py",
     "verbs/succession.py",
 }  # fmt: skip
 

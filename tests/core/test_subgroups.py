@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from test_building import KIND, NUMBERS
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.layout import DataSet, GroupColumn, Groups, Layout, Partition, Variable
-from cerebro_db.core.packing import PlacedGeometry
-from cerebro_db.core.preparation import Fold
+from cerebro_db.core.packing.buffer_format import PlacedGeometry
+from cerebro_db.core.packing.layout import DataSet, GroupColumn, Groups, Layout, Partition, Variable
+from cerebro_db.core.packing.preparation import Fold
+from cerebro_db.core.packing.subgroups import SLACK, placed, spread
 from cerebro_db.core.search.decision import NewModel, Variant
 from cerebro_db.core.sql_types import TEXT
-from cerebro_db.core.subgroups import SLACK, placed, spread
 from cerebro_plpy.runs.record.run import variants
 
 sizes_of_groups = st.lists(st.integers(1, 3000), min_size=1, max_size=120)

@@ -8,13 +8,13 @@ import pytest
 from test_building import CODES, IMAGE, KIND, NUMBERS, OLD_NUMBERS, PRICE, TEXT, VECTOR, layout
 
 from cerebro_db.core import training_plan
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.layout import Variable
+from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.reported import reported
-from cerebro_db.core.search import flat_space, read_space
+from cerebro_db.core.search.spaces import flat_space, read_space
 from cerebro_db.core.training_plan import TrainingPlan, Wishes
 
 
@@ -40,9 +40,9 @@ def test_every_point_of_the_space_can_be_trained(rows: int, outputs: tuple[Any, 
     for point in space.probes():
         drawn = space.configuration(point)
         assert drawn.architecture is not None
-        built = reading.architecture(drawn.architecture)
-        compiled = reading.for_outputs(params.compile_params(drawn.compile_params), built)
-        assert made.objective.removeprefix("val_") in reported(compiled, reading.outputs(built))
+        built = keras_json.architecture(drawn.architecture)
+        compiled = keras_json.for_outputs(params.compile_params(drawn.compile_params), built)
+        assert made.objective.removeprefix("val_") in reported(compiled, keras_json.outputs(built))
     assert made.told(600)
 
 

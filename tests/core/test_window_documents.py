@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.preparation import AsIs, Real
-from cerebro_db.core.windows import Windows, wanted
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import AsIs, Real
+from cerebro_db.core.packing.windows import Windows, wanted
 
 
 def test_a_column_or_a_list_of_columns() -> None:

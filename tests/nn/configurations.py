@@ -10,10 +10,10 @@ import numpy as np
 
 from cerebro_db.core.architecture import building
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.features import NumberFeature
-from cerebro_db.core.layout import Layout, Variable
+from cerebro_db.core.packing.features import NumberFeature
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import Measured, Numbers
 from cerebro_db.core.parameters.params import compile_params
-from cerebro_db.core.preparation import Measured, Numbers
 from cerebro_db.core.sql_types import SqlType
 
 Json = dict[str, Any]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cerebro_db.core import state
 from cerebro_db.core.architecture.precision import computed_in
+from cerebro_db.core.models import state
 from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
 
 from . import configurations as c

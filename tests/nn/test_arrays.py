@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.protocol import PredictedOutput
-from cerebro_db.nn import predictions
+from cerebro_db.nn.orders import predictions
 from cerebro_db.nn.rows import arrays
 
 VALUES = np.random.default_rng(1).normal(size=(7, 2, 3)).astype("f4")

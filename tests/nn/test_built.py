@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import pytest
 
-from cerebro_db.core.architecture import building, reading
+from cerebro_db.core.architecture import building, keras_json
 from cerebro_db.core.architecture.precision import computed_in
-from cerebro_db.core.layout import Layout
-from cerebro_db.core.windows import Windows
+from cerebro_db.core.packing.layout import Layout
+from cerebro_db.core.packing.windows import Windows
 from tests.core.test_building import EDGES, EVERY, KIND, NUMBERS, PRICE, layout, windowed
 
 WHOLE = layout(EVERY, KIND, PRICE)
@@ -26,7 +26,7 @@ OF_WINDOWS = replace(layout(list(map(windowed, EVERY)), KIND, PRICE), windows=Wi
     ids=lambda one: one if isinstance(one, str) else "windows" if one is OF_WINDOWS else "rows",
 )
 def test_keras_builds_it(kind: str, packed: Layout) -> None:
-    read = reading.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
+    read = keras_json.architecture(json.dumps(building.architecture(kind, packed, None, "test")))
     model = keras.Model.from_config(read["config"])
     kinds, prices = model({one.name: np.ones((3, *one.shape[1:]), one.dtype) for one in model.inputs})
     assert (tuple(kinds.shape), tuple(prices.shape)) == ((3, 3), (3, 1))
@@ -37,7 +37,7 @@ def test_keras_builds_it(kind: str, packed: Layout) -> None:
 def test_a_number_goes_through_its_bins(precision: str) -> None:
     """The layers compute the piecewise-linear encoding.  The largest numbers that packing makes stay finite."""
     built = building.architecture("mlp", layout([NUMBERS], PRICE), {"bins": 4, "embedding": 0}, "test")
-    whole = keras.Model.from_config(computed_in(reading.architecture(json.dumps(built)), precision)["config"])
+    whole = keras.Model.from_config(computed_in(keras_json.architecture(json.dumps(built)), precision)["config"])
     model = keras.Model(whole.inputs, whole.get_layer("re_lu_1").output)
     ages = np.array([-100, -2, -1.25, -0.5, -0.1, 0, 0.25, 0.5, 1, 2, 100], "float32")
     rows = np.zeros((len(ages), 5), "float32")

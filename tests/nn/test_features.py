@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.protocol import Describe, Exchange, InputElements, Span
 from cerebro_db.nn import state_file
 from cerebro_db.nn.engines import tensorflow
-from cerebro_db.nn.features import Features, features_of
+from cerebro_db.nn.frozen_features import Features, features_of
 from cerebro_db.nn.models import frozen as frozen_layers
 from cerebro_db.nn.rows.data import Dataset, Slab
 from tests.thorough import landing
@@ -117,7 +117,7 @@ both = layers.Concatenate(name="both")([base(rows, training=False), layers.Dense
 print(keras.Model(rows, layers.Dense(10, activation="softmax", name="out")(both), name="model").to_json())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return reading.architecture(json.loads(done.stdout.splitlines()[-1]))
+    return keras_json.architecture(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_a_model_within_a_model(trainers: list[Trainer]) -> None:
@@ -144,7 +144,7 @@ flat = layers.Flatten(name="flat")({end})
 print(keras.Model(rows, layers.Dense(10, activation="softmax", name="out")(flat), name="model").to_json())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return reading.architecture(json.loads(done.stdout.splitlines()[-1]))
+    return keras_json.architecture(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("inner", [False, True])

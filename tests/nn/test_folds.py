@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cerebro_db.core.protocol import EvaluationRows, MemberVisit, Span, StateRef
+from cerebro_db.nn.orders.training import row_orders
 from cerebro_db.nn.rows.data import Dataset
-from cerebro_db.nn.training import row_orders
 from tests.thorough import landing
 
 from . import configurations as c

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from cerebro_db.core.architecture import allowlist, reading
+from cerebro_db.core.architecture import allowlist, keras_json
 from cerebro_db.core.architecture.freezing import with_frozen
 from cerebro_db.nn.models.build import build_model
 
@@ -45,7 +45,7 @@ def test_each_layer_that_trains_counts_and_all_of_it_is_frozen() -> None:
         if model is None:
             continue
         tried += 1
-        architecture = reading.architecture(model.to_json())
+        architecture = keras_json.architecture(model.to_json())
         trains = [one for one in model.trainable_variables if one.path.split("/")[0] != "out"]
         made = with_frozen(architecture, -1)
         assert (made != architecture) is bool(trains), name
@@ -74,7 +74,7 @@ def test_what_counts_may_depend_on_arguments(name: str, given: Json) -> None:
     layer = getattr(keras.layers, name)(**given)
     found = layer([rows, rows]) if name in TWICE else layer(rows)
     model = keras.Model(rows, keras.layers.Dense(1, name="out")(found))
-    architecture = reading.architecture(model.to_json())
+    architecture = keras_json.architecture(model.to_json())
     assert (with_frozen(architecture, -1) != architecture) is bool(layer.trainable_variables)
     assert len(built(with_frozen(architecture, -1)).trainable_variables) == 2
 
@@ -99,7 +99,7 @@ def nested() -> Any:
 @pytest.mark.tensorflow
 def test_the_order_of_weights_does_not_depend_on_what_is_frozen() -> None:
     """Initial weights are given in the order of model.weights."""
-    architecture = reading.architecture(nested().to_json())
+    architecture = keras_json.architecture(nested().to_json())
     whole = built(architecture)
     paths = [one.path for one in whole.weights]
     assert len(set(paths)) == len(paths) == 4 + 2 + 2 + 8 + 6 + 2
@@ -123,7 +123,7 @@ def test_the_order_of_weights_does_not_depend_on_what_is_frozen() -> None:
 @pytest.mark.tensorflow
 def test_layers_in_a_frozen_layer_do_not_train_whatever_wrote_the_flag() -> None:
     """Keras itself trains the layers in attention and in wrappers if only the outer one has the flag."""
-    architecture = copy.deepcopy(reading.architecture(nested().to_json()))
+    architecture = copy.deepcopy(keras_json.architecture(nested().to_json()))
     flagged = {"attention", "both", "body"}
     for layer in architecture["config"]["layers"]:
         if layer["config"]["name"] in flagged:

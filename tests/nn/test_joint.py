@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.protocol import BeginJoint, EndJoint, JointStep, Member, MemberVisit, StateRef, StepJoint, Trained
-from cerebro_db.nn.joint import counts_before
+from cerebro_db.nn.orders.joint import counts_before
 from cerebro_db.nn.rows.data import row_order
 from tests.thorough import landing
 

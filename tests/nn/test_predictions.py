@@ -18,7 +18,7 @@ from .test_hops import CASES
 from .test_trainer import CATEGORICAL, raw_weights
 from .trainer_client import USUAL_ENGINE, Trainer, full, weights
 
-BATCH = 1024  # cerebro_db/nn/predictions.py
+BATCH = 1024  # cerebro_db/nn/orders/predictions.py
 ROWS = {"one": 1, "few": BATCH, "many": 19 * BATCH + 7}  # TensorFlow traces a function for "many" only
 
 

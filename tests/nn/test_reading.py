@@ -10,11 +10,11 @@ import keras
 import numpy as np
 import pytest
 
-from cerebro_db.core.architecture import allowlist, reading
+from cerebro_db.core.architecture import allowlist, keras_json
 from cerebro_db.core.protocol import ModelState, Origin, Predict, StateRef
-from cerebro_db.nn import predictions
 from cerebro_db.nn.engines.base import open_engine
-from cerebro_db.nn.evaluations import evaluate
+from cerebro_db.nn.orders import predictions
+from cerebro_db.nn.orders.evaluations import evaluate
 from cerebro_db.nn.programs import Programs
 from cerebro_db.nn.rows.data import Dataset
 
@@ -85,7 +85,7 @@ def beside_each_other(names: list[str], shape: tuple[int, ...]) -> keras.Model:
 
 def changed(model: keras.Model, shape: tuple[int, ...], programs: Programs, folder: Path) -> list[str]:
     """The variables that are not as they were after an evaluation and a prediction."""
-    configuration = c.configuration(reading.architecture(model.to_json()), "mse", metrics=[])
+    configuration = c.configuration(keras_json.architecture(model.to_json()), "mse", metrics=[])
     layout = {"inputs": [c.column("rows", list(shape))], "outputs": [c.target("price", [], "real", "float32")]}
     random = np.random.default_rng(1)
     files = {}

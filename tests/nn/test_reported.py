@@ -11,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import pytest
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.parameters.params import compile_params
 from cerebro_db.core.parameters.reported import LARGER_IS_BETTER, NUMBERED, reported
 from cerebro_db.core.parameters.vocabulary import METRICS
@@ -37,8 +37,8 @@ def by_keras(architecture: c.Json, compiled: c.Json) -> set[str]:
 
 def names(architecture: c.Json, **compiled: Any) -> tuple[set[str], set[str]]:
     canonical = compile_params(json.dumps({"optimizer": "SGD", **compiled}))
-    canonical = reading.for_outputs(canonical, architecture)
-    return by_keras(architecture, canonical), set(reported(canonical, reading.outputs(architecture)))
+    canonical = keras_json.for_outputs(canonical, architecture)
+    return by_keras(architecture, canonical), set(reported(canonical, keras_json.outputs(architecture)))
 
 
 @pytest.mark.parametrize("name", sorted(METRICS.entries))

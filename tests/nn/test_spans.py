@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.protocol import Span
-from cerebro_db.nn.training import row_orders
+from cerebro_db.nn.orders.training import row_orders
 
 from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS

@@ -15,9 +15,9 @@ import pytest
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import Unsupported
 from cerebro_db.core.protocol import Suggest
-from cerebro_db.core.search.read_space import read
-from cerebro_db.core.search.tpe import COMPLETE, PRUNED, RUNNING, Trial
-from cerebro_db.nn import suggestions
+from cerebro_db.core.search.methods.tpe import COMPLETE, PRUNED, RUNNING, Trial
+from cerebro_db.core.search.spaces.read_space import read
+from cerebro_db.nn.orders import suggestions
 
 SPACE = read(
     {

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from cerebro_db.core import frames, protocol
+from cerebro_db.core import protocol
 from cerebro_db.core.engines import ENGINES, default_among
 from cerebro_db.core.protocol import (
     Evaluate,
@@ -38,6 +38,7 @@ from cerebro_db.core.protocol import (
     TrainedVisit,
     TrainerSettings,
 )
+from cerebro_db.core.trainers import frames
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "cerebro_db" / "nn" / "trainer_main.py"

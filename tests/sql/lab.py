@@ -15,9 +15,9 @@ from psycopg2 import sql as compose
 from psycopg2.extras import execute_values
 from sklearn.datasets import load_digits, load_iris
 
-from cerebro_db.core import model_columns
 from cerebro_db.core.architecture import building
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.models import model_columns
+from cerebro_db.core.packing.layout import Layout
 
 Json = dict[str, Any]
 Row = tuple[Any, ...]

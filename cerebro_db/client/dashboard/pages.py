@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from cerebro_db import __version__
 from cerebro_db.core.texts import harmless
 
-from .. import drawing
+from ..display import drawing
 from ..errors import NoSuchRun, translated
 from ..orm import Run, RunProgress
 from ..report import contents, page

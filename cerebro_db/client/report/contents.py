@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, select
 from cerebro_db.core.search.objective import Objective
 from cerebro_db.core.texts import harmless
 
-from ..differences import differences
+from ..display.differences import differences
 from ..errors import NoSuchRun, translated
 from ..orm import (
     LOSSES,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..distributions import six_digits
 from ..errors import BadData
-from ..features import CategoryFeature, WordsFeature
-from ..layout import Variable
-from ..preparation import Numbers, Pixels
+from ..packing.distributions import six_digits
+from ..packing.features import CategoryFeature, WordsFeature
+from ..packing.layout import Variable
+from ..packing.preparation import Numbers, Pixels
 from .graph import Graph
 
 Json = dict[str, Any]

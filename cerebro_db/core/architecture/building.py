@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..distributions import KNOTS
 from ..errors import BadData, InvalidArgument
-from ..features import NumberFeature
-from ..layout import Layout, Variable
-from ..preparation import PACK_AGAIN, Measured
+from ..packing.distributions import KNOTS
+from ..packing.features import NumberFeature
+from ..packing.layout import Layout, Variable
+from ..packing.preparation import PACK_AGAIN, Measured
 from . import beginnings, bodies
 from .graph import Graph
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..options import PRECISIONS
-from . import reading
+from . import keras_json
 from .graph import measures_group
 from .tables import MODELS, OPERATIONS
 
@@ -33,7 +33,7 @@ def computed_in(model: Node, precision: str) -> Node:
 def _model(model: Node, precision: str, is_output: bool) -> Node:
     layers = model["config"]["layers"]
     if model["class_name"] == "Functional":
-        names = reading.outputs(model)
+        names = keras_json.outputs(model)
         output_places = {place for place, layer in enumerate(layers) if layer["name"] in names}
     else:
         output_places = {len(layers) - 1}

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Union
 
 from ..errors import InvalidArgument
-from ..layout import Layout
+from ..packing.layout import Layout
 from ..parameters.flat import FROZEN
-from . import building, freezing, placeholders, reading
+from . import building, freezing, keras_json, placeholders
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ Source = Union[Kind, dict[str, Any], None]  # Keras JSON, as it was given; None:
 
 def of_log(text: str, layout: Layout, where: str) -> Kind | Json:
     """What ``Kind.written`` was made from, or the Keras JSON."""
-    given = reading.decoded(text)
+    given = keras_json.decoded(text)
     if set(given) == {"kind", "parameters"}:
         return Kind(str(given["kind"]), given["parameters"], where, layout)
     return given
@@ -95,7 +95,7 @@ def made(source: Source, values: Mapping[str, Any]) -> Json:
     """The architecture with these values of its parameters."""
     own = {name: value for name, value in values.items() if name != FROZEN or name in needed(source)}
     found = source.made(own) if isinstance(source, Kind) else _filled(source, own)
-    return found if len(own) == len(values) else freezing.with_frozen(reading.architecture(found), values[FROZEN])
+    return found if len(own) == len(values) else freezing.with_frozen(keras_json.architecture(found), values[FROZEN])
 
 
 def _filled(source: Json | None, values: Mapping[str, Any]) -> Json:

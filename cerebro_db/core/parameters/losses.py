@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ..errors import CerebroError, InvalidArgument
-from ..metrics import LOSS, MOST_NUMBERS
+from ..models.metrics import LOSS, MOST_NUMBERS
 from . import custom
 from .calls import checked_arguments, named, read_call
 from .custom import Known

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ..metrics import LOSS
+from ..models.metrics import LOSS
 from . import custom
 from .vocabulary import METRICS, Entry
 

@@ -2,8 +2,8 @@
 
 The driver sends an order to a segment as the text argument of ``cerebro._work``.  The segment obeys the order itself,
 or adds what only the segment may say (paths, the source of custom functions) and passes the order on to a trainer, as
-a frame of ``core/frames.py``.  The reply to an order is ``{"ok": ANSWER}`` or ``{"error": FAILURE}``; before it a
-trainer may send ``{"progress": PROGRESS}``.  docs/reference/protocol.md lists all orders; the command
+a frame of ``core/trainers/frames.py``.  The reply to an order is ``{"ok": ANSWER}`` or ``{"error": FAILURE}``; before
+it a trainer may send ``{"progress": PROGRESS}``.  docs/reference/protocol.md lists all orders; the command
 ``python -m cerebro_db.core.protocol`` prints that page.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..search.budget import Budget
 from ..search.history import Figures
-from ..search.never_stop import NeverStop
+from ..search.methods.never_stop import NeverStop
 from ..search.policy import History, Policy
 from .deciding import NO_LIMIT, Deciding
 from .plan import Train

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ..metrics import Value
+from ..models.metrics import Value
 from ..records import dataclass, field
 from ..search.budget import Used
 from ..search.policy import Decision

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..events import Verdict
-from ..metrics import Value, number
+from ..models.metrics import Value, number
 from ..records import dataclass, field
 from .clock import RunClock
 from .decision import Decision, Variant

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..errors import CerebroError, InvalidArgument
 from ..events import DataSetName
-from ..metrics import LOSS, MAX, MIN, loggable
+from ..models.metrics import LOSS, MAX, MIN, loggable
 from ..options import BEST
 from ..records import dataclass
 

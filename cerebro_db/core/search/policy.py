@@ -13,8 +13,8 @@ from ..events import Decider, Verdict
 from .budget import Budget
 from .decision import Decision, NewConfiguration, NewModel
 from .history import History
+from .method_parameters import Parameter
 from .objective import Objective
-from .parameters import Parameter
 
 # All that a policy needs.
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 from ..records import dataclass
 from .decision import NewConfiguration, NewModel
 from .history import History, variant_of
-from .parameters import Parameter
+from .method_parameters import Parameter
 from .policy import Decision, Policy
-from .space import ARCHITECTURE, Point, Space
+from .spaces.space import ARCHITECTURE, Point, Space
 
 MOST_ATTEMPTS = 1000  # to draw a point that was not tried before
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.state import ITEM_BYTES
+from cerebro_db.core.models.state import ITEM_BYTES
 
 SAFETENSORS = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",

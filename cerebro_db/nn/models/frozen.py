@@ -1,7 +1,7 @@
 """The frozen beginning of a model: layers that give the same for a row in every step, so that they are computed once.
 
 Training cuts such a model there.  What it trains begins with the tensors that leave the frozen layers: the features of
-a row (features.py).  The state is that of the whole model.
+a row (frozen_features.py).  The state is that of the whole model.
 """
 
 from __future__ import annotations

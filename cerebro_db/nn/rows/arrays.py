@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_db.core import images, packing
 from cerebro_db.core.errors import BadData
+from cerebro_db.core.packing import buffer_format, images
 
 TYPES = {"float32": 700, "int32": 23}  # PostgreSQL's number of the elements' type
 START = 4  # an array's length is left out of the file, but counted in the place of its elements
@@ -79,7 +79,7 @@ def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape:
 
 
 def _pixels(payload: np.ndarray, rows: int, variable: dict[str, Any]) -> np.ndarray:
-    shape, beginning = tuple(variable["shape"]), np.frombuffer(packing.bytes_header(variable["shape"]), np.uint8)
+    shape, beginning = tuple(variable["shape"]), np.frombuffer(buffer_format.bytes_header(variable["shape"]), np.uint8)
     length = len(beginning) + math.prod(shape)
     if payload.size == rows * length:
         values = payload.reshape(rows, length)

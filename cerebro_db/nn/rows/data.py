@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.packing import ITEM_BYTES
+from cerebro_db.core.packing.buffer_format import ITEM_BYTES
 from cerebro_db.core.protocol import Span
 from cerebro_db.nn.rows import arrays
 

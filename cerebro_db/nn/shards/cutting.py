@@ -14,7 +14,7 @@ from cerebro_db.core.errors import ConfigurationFailed
 from cerebro_db.core.protocol import TrainerSettings
 from cerebro_db.nn.engines.base import Engine
 from cerebro_db.nn.engines.tensorflow import LARGEST_COPY, TensorFlowEngine
-from cerebro_db.nn.fit import Fit
+from cerebro_db.nn.fit_parameters import Fit
 from cerebro_db.nn.models import build, group_statistics
 from cerebro_db.nn.models.dtypes import item_bytes
 from cerebro_db.nn.rows.data import MEMORY, predicted_at_once

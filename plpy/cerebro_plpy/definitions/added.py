@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, Callable
 
 from cerebro_db.core import documents
-from cerebro_db.core.architecture import building, keras2, reading
+from cerebro_db.core.architecture import building, keras2, keras_json
 from cerebro_db.core.architecture.limits import MOST_BYTES
 from cerebro_db.core.architecture.sources import Kind, Source
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, UndefinedObject, WrongState
+from cerebro_db.core.models.state import PIECE, cut
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import Sql, literal, sql
-from cerebro_db.core.state import PIECE, cut
 
 from ..database.access import Database
 from ..database.entry import entry
@@ -78,10 +78,10 @@ def _parameters(db: Database, architecture: str | None, initial: bytes | None) -
     """The parameters of an architecture; an error if it cannot be trained."""
     if architecture is None:
         raise InvalidArgument("architecture must not be NULL.", hint="model.to_json() of Keras gives it.")
-    parameters = reading.parameters(architecture)
+    parameters = keras_json.parameters(architecture)
     if parameters is None:
-        reading.architecture(architecture)  # refuses now, not in a run, what is no architecture and code that would run
-        for warning in keras2.warnings(reading.decoded(architecture)):
+        keras_json.architecture(architecture)  # refuses now, not in a run, what is no architecture or runs code
+        for warning in keras2.warnings(keras_json.decoded(architecture)):
             db.warning(warning)
     elif initial is not None:
         raise InvalidArgument(
@@ -171,7 +171,7 @@ class Named:
 def named(db: Database, value: Any, where: str) -> Named:
     """What the value of ``architecture`` means."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = reading.decoded(value)
+        value = keras_json.decoded(value)
     if isinstance(value, dict):
         if not isinstance(value.get("class_name"), str):
             raise InvalidArgument(f"{where}: the architecture is no JSON of a Keras model.", hint=HINT)
@@ -186,14 +186,14 @@ def named(db: Database, value: Any, where: str) -> Named:
     row = _row(db, value)
     if row is None:
         raise UndefinedObject(f"{where}: there is no architecture {documents.shown(value)}.", hint=HINT)
-    return Named(value, reading.decoded(row["given"]), _weights(db, value, row))
+    return Named(value, keras_json.decoded(row["given"]), _weights(db, value, row))
 
 
 def _require_sound(given: dict[str, Any], where: str) -> None:
     try:
-        parameters = reading.parameters(json.dumps(given))
+        parameters = keras_json.parameters(json.dumps(given))
         if parameters is None:
-            reading.architecture(given)
+            keras_json.architecture(given)
     except CerebroError as error:
         error.message = f"{where}: the architecture: {error.message}"
         raise

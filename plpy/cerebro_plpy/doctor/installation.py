@@ -12,7 +12,7 @@ from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
-from ..segment import nursery
+from ..segment import nursery_connection
 from .report import OK, PROBLEM, WARNING, Examined, Row, numbers
 
 OLDEST_PYTHON = (3, 9)
@@ -75,7 +75,7 @@ def install_file(examined: Examined) -> Iterator[Row]:
 
 def engines(examined: Examined) -> Iterator[Row]:
     try:
-        report = nursery.report(examined.listen)
+        report = nursery_connection.report(examined.listen)
     except CerebroError:
         return  # the check of install.json reports what is wrong
     templates = ", ".join(f"{DISPLAY_NAMES[engine]} ({state})" for engine, state in report.templates.items())

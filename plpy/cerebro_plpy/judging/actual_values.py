@@ -5,17 +5,17 @@ The rows are not read before, as for a validation table: a query may return othe
 
 from __future__ import annotations
 
-from cerebro_db.core.columns import IN_A_ZONE, need_a_zone
 from cerebro_db.core.errors import InvalidArgument
-from cerebro_db.core.layout import Variable
-from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.packing.columns import IN_A_ZONE, need_a_zone
+from cerebro_db.core.packing.layout import Variable
+from cerebro_db.core.packing.preparation import OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 
-from ..data.preparation import REALS
 from ..database.access import Database
 from ..database.relations import Column, Relation
+from ..packing.rows.preparation import REALS
 
 TEXT = sql("pg_catalog.text")
 FLOAT = "double precision"

@@ -15,23 +15,25 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
 
-from cerebro_db.core import calibration, documents
-from cerebro_db.core.calibration import Calibration, Classes, Errors
+from cerebro_db.core import documents
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.layout import Variable
+from cerebro_db.core.models import calibration
+from cerebro_db.core.models.calibration import Calibration, Classes, Errors
 from cerebro_db.core.names import is_name
+from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
 
 from .. import platform
-from ..data import packed
-from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
-from ..predicting import by_group, calibrations, streaming, trainers
+from ..models import calibrations
+from ..models.trained import TrainedModel, class_labels
+from ..packing import packed
+from ..packing.packed import Packed
+from ..predicting import by_group, streaming, trainers
 from ..predicting.keys_and_outputs import PAIR
-from ..predicting.trained import TrainedModel, class_labels
 from ..predicting.trainers import PredictionOrder
 from ..segment.prediction import SegmentPrediction
 from . import judged_rows, packed_rows

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core import columns as deciding
-from cerebro_db.core import documents, drift
-from cerebro_db.core.drift import CATEGORY, Profile
+from cerebro_db.core import documents
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
-from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.packing import columns as deciding
+from cerebro_db.core.packing import drift
+from cerebro_db.core.packing.drift import CATEGORY, Profile
+from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.sql import identifier, sql
 
-from ..data import by_name, profiles
-from ..data.profiles import Binned
-from ..data.summary import parsed
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column
 from ..definitions import references
 from ..definitions.references import ModelRef
+from ..packing.columns import profiles
+from ..packing.columns.profiles import Binned
+from ..packing.rows import inputs_by_name
+from ..packing.rows.summary import parsed
 
 NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families whose values can be binned
 
@@ -100,7 +102,7 @@ def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:
 def _require_inputs(db: Database, ref: ModelRef, present: dict[str, Column]) -> None:
     """The errors that predictions of these rows would have."""
     layout = parsed(db, _of_summary(db, ref, "layout"), ref.given)
-    by_name.found(layout, present, "the query")
+    inputs_by_name.found(layout, present, "the query")
 
 
 def _require_kind(one: Binned) -> None:

@@ -13,30 +13,9 @@ from .judged_rows import JudgingArguments, to_predict
 
 
 @entry
-def evaluate(
-    db: Database,
-    model_table: str | None,
-    query: str | None,
-    target: str | None,
-    configuration: int | None,
-    *,
-    coverage: float | None,
-    calibrated: bool | None,
-    thresholds: bool | None,
-) -> list[dict[str, Any]]:
+def evaluate(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     """A row for each metric."""
-    given = JudgingArguments(
-        function="cerebro.evaluate",
-        model_table=model_table,
-        query=query,
-        target=target,
-        key=None,
-        wanted="any",
-        configuration=configuration,
-        coverage=coverage,
-        calibrated=calibrated,
-        thresholds=thresholds,
-    )
+    given = JudgingArguments(function="cerebro.evaluate", key=None, wanted="any", **arguments)
     return [{"metric": metric, "value": value} for metric, value in metrics_of(db, given).items()]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ..data import visibility
-from ..data.packed import Packed
 from ..database.access import Database
+from ..packing import visibility
+from ..packing.packed import Packed
 from ..predicting import teams, trainers
 from ..sessions import recorder
 from ..sessions.team import Team

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import BadData, InvalidArgument, Unsupported
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.metrics import LEAST_PROBABILITY, LOSS, mean
+from cerebro_db.core.models.metrics import LEAST_PROBABILITY, LOSS, mean
 from cerebro_db.core.names import is_name
+from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.protocol import MOST_REPEATS, Exchange, InputElements
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoting, sql
 
-from ..data import packed
-from ..data.preparation import hash_of_row, shuffled
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..definitions.references import ModelRef, model_ref
+from ..models.model_cache import read_model
+from ..packing import packed
+from ..packing.rows.preparation import hash_of_row, shuffled
 from ..predicting.keys_and_outputs import PAIR
-from ..predicting.model_cache import read_model
 from .actual_values import Actual, actual_of
 from .judged_rows import judged_of, target_of, with_pairs
 
@@ -80,7 +80,7 @@ def _of_packed_table(
     loss = LOSS
     if chosen is not None and len(model.layout.outputs) > 1:
         place, packed_targets = model.layout.outputs.index(chosen), [one.name for one in test.layout.outputs]
-        loss = _name_of_loss(reading.outputs(model.definition["architecture"]), packed_targets, place)
+        loss = _name_of_loss(keras_json.outputs(model.definition["architecture"]), packed_targets, place)
         if loss not in counted[0]:
             raise Unsupported(
                 f"the model has no loss of the target '{chosen.name}' alone.",

@@ -8,22 +8,22 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
-from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, literal, shown, sql
 from cerebro_db.core.texts import or_null
-from cerebro_db.core.windows import Windows
 
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
 from ..database.relations import Column, Relation
 from ..definitions.references import model_ref
-from ..predicting import calibrations
+from ..models import calibrations
+from ..models.model_cache import read_model
+from ..models.trained import TrainedModel, class_labels
 from ..predicting.keys_and_outputs import PAIR
-from ..predicting.model_cache import read_model
-from ..predicting.trained import TrainedModel, class_labels
 from .actual_values import TEXT, Actual, actual_of
 
 MOST_BINS = 1_000_000

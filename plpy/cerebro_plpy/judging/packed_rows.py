@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Union
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.layout import Layout, Variable
-from cerebro_db.core.packing import ITEM_BYTES, bytes_header
-from cerebro_db.core.preparation import Pixels
+from cerebro_db.core.packing.buffer_format import ITEM_BYTES, bytes_header
+from cerebro_db.core.packing.layout import Layout, Variable
+from cerebro_db.core.packing.preparation import Pixels
 from cerebro_db.core.protocol import PredictionInput
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 
-from ..data.packed import Packed
 from ..database.access import Database
+from ..packing.packed import Packed
 
 ITEMS = {"uint8": "B", "int16": "h", "int32": "i"}
 OIDS = {"float32": 700, "int32": 23}  # PostgreSQL's number of the type of an array's elements

@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
-from cerebro_db.core.available_memory import CGROUP, available_memory
 from cerebro_db.core.records import dataclass
+from cerebro_db.core.trainers.available_memory import CGROUP, available_memory
 
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry

@@ -16,17 +16,17 @@ from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, group_key, surprises, windowed
-from ..data.preparation import expression
-from ..data.subgroups import require_types
 from ..database.access import Database
 from ..database.relations import Column, Relation
+from ..models.calibrations import Wanted
+from ..models.trained import Grouped, TrainedModel, of_configuration
+from ..packing.rows import buffers, group_key, unseen_values, windowed
+from ..packing.rows.preparation import expression
+from ..packing.rows.subgroups import require_types
 from . import keys_and_outputs, trainers
-from .calibrations import Wanted
 from .chunks import at_a_time, gathered_arrays
 from .query_reading import Reading
 from .table_rows import bytes_per_row
-from .trained import Grouped, TrainedModel, of_configuration
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -134,7 +134,7 @@ def predicted(
             answers = prediction.predict(chunk["rows"], chunk["variables"], None)
             yield {"ids": chunk["ids0"], "outputs": reading.outputs, "answers": answers}
     cursor.close()
-    surprises.tell(db, rows.table.text, reading.news, found)
+    unseen_values.tell(db, rows.table.text, reading.news, found)
 
 
 def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
@@ -163,14 +163,16 @@ def _reading(
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
-    news = surprises.of(inputs, lambda column: alias[column.name])
+    news = unseen_values.of(inputs, lambda column: alias[column.name])
     chunk = at_a_time(bytes_per_row(model.layout))
     arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
         for place, name in enumerate(needed.values())
     ]
-    gathered = joined(", ", [gathered_arrays(arrays), sql("array_agg(id) AS ids0"), *nulls, *surprises.counts(news)])
+    gathered = joined(
+        ", ", [gathered_arrays(arrays), sql("array_agg(id) AS ids0"), *nulls, *unseen_values.counts(news)]
+    )
     stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()))
 
     def query(source: Relation) -> Sql:

@@ -12,9 +12,9 @@ from typing import Callable
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Part, Sql, identifier, joined, sql
 
-from ..data.preparation import SourceVariable, expression
 from ..database.access import Database
 from ..database.relations import Relation
+from ..packing.rows.preparation import SourceVariable, expression
 from ..platform import Platform
 
 CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 65536

@@ -19,8 +19,8 @@ from ..segment.worker import Segment
 from . import staging, trainers
 
 if TYPE_CHECKING:
+    from ..models.trained import TrainedModel
     from .chunks import Source
-    from .trained import TrainedModel
     from .trainers import PredictionOrder
 
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others

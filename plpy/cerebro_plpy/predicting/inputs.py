@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.packing.layout import Layout
 
-from ..data import variables
-from ..data.preparation import SourceVariable, applied
 from ..database.access import Database
 from ..database.relations import Column
+from ..packing.rows import variables
+from ..packing.rows.preparation import SourceVariable, applied
 
 
 def as_trained(db: Database, trained: Layout, columns: list[Column]) -> list[SourceVariable]:

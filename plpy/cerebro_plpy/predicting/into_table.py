@@ -12,11 +12,12 @@ from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
-from . import execution, staging, trained
+from ..models import trained
+from . import execution, staging
 
 if TYPE_CHECKING:
     from ..database.relations import Column, Relation
-    from .trained import ModelTables, TrainedModel
+    from ..models.trained import ModelTables, TrainedModel
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ def _by_one_model(
     """The table with the answers, and the outputs that they are of."""
     sealed, memory_mb = tables.must_seal(db), tables.memory_mb(db)
     with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
-        from . import calibrations, keys_and_outputs, table_rows  # only now: the trainer starts meanwhile
-        from .model_cache import read_model
+        from ..models import calibrations
+        from ..models.model_cache import read_model
+        from . import keys_and_outputs, table_rows  # only now: the trainer starts meanwhile
 
         ranks = keys_and_outputs.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
@@ -79,8 +81,9 @@ def _by_group(
     db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
 ) -> tuple[Sql, str] | None:
     """The same with models of groups, in the caller's session; None: the model table has none."""
-    from . import by_group, calibrations, keys_and_outputs
-    from .model_cache import read_model
+    from ..models import calibrations
+    from ..models.model_cache import read_model
+    from . import by_group, keys_and_outputs
 
     ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)

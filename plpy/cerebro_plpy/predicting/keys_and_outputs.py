@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db.core.columns import OF_SINGLE_VALUES, family_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
-from cerebro_db.core.layout import Layout, Variable
 from cerebro_db.core.names import split_list
+from cerebro_db.core.packing.columns import OF_SINGLE_VALUES, family_of
+from cerebro_db.core.packing.layout import Layout, Variable
 from cerebro_db.core.protocol import BestClasses
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import LABELS
 from cerebro_db.core.texts import or_null
 
-from ..data import by_name
-from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation, counted_names
+from ..models.trained import class_labels
+from ..packing.rows import inputs_by_name
+from ..packing.rows.preparation import SourceVariable
 from .inputs import as_trained
-from .trained import class_labels
 
 if TYPE_CHECKING:
-    from .calibrations import Applied
+    from ..models.calibrations import Applied
 
 PAIR = "__cerebro_pair"  # the column that the functions which judge a model add to a query
 KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
@@ -42,11 +42,11 @@ def require_top(top: int | None) -> int:
 
 def inputs_of(db: Database, trained: Layout, present: dict[str, Column], rows: str) -> list[SourceVariable]:
     """The model's inputs, found by their names.  ``rows``: what an error calls the rows."""
-    if by_name.matches(trained):
-        return by_name.found(trained, present, rows)
+    if inputs_by_name.matches(trained):
+        return inputs_by_name.found(trained, present, rows)
     known = [name for variable in trained.inputs for name in variable.columns]
     if missing := [name for name in known if name not in present]:
-        raise by_name.lacks(rows, missing)
+        raise inputs_by_name.lacks(rows, missing)
     return as_trained(db, trained, [present[name] for name in known])
 
 

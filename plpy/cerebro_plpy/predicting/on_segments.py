@@ -10,16 +10,16 @@ import psycopg2
 from cerebro_db.core.sql import Sql, literal, sql
 
 from .. import platform
-from ..data.visibility import refuse_transaction
 from ..database import relations
 from ..database.access import Database
+from ..models.trained import TrainedModel
+from ..packing.visibility import refuse_transaction
 from ..sessions import logins
 from ..sessions.failures import Refused
 from ..sessions.session import Session, Statement
 from ..sessions.team import Team
 from . import staging, teams, trainers
 from .chunks import Source
-from .trained import TrainedModel
 from .trainers import PredictionOrder
 
 

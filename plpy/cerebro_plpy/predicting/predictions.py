@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from cerebro_db.core.layout import Variable
 from cerebro_db.core.names import Name
+from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform

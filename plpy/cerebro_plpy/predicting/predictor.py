@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cerebro_db.core.errors import DependentObjects, DuplicateFunction, InvalidArgument, Unsupported
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
-from cerebro_db.core.preparation import OneHot, Pixels
+from cerebro_db.core.packing.layout import Layout
+from cerebro_db.core.packing.preparation import OneHot, Pixels
 from cerebro_db.core.sql import Sql, identifier, in_format, joined, literal, quoting, sql
 from cerebro_db.core.sql_types import BYTES, SqlType
 
@@ -14,9 +14,10 @@ from ..database import relations, types
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
-from . import by_group, calibrations
-from .model_cache import read_model
-from .trained import TrainedModel
+from ..models import calibrations
+from ..models.model_cache import read_model
+from ..models.trained import TrainedModel
+from . import by_group
 
 OURS = "Made by cerebro_db."  # how the comment of each such function ends
 NUMBER = identifier("__cerebro_number")  # of a row of a window

@@ -8,14 +8,14 @@ from cerebro_db.core.errors import BadData
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql
 
-from ..data import surprises
-from ..data.preparation import SourceVariable
 from ..database.relations import Relation
+from ..packing.rows import unseen_values
+from ..packing.rows.preparation import SourceVariable
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
 
-    from ..data.surprises import Surprise
+    from ..packing.rows.unseen_values import Surprise
     from .trainers import PredictionOrder
 
 
@@ -41,4 +41,4 @@ class Reading:
                 raise BadData(
                     f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
                 )
-        surprises.require_none(self.news, chunk, source)
+        unseen_values.require_none(self.news, chunk, source)

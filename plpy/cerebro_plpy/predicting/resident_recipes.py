@@ -18,7 +18,7 @@ from ..segment.keeping import Limits
 from . import resident_predictor
 
 if TYPE_CHECKING:
-    from .model_cache import Remembered
+    from ..models.model_cache import CachedModel
     from .query_reading import Reading
 
 LONGEST = 1_000_000  # characters
@@ -31,7 +31,7 @@ class RowRecipe:
 
     given: dict[str, Any]  # the arguments
     ref: ModelRef
-    known: Remembered  # the model
+    known: CachedModel  # the model
     source: Relation  # the query
     reading: Reading  # how its rows are read
 

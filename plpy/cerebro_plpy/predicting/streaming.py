@@ -10,21 +10,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
 from cerebro_db.core.errors import SerializationFailure
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
-from ..data import buffers, surprises, windowed
-from ..data.preparation import SourceVariable, expression
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry_of_rows
 from ..database.relations import Column, Relation
 from ..definitions.references import model_ref
-from . import calibrations, keys_and_outputs, trainers
+from ..models import calibrations
+from ..models.model_cache import read_and_known
+from ..packing.rows import buffers, unseen_values, windowed
+from ..packing.rows.preparation import SourceVariable, expression
+from . import keys_and_outputs, trainers
 from .chunks import at_a_time, gathered_arrays
-from .model_cache import read_and_known
 from .query_reading import Reading
 from .resident_recipes import RowRecipe
 from .table_rows import bytes_per_row
@@ -32,10 +33,10 @@ from .table_rows import bytes_per_row
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
 
-    from ..data.surprises import Surprise
-    from .calibrations import Applied
+    from ..models.calibrations import Applied
+    from ..models.trained import TrainedModel
+    from ..packing.rows.unseen_values import Surprise
     from .resident_predictor import HandedOver
-    from .trained import TrainedModel
 
 MOST_READINGS = 20  # that are kept of a model, for queries with different columns
 NUMBER = ""  # the name of a key that is the number of the row
@@ -131,7 +132,7 @@ def reading_of(
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
-    news = surprises.of(inputs, lambda column: alias[column.name])
+    news = unseen_values.of(inputs, lambda column: alias[column.name])
     chunk = at_a_time(bytes_per_row(model.layout))
     query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
     outputs = keys_and_outputs.outputs_as_json(model.layout.outputs, applied)
@@ -188,7 +189,7 @@ def _query(
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
         for place, name in enumerate(needed)
     ]
-    gathered = joined(", ", [gathered_arrays(arrays), *listed, *nulls, *surprises.counts(news)])
+    gathered = joined(", ", [gathered_arrays(arrays), *listed, *nulls, *unseen_values.counts(news)])
     stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()))
     named = joined(", ", (sql("{key} AS {id}", key=key, id=id) for key, id in zip(keys.values(), ids)))
     return lambda source: sql(
@@ -221,4 +222,4 @@ def chunks(
         reading.require_sound(chunk, chosen, source.text)
         yield chunk["rows"], chosen, chunk["variables"]
     cursor.close()
-    surprises.tell(db, source.text, reading.news, found)
+    unseen_values.tell(db, source.text, reading.news, found)

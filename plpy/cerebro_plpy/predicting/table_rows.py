@@ -1,6 +1,6 @@
 """What predicting the rows of a table needs once its trainer starts: columns, inputs, the chunks and the answers.
 
-Apart from predict.py, because importing all this takes a new session as long as a good part of the trainer's start.
+Apart from streaming.py, because importing all this takes a new session as long as a good part of the trainer's start.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from functools import lru_cache, partial
 from typing import Callable
 
 from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, split_list
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.protocol import BestClasses
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
-from ..data import buffers, by_name, surprises, windowed
-from ..data.preparation import SourceVariable
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
+from ..models.trained import TrainedModel, class_labels
+from ..packing.rows import buffers, inputs_by_name, unseen_values, windowed
+from ..packing.rows.preparation import SourceVariable
 from . import execution, predictions, trainers
 from .chunks import Source
 from .inputs import as_trained
-from .trained import TrainedModel, class_labels
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def answers(
     read = [*rows.key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
     relations.require_readable(db, table, [rows.present[name] for name in read if name in rows.present])
     counted = lru_cache(maxsize=None)(partial(count, db, table, rows.key_columns, inputs))
-    if surprises.of(inputs):
+    if unseen_values.of(inputs):
         counted()  # it tells what training has not seen, and the segments do not
     if windows is not None:
         counted()
@@ -110,9 +110,9 @@ def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
 def inputs_of(
     db: Database, trained: Layout, named: str | None, present: dict[str, Column], test: Relation
 ) -> list[SourceVariable]:
-    if by_name.matches(trained):
-        by_name.require_all(trained, named, "independent_varname")
-        return by_name.found(trained, present, f"'{test.text}'")
+    if inputs_by_name.matches(trained):
+        inputs_by_name.require_all(trained, named, "independent_varname")
+        return inputs_by_name.found(trained, present, f"'{test.text}'")
     return as_trained(db, trained, input_columns(named, present, test))
 
 
@@ -131,14 +131,14 @@ def count(db: Database, test: Relation, key_columns: list[str], inputs: list[Sou
     """The number of rows; an error if one of them cannot be predicted."""
     names = [*key_columns, *buffers.filled_columns(inputs)]
     nulls = joined(" OR ", (sql("{name} IS NULL", name=identifier(name)) for name in names))
-    news = surprises.of(inputs)
+    news = unseen_values.of(inputs)
     counted = [
         sql("count(*) AS rows"),
         sql("count(*) FILTER (WHERE {nulls}) AS nulls", nulls=nulls),
-        *surprises.counts(news),
+        *unseen_values.counts(news),
     ]
     (found,) = db.scan(sql("SELECT {counted} FROM {test}", counted=joined(", ", counted), test=test.sql))
-    surprises.tell(db, f"'{test.text}'", news, found)
+    unseen_values.tell(db, f"'{test.text}'", news, found)
     if found["nulls"]:
         raise BadData(
             f"{found['nulls']} rows of '{test.text}' have a NULL in {', '.join(names)}.",

@@ -10,20 +10,20 @@ from typing import Any, Protocol, TypeVar
 import psycopg2
 
 from cerebro_db.core import protocol
-from cerebro_db.core.layout import DataSet
-from cerebro_db.core.metrics import Means, merged_means, of_means
+from cerebro_db.core.models.metrics import Means, merged_means, of_means
 from cerebro_db.core.names import token
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.parameters import params
 from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
 from cerebro_db.core.sql import Sql, sql
 
 from ..database.access import Database
+from ..models.trained import TrainedModel
 from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import COMMIT, Statement
 from ..sessions.team import Team, Worker
 from ..sessions.team_options import TeamOptions
-from .trained import TrainedModel
 from .trainers import PLAIN, PredictionOrder
 
 T = TypeVar("T")

@@ -20,17 +20,17 @@ from .. import platform
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform.machine import cores
-from ..segment import current, nursery
+from ..segment import current, nursery_connection
 from ..segment.keeping import LastingPrediction, WriteRecipe
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
-from ..sessions.resting import rest_mine, time_to_rest
+from ..sessions.idle_trainer import rest_mine, time_to_rest
 from ..sessions.team_options import TeamOptions
 from . import resident_predictor
 
 if TYPE_CHECKING:
-    from ..data.preparation import SourceVariable
-    from .trained import TrainedModel
+    from ..models.trained import TrainedModel
+    from ..packing.rows.preparation import SourceVariable
 
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
@@ -38,7 +38,7 @@ PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing be
 def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TeamOptions:
     """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
     gpus = platform.require_gpus(db, use_gpus, keys)
-    engine = nursery.default_engine(listener(db.plpy))
+    engine = nursery_connection.default_engine(listener(db.plpy))
     threads = min(MOST_THREADS, max(1, cores() // len(keys)))
     return TeamOptions((engine,), TrainerOptions(threads=threads, memory_mb=memory_mb), tuple(gpus))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.model_columns import (
+from cerebro_db.core.models.model_columns import (
     GROUPS_COLUMNS,
     INFO_COLUMNS,
     LATER_COLUMNS,

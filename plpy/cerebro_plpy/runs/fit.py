@@ -14,9 +14,9 @@ from cerebro_db.core.options import BEST
 from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data import model_parts
 from ..database import locks, relations
 from ..database.access import Database
+from ..models import model_parts
 from ..sessions import recorder
 from ..sessions.session import Session, Statement
 from . import background

@@ -7,22 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import documents
-from cerebro_db.core.architecture import placeholders, reading
+from cerebro_db.core.architecture import keras_json, placeholders
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.architecture.sources import Kind, Source
 from cerebro_db.core.errors import InvalidArgument, InvalidSyntax, WrongState
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.parameters import params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RecordedSpace, RunOptions
-from cerebro_db.core.search import flat_space, methods, read_space
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.budget import Budget
-from cerebro_db.core.search.methods import Proposals
+from cerebro_db.core.search.methods.tpe import Trial
+from cerebro_db.core.search.named_methods import Proposals
 from cerebro_db.core.search.objective import Reported
-from cerebro_db.core.search.space import MOST_POINTS, Drawn, Space
-from cerebro_db.core.search.tpe import Trial
+from cerebro_db.core.search.spaces import flat_space, read_space
+from cerebro_db.core.search.spaces.space import MOST_POINTS, Drawn, Space
 
 from ..database.access import Database
 from ..definitions import added, custom_functions
@@ -91,14 +92,14 @@ def of_space(db: Database, asked: AskedRun, searched: AskedSearch) -> RunRequest
             if architectures[number].translated
         }
         trials: list[Trial] = []
-        if methods.needs_optuna(spec):
+        if named_methods.needs_optuna(spec):
             require_optuna(db, chosen.engine)
         if searched.start_from is not None:
             require_past(searched.start_from, spec)
             trials = past.trials(db, source, read, plain, optimised)
         # Raises what is wrong with the method in this space.
         proposals = Proposals(read, chosen.seed, at_once, Suggestions(db, chosen.engine), trials)
-        methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
+        named_methods.policy_of(spec, asked.epochs, searched.configurations, proposals)
         weights = {str(label): added.recorded(one.label, one.weights()) for label, one in named.items() if one.weights}
         space = RecordedSpace(document, searched.configurations, at_once, tuple(trials), weights)
         configurations = Configurations("the space", [], architectures)
@@ -139,9 +140,9 @@ def trained(label: Any, named: Named, precision: str | None) -> Architecture:
 
 
 def of_text(name: str | None, text: str, precision: str | None) -> Architecture:
-    if placeholders.has_parameters(text) and reading.parameters(text) is not None:
+    if placeholders.has_parameters(text) and keras_json.parameters(text) is not None:
         return Architecture(name, text, {}, None)
-    translated = reading.architecture(text)
+    translated = keras_json.architecture(text)
     if precision is not None:
         translated = computed_in(translated, precision)
     return Architecture(name, text, translated, None)
@@ -180,8 +181,8 @@ def objective_of_space(
     translated = {which: architecture_of(drawn, architectures) for (which, _), drawn in tried.items()}
     configurations: dict[int, Reported] = {}
     for place, (which, compile_params) in enumerate(tried):
-        compiled = reading.for_outputs(params.compile_params(compile_params, known), translated[which])
-        configurations[place] = reported(compiled, reading.outputs(translated[which]))
+        compiled = keras_json.for_outputs(params.compile_params(compile_params, known), translated[which])
+        configurations[place] = reported(compiled, keras_json.outputs(translated[which]))
     return objective_of(chosen, configurations, validated, numbered=False)
 
 
@@ -189,7 +190,7 @@ def architecture_of(drawn: Drawn, architectures: dict[int, Architecture]) -> dic
     return (
         architectures[drawn.model_id].translated
         if drawn.architecture is None
-        else reading.architecture(drawn.architecture)
+        else keras_json.architecture(drawn.architecture)
     )
 
 
@@ -199,10 +200,10 @@ def models_at_once(spec: dict[str, Any], given: int | None, segments: int, rows:
     ``rows``: None if the search may end before all models have trained.  Then few of them should have come far.
     """
     if given is None:
-        if rows is None or spec.get(methods.SAMPLER, spec)["name"] not in methods.INDEPENDENT:
+        if rows is None or spec.get(named_methods.SAMPLER, spec)["name"] not in named_methods.INDEPENDENT:
             return AT_ONCE * segments
         return (AT_ONCE_SMALL if rows <= SMALL_ROWS * segments else AT_ONCE_INDEPENDENT) * segments
-    if spec["name"] in methods.POPULATIONS:
+    if spec["name"] in named_methods.POPULATIONS:
         raise InvalidArgument(
             f"at_once cannot be given with '{spec['name']}'.",
             hint="The whole population trains at once; max_configurations says how large it is.",
@@ -216,9 +217,9 @@ def require_end(spec: dict[str, Any], configurations: int | None, budget: Budget
     """Refuse a search that would never end."""
     if configurations is not None and not 1 <= configurations <= MOST_POINTS:
         raise InvalidArgument(f"max_configurations is {configurations}; it must be from 1 to {MOST_POINTS}.")
-    grid = "grid" in (spec["name"], spec.get(methods.SAMPLER, {}).get("name"))
+    grid = "grid" in (spec["name"], spec.get(named_methods.SAMPLER, {}).get("name"))
     limited = budget is not None and (budget.limits or budget.configurations is not None)
-    endless = spec["name"] in methods.POPULATIONS or not limited
+    endless = spec["name"] in named_methods.POPULATIONS or not limited
     if configurations is None and not grid and endless:
         raise InvalidArgument(
             f"max_configurations is NULL; '{spec['name']}' needs to know how many it may try.",
@@ -237,7 +238,7 @@ def require_optuna(db: Database, engine: str) -> None:
 def require_past(start_from: str, spec: dict[str, Any]) -> None:
     if start_from != PAST:
         raise InvalidArgument(f"start_from is '{start_from}'; it can only be '{PAST}'.")
-    if not methods.needs_optuna(spec):
+    if not named_methods.needs_optuna(spec):
         raise InvalidArgument(
             f"'{spec['name']}' cannot start from the past.",
             hint="""tpe can: method => 'tpe', or method => '{"name": "asha", "sampler": "tpe"}'.""",

@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from cerebro_db.core import documents
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.events import Action, RunStatus
 from cerebro_db.core.parameters import changes as parameter_changes
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.reported import reported
 from cerebro_db.core.search import objective as objectives
-from cerebro_db.core.search import steering
+from cerebro_db.core.search import request_checks
 from cerebro_db.core.search.decision import NewConfiguration, NewModel
 
 from ..database import relations
@@ -40,7 +40,7 @@ class Steered:
 
     def ask(self, action: Action, reason: str | None, **detail: Any) -> int:
         """Put a request on record; returns its number."""
-        request = self.log.events.ask_for(self.owner, action, steering.checked_reason(reason), detail)
+        request = self.log.events.ask_for(self.owner, action, request_checks.checked_reason(reason), detail)
         status = self.log.drivers.status(self.owner)
         if status not in (RunStatus.RUNNING, RunStatus.CREATED):
             whose = "" if self.own else f", called by {self.owner}"
@@ -50,8 +50,8 @@ class Steered:
             )
         return request
 
-    def meant(self, key: int | None, model: int | None, done: str) -> steering.Standing:
-        return steering.meant(self.run, self.log.known.standings(self.owner), key, model, done)
+    def meant(self, key: int | None, model: int | None, done: str) -> request_checks.Standing:
+        return request_checks.meant(self.run, self.log.known.standings(self.owner), key, model, done)
 
 
 @entry
@@ -59,7 +59,7 @@ def stop_model(
     db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
 ) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.STOP, reason, model=steered.meant(configuration, model, steering.STOPPED).model)
+    return steered.ask(Action.STOP, reason, model=steered.meant(configuration, model, request_checks.STOPPED).model)
 
 
 @entry
@@ -67,7 +67,7 @@ def go_on(
     db: Database, run: int, configuration: int | None, reason: str | None, model: int | None, owner: str | None
 ) -> int:
     steered = Steered(db, run, owner)
-    return steered.ask(Action.GO_ON, reason, model=steered.meant(configuration, model, steering.GONE_ON).model)
+    return steered.ask(Action.GO_ON, reason, model=steered.meant(configuration, model, request_checks.GONE_ON).model)
 
 
 @entry
@@ -82,7 +82,7 @@ def clone_model(
     owner: str | None,
 ) -> int:
     steered = Steered(db, run, owner)
-    parent = steered.meant(configuration, model, steering.CLONED)
+    parent = steered.meant(configuration, model, request_checks.CLONED)
     new_configuration, more = None, {}
     if changes is not None:
         changed = documents.argument(changes, "changes")
@@ -113,9 +113,9 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
             f" {steered.owner}'s.",
             hint="Its owner can add the architecture and the configuration.",
         )
-    translated = reading.architecture(text)
-    compiled = reading.for_outputs(made.compile, translated)
-    objectives.require_reported(objective, reported(compiled, reading.outputs(translated)))
+    translated = keras_json.architecture(text)
+    compiled = keras_json.for_outputs(made.compile, translated)
+    objectives.require_reported(objective, reported(compiled, keras_json.outputs(translated)))
     own = NewConfiguration(
         made.parts.compile_text, made.parts.fit_text, None, text, name=label, arch_params=made.parts.arch_params,
         weights=None if weights is None else added.recorded(label, weights()),
@@ -129,7 +129,7 @@ def add_configuration(db: Database, run: int, parameters: str | None, reason: st
 def extend(db: Database, run: int, epochs: int | None, reason: str | None, owner: str | None) -> int:
     steered = Steered(db, run, owner)
     planned, segments = steered.log.known.size(steered.owner)
-    epochs = steering.checked_epochs(steered.run, planned, epochs)
+    epochs = request_checks.checked_epochs(steered.run, planned, epochs)
     require_countable(epochs, segments)
     return steered.ask(Action.EXTEND, reason, epochs=epochs)
 
@@ -140,4 +140,4 @@ def set_budget(db: Database, run: int, budget: str | None, reason: str | None, o
     if budget is None:
         raise InvalidArgument("budget cannot be NULL.", hint="{} removes all limits.")
     given = budgets.read(db, budget, "budget")
-    return steered.ask(Action.BUDGET, reason, **steering.checked_budget(given))
+    return steered.ask(Action.BUDGET, reason, **request_checks.checked_budget(given))

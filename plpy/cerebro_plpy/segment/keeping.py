@@ -13,10 +13,10 @@ from typing import Callable, Optional
 
 from cerebro_db import __version__
 from cerebro_db.core import protocol
-from cerebro_db.core.nursery import Keep
 from cerebro_db.core.protocol import BeginPrediction, TrainerSettings
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
+from cerebro_db.core.trainers.nursery_messages import Keep
 
 from ..database.access import Database
 from . import nursery_place

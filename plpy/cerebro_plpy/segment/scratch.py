@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from cerebro_db.core import scratch_names, shared_memory
 from cerebro_db.core.errors import MAKE_ROOM, DiskFull, OutOfResources
+from cerebro_db.core.trainers import scratch_names, shared_memory
 
 from ..platform import machine
 from .nursery_place import SCRATCH, start_of

@@ -19,9 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from cerebro_db.core import frames, protocol
+from cerebro_db.core import protocol
 from cerebro_db.core.errors import CerebroError, InvalidArgument, TrainerFailed, TrainerKilled
-from cerebro_db.core.nursery import Keep, StartTrainer
 from cerebro_db.core.protocol import (
     BeginPrediction,
     EngineStarted,
@@ -39,10 +38,12 @@ from cerebro_db.core.protocol import (
     Wake,
 )
 from cerebro_db.core.protocol.orders import decode_answer
+from cerebro_db.core.trainers import frames
+from cerebro_db.core.trainers.nursery_messages import Keep, StartTrainer
 
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY, is_hung_up, wait_for
-from . import filling, nursery
+from . import filling, nursery_connection
 from .installation import installation, last_lines
 
 A = TypeVar("A")
@@ -98,7 +99,7 @@ class TrainerProcess:
         while self._engine is None:
             try:
                 return self._child.pid
-            except nursery.Lost as lost:
+            except nursery_connection.Lost as lost:
                 self._launch_again(lost)
         return self._engine.pid
 
@@ -250,7 +251,7 @@ class TrainerProcess:
                     assert engine is not None
                     filling.require_gpu(self._start.settings, engine)
                     self._engine = engine
-                except nursery.Lost as lost:
+                except nursery_connection.Lost as lost:
                     self._launch_again(lost)
                 except CerebroError:
                     self.kill()  # without an engine it can obey no order
@@ -261,9 +262,9 @@ class TrainerProcess:
         while True:
             self._starts += 1
             try:
-                self._child = nursery.Child(self._wanted, self.log, self._listen)
+                self._child = nursery_connection.Child(self._wanted, self.log, self._listen)
                 break
-            except nursery.Lost as lost:
+            except nursery_connection.Lost as lost:
                 self._require_another_start(lost)
         self._runs = False  # whether it has been seen to run
         self._decoder = frames.Decoder()
@@ -271,12 +272,12 @@ class TrainerProcess:
         with contextlib.suppress(BrokenPipeError):  # whoever waits for the answer learns why
             os.write(self._child.orders, frames.encode(protocol.encode(self._start)))
 
-    def _launch_again(self, lost: nursery.Lost) -> None:
+    def _launch_again(self, lost: nursery_connection.Lost) -> None:
         self.kill()
         self._require_another_start(lost)
         self._launch()
 
-    def _require_another_start(self, lost: nursery.Lost) -> None:
+    def _require_another_start(self, lost: nursery_connection.Lost) -> None:
         if self._starts >= MOST_STARTS:
             raise TrainerFailed(
                 f"the trainer was not started in {MOST_STARTS} attempts: {lost}",
@@ -360,12 +361,12 @@ class TrainerProcess:
             return TrainerFailed(f"the trainer was not started: {why_not}", detail=self._last_words())
         if status is None:
             if self._engine is None:
-                raise nursery.Lost("the nursery ended")
+                raise nursery_connection.Lost("the nursery ended")
             self.kill()
             return TrainerFailed("the trainer closed its pipe and was ended", detail=self._last_words())
         signalled = f"of signal {-status} ({signal.Signals(-status).name})" if status < 0 else None
         if self._engine is None and signalled is not None:
-            raise nursery.Lost(f"it died {signalled}")
+            raise nursery_connection.Lost(f"it died {signalled}")
         if status == -signal.SIGKILL:
             return TrainerKilled(
                 "the trainer was killed, most likely because memory ran out",

@@ -52,7 +52,7 @@ from ..database import cancellation, listening
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..platform import machine
-from . import compiled, filling, inspection, memory, nursery
+from . import compiled, filling, inspection, memory, nursery_connection
 from .keeping import LastingPrediction
 from .prediction import SegmentPrediction
 from .row_cache import RowCache
@@ -153,7 +153,7 @@ class Segment:
         """The trainer of an engine (None: of the engine of the settings); a new one if there is none that lives."""
         self.wake()
         self._require_folders()
-        settings = self.settings or TrainerSettings(engine=nursery.default_engine(self.listen))
+        settings = self.settings or TrainerSettings(engine=nursery_connection.default_engine(self.listen))
         engine = engine or settings.engine
         filling.require_engine(engine)
         trainer = self.trainers.get(engine)

@@ -12,7 +12,7 @@ from ..database.access import Database
 from ..database.cancellation import Listen
 from ..database.polling import LISTEN_EVERY
 from ..platform import machine
-from ..segment import nursery
+from ..segment import nursery_connection
 
 SEE = "SELECT * FROM cerebro.limits shows the limits and your use; cerebro_admin sets them with cerebro.set_limits()."
 FIGURES = sql("SELECT name::pg_catalog.text AS name, allowed, used FROM cerebro.limits")
@@ -140,7 +140,7 @@ def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> 
     connections_short, memory_short = short_of()
     if not connections_short and not memory_short:
         return
-    kept = memory_short and nursery.dismiss(listen)
+    kept = memory_short and nursery_connection.dismiss(listen)
     if ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0] or kept:
         deadline = time.monotonic() + LEAVE_WITHIN
         while any(short_of()) and time.monotonic() < deadline:

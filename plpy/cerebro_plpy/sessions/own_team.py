@@ -17,8 +17,8 @@ from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..segment import current
 from . import logins
+from .idle_trainer import rest_mine, time_to_rest
 from .own_session import OwnSession
-from .resting import rest_mine, time_to_rest
 from .session import Session
 from .team import Resident, Team, Versions, Worker
 from .team_options import TeamOptions

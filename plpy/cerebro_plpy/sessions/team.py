@@ -11,8 +11,8 @@ import psycopg2
 
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import GpuMissing, RowsLost, TrainerFailed
-from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA, Name, token
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.protocol import Computation, Failure, Order, TrainerSettings, WorkerOpened
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, sql

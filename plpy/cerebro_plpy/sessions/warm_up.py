@@ -8,7 +8,7 @@ from .. import platform
 from ..database.access import Database
 from ..database.cancellation import listener
 from ..database.entry import INTERNAL, entry
-from ..segment import nursery
+from ..segment import nursery_connection
 from ..segment.filling import require_engine
 
 
@@ -22,7 +22,7 @@ def warm_up_here(db: Database, engine: str | None) -> None:
     """On the server of a segment."""
     if engine is not None:
         require_engine(engine)
-    nursery.prepare(engine, listener(db.plpy))
+    nursery_connection.prepare(engine, listener(db.plpy))
 
 
 def ahead(db: Database, engine: str) -> None:
@@ -32,7 +32,7 @@ def ahead(db: Database, engine: str) -> None:
     """
     if not platform.of(db).on_every_server:
         require_engine(engine)
-        nursery.prepare(engine, listener(db.plpy))
+        nursery_connection.prepare(engine, listener(db.plpy))
 
 
 def everywhere(db: Database, engine: str | None = None) -> None:
@@ -44,7 +44,7 @@ def everywhere(db: Database, engine: str | None = None) -> None:
     if engine is not None:
         require_engine(engine)
     if platform.of(db).on_every_server:
-        nursery.prepare(engine, listener(db.plpy))
+        nursery_connection.prepare(engine, listener(db.plpy))
     db.rows(
         sql("SELECT cerebro._warm_up($1) {on_every_server}", on_every_server=platform.of(db).on_every_server),
         ("text",),

@@ -9,13 +9,13 @@ from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.names import Name
 
 from .. import platform
-from ..data import packed
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
 from ..judging import calibrate as judging
-from ..predicting.model_cache import read_model
-from ..predicting.trained import TrainedModel
+from ..models.model_cache import read_model
+from ..models.trained import TrainedModel
+from ..packing import packed
 from ..runs.record import own_runs
 from . import attempts
 

@@ -10,20 +10,21 @@ from cerebro_db.core import documents
 from cerebro_db.core.architecture import building, ensembles
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.member_choice import MemberConfiguration, read_members
+from cerebro_db.core.models.member_choice import MemberConfiguration, read_members
 from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.options import NEW_GROUPS
-from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, shown, sql
 
-from ..data import asked, group_key, pack
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..definitions import references
-from ..predicting import trained
-from ..predicting.trained import Grouped, TrainedModel
+from ..models import trained
+from ..models.trained import Grouped, TrainedModel
+from ..packing import checked_arguments, pack
+from ..packing.rows import group_key
 from ..registry import history
 from ..runs.record import own_runs
 from ..runs.record.own_runs import OwnRun
@@ -212,6 +213,6 @@ def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[s
             "the models cannot be compared: the rows of the version were packed without rows for validation.",
             hint="query => 'SELECT …' names rows that neither model has learned from.",
         )
-    others = asked.sides(db, wanted.source, wanted.split, given.validation_table).validation
+    others = checked_arguments.sides(db, wanted.source, wanted.split, given.validation_table).validation
     assert others is not None
     return others

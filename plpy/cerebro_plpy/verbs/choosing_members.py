@@ -13,29 +13,29 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cerebro_db.core import member_choice
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.layout import Variable
-from cerebro_db.core.member_choice import OfOutput
-from cerebro_db.core.metrics import LOSS, number
+from cerebro_db.core.models import member_choice
+from cerebro_db.core.models.member_choice import OfOutput
+from cerebro_db.core.models.metrics import LOSS, number
+from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.objective import Objective
 from cerebro_db.core.sql import sql
 
 from .. import platform
-from ..data import packed, visibility
-from ..data.packed import Packed
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
 from ..judging import packed_rows
 from ..judging.evaluating_team import evaluating
 from ..judging.packed_rows import Batch
+from ..models.trained import ModelTables, TrainedModel, read
+from ..packing import packed, visibility
+from ..packing.packed import Packed
 from ..predicting import teams, trainers
-from ..predicting.trained import ModelTables, TrainedModel, read
 from ..predicting.trainers import PredictionOrder
 from ..runs.record import own_runs
 from ..segment.prediction import Answer, SegmentPrediction
@@ -60,7 +60,7 @@ class Together:
         if not others:
             return first
         architecture = json.dumps(mean_of([one["architecture"] for one in (first, *others)]))
-        return {**first, "architecture": reading.architecture(architecture)}
+        return {**first, "architecture": keras_json.architecture(architecture)}
 
     def weights(self, db: Database) -> Iterator[bytes]:
         return (piece for one in self.members for piece in one.weights(db))

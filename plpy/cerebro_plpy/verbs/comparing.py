@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from cerebro_db.core import member_choice, metrics
 from cerebro_db.core.errors import InvalidArgument, WrongState
-from cerebro_db.core.metrics import MAX, MIN
+from cerebro_db.core.models import member_choice, metrics
+from cerebro_db.core.models.metrics import MAX, MIN
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 

@@ -6,13 +6,13 @@ from cerebro_db.core.errors import DependentObjects, InvalidArgument, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import joined, sql
 
-from ..data import model_parts
-from ..data.model_parts import TablesOfModel
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import references
-from ..predicting.trained import require_trained
+from ..models import model_parts
+from ..models.model_parts import TablesOfModel
+from ..models.trained import require_trained
 
 
 @entry

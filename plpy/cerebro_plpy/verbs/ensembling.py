@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core import documents
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
-from cerebro_db.core.member_choice import MOST_MEMBERS, MemberConfiguration
-from cerebro_db.core.model_columns import OF_GROUPS, ModelColumns
+from cerebro_db.core.models.member_choice import MOST_MEMBERS, MemberConfiguration
+from cerebro_db.core.models.model_columns import OF_GROUPS, ModelColumns
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -23,15 +23,14 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import or_null
 
 from .. import platform
-from ..data import document_columns, model_parts
-from ..data.weights import LARGEST_VALUE
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Column, Relation
 from ..definitions import references
-from ..predicting import trained
-from ..predicting.trained import COMPANIONS, ModelTables, best_keys, require_trained
+from ..models import document_columns, model_parts, trained
+from ..models.trained import COMPANIONS, ModelTables, best_keys, require_trained
+from ..models.weights import LARGEST_VALUE
 from ..runs.tables.model_tables import set_key
 from . import attempts, choosing_members
 from .choosing_members import Joined, Measure
@@ -177,8 +176,8 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
         raise _too_large(len(keys))
     architecture, *others = _architectures(db, source, keys)
     if others:
-        architecture = json.dumps(mean_of([reading.architecture(one) for one in (architecture, *others)]))
-        reading.architecture(architecture)
+        architecture = json.dumps(mean_of([keras_json.architecture(one) for one in (architecture, *others)]))
+        keras_json.architecture(architecture)
     of_keys = _members(db, source, keys, lines)
     return Mean(
         keys=keys,

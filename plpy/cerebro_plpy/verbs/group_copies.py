@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from cerebro_db.core.errors import SerializationFailure, UndefinedObject, WrongState
-from cerebro_db.core.model_columns import GROUPS_COLUMNS
+from cerebro_db.core.models.model_columns import GROUPS_COLUMNS
 from cerebro_db.core.names import written_list
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
-from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
-from ..predicting.trained import Grouped, TrainedModel, of_configuration
+from ..models import document_columns
+from ..models.trained import Grouped, TrainedModel, of_configuration
 from ..registry import stored
 from ..registry.stored import Piece
 

@@ -8,27 +8,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
-from cerebro_db.core.model_columns import (
+from cerebro_db.core.models.model_columns import (
     INFO_COLUMNS,
     LATER_COLUMNS,
     SUMMARY_COLUMNS,
     SUMMARY_OF_GROUPS,
     SUMMARY_OF_ONE_GROUP,
 )
-from cerebro_db.core.packed_summary import PLAIN
-from cerebro_db.core.preparation import OneHot
+from cerebro_db.core.packing.packed_summary import PLAIN
+from cerebro_db.core.packing.preparation import OneHot
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT
 
-from ..data import document_columns
 from ..database import relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import references
 from ..definitions.references import ModelRef
-from ..predicting import trained
-from ..predicting.trained import TrainedModel, class_labels
+from ..models import document_columns, trained
+from ..models.trained import TrainedModel, class_labels
 from ..registry import aliases, history, rights, stored
 from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece

@@ -6,9 +6,9 @@ from cerebro_db.core.events import Event, Following, RunStatus
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import SESSION
 
-from ..data import visibility
 from ..database.access import Database
 from ..database.entry import INTERNAL, entry
+from ..packing import visibility
 from ..runs import background
 from ..runs.drive import lost_rows
 from ..runs.drive.execution import carry_out

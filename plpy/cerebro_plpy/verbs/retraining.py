@@ -15,17 +15,18 @@ from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Following
 from cerebro_db.core.names import LONGEST, Name, written_list
 from cerebro_db.core.options import BEST
-from cerebro_db.core.packed_summary import Packing
+from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import identifier, joined, sql
 
-from ..data import kept_rows, pack, run_memory, visibility
 from ..database import locks, relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import references
 from ..judging.drift import read_packing
+from ..models import run_memory
+from ..packing import kept_rows, pack, visibility
 from ..runs import background
 from ..runs.record.log import RunLog, past
 from ..runs.request import budgets

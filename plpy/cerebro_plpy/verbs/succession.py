@@ -9,11 +9,12 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core import documents, metrics
+from cerebro_db.core import documents
 from cerebro_db.core.errors import CerebroError, WrongState
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
-from cerebro_db.core.model_columns import COMPANIONS
+from cerebro_db.core.models import metrics
+from cerebro_db.core.models.model_columns import COMPANIONS
 from cerebro_db.core.names import Name
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import joined, sql
@@ -21,7 +22,7 @@ from cerebro_db.core.texts import counted
 
 from ..database import relations
 from ..database.access import Database
-from ..predicting import calibrations
+from ..models import calibrations
 from ..registry import aliases
 from ..runs.record import own_runs
 from ..runs.record.log import RunLog

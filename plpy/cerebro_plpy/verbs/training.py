@@ -24,18 +24,20 @@ from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.parameters.losses import canonical_metrics
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.search import flat_space, methods, outlook, read_space
+from cerebro_db.core.search import named_methods, outlook
+from cerebro_db.core.search.spaces import flat_space, read_space
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 from cerebro_db.core.training_plan import Wishes
 
 from .. import platform
-from ..data import model_parts, visibility
 from ..database.access import Database
 from ..database.entry import entry
 from ..database.relations import Relation
 from ..definitions import added, custom_functions
 from ..definitions.added import Named
+from ..models import model_parts
+from ..packing import visibility
 from ..runs import background, search
 from ..runs.begin.new_run import require_short
 from ..runs.drive import rules
@@ -179,7 +181,7 @@ def _asked(db: Database, given: Given) -> Asked:
     if given.verb != FIT:
         if given.method is not None or given.verb == SEARCH:
             method = search.method_of(given.method)
-            methods.checked(method, proposes=True)
+            named_methods.checked(method, proposes=True)
         space, named, by_default = _space(db, given)
     asked = Asked(options, *_budget(db, given, options), space, named, by_default, method, listed)
     _require_sound(db, given, asked)
@@ -279,14 +281,14 @@ def _require_sound(db: Database, given: Given, asked: Asked) -> None:
             hint=f"Leave validation => 0 out, or choose '{wished[4:]}'.",
         )
     if given.at_once is not None:
-        spec = methods.checked(asked.method or training_plan.METHOD, proposes=True)
+        spec = named_methods.checked(asked.method or training_plan.METHOD, proposes=True)
         search.models_at_once(spec, given.at_once, 1)
     metric = training_plan.metric_of(wished or None)
     one_target = given.target is not None and len(split_list(given.target, "target")) == 1
     if metric is not None and one_target and "metrics" not in asked.space and given.verb != FIT:
         canonical_metrics("metrics", [metric], "mse", custom_functions.known(db))
     if given.folds is not None:
-        chosen = methods.checked(asked.method, proposes=True) if asked.method is not None else None
+        chosen = named_methods.checked(asked.method, proposes=True) if asked.method is not None else None
         cross_validation.require_options(asked.options.get("keep"), asked.options.get("stop_when"), chosen)
     if given.target is not None and asked.options.get("stop_when") is not None:
         with other_session(db) as session:
@@ -327,7 +329,7 @@ def _searching(
     else:
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
-    spec = methods.checked(plan.method, proposes=True)
+    spec = named_methods.checked(plan.method, proposes=True)
     searched = search.AskedSearch(space, named, spec, most, given.at_once, given.start_from)
     request = search.of_space(db, _run(db, given, rows, output, plan.epochs, options), searched)
     if given.dry_run:

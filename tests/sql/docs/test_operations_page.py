@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import shared_memory
+from cerebro_db.core.trainers import shared_memory
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster

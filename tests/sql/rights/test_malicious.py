@@ -18,7 +18,7 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.parameters import params
 from tests.conftest import ENGINE
 from tests.sql.users import ARCHITECTURE, User, equip, town
@@ -232,7 +232,7 @@ def test_a_fit_refuses_architectures_that_were_written_into_the_table_with_sql(e
 
 def test_the_trainer_refuses_direct_orders(eve: User) -> None:
     """Also the architectures that the coordinator would have translated first."""
-    good = reading.architecture(ARCHITECTURE)
+    good = keras_json.architecture(ARCHITECTURE)
     compiled = params.compile_params("loss='mse', optimizer='SGD()'")
     layout = {"inputs": [{"name": "x", "dtype": "float32", "shape": [2]}], "outputs": []}
     evil_compiles = [

@@ -28,10 +28,11 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from cerebro_db.client import archives, show
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.client.commands import show
 from cerebro_db.client.dashboard import pages
 from cerebro_db.client.errors import ClientError
+from cerebro_db.client.models import archives
 from cerebro_db.core.errors import CerebroError
 from tests.documents import MARK
 from tests.sql import users

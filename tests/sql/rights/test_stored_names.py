@@ -14,8 +14,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.client import archives
 from cerebro_db.client.cerebro import Cerebro
+from cerebro_db.client.models import archives
 from tests.documents import rewritten, with_model
 from tests.sql import users
 from tests.sql.users import Town

@@ -12,7 +12,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from cerebro_db.core import state
+from cerebro_db.core.models import state
 from tests.sql.lab import CROSS, Lab, eventually, flower_model
 
 EPOCHS, SEGMENTS = 3, 2

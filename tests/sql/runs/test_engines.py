@@ -16,9 +16,9 @@ import pytest
 
 from cerebro_db.core.engines import estimated_seconds
 from cerebro_db.core.errors import ConfigurationFailed, TrainerFailed, Unsupported
-from cerebro_db.core.nursery import Report
 from cerebro_db.core.protocol import EngineTried
 from cerebro_db.core.run_options import RunOptions
+from cerebro_db.core.trainers.nursery_messages import Report
 from tests.sql.lab import CROSS, Json, Lab, eventually, flower_model, layer, sequential
 
 FIT = "batch_size=16, epochs=1"
@@ -347,16 +347,16 @@ def test_an_engine_that_is_not_known(flowers: Lab) -> None:
 def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> None:
     """The Python of the tests without their packages stands for an environment without any engine."""
     from cerebro_plpy.runs.request import options
-    from cerebro_plpy.segment import installation, nursery, nursery_process
+    from cerebro_plpy.segment import installation, nursery_connection, nursery_process
 
     bare = sys._base_executable  # type: ignore[attr-defined]
-    for module in (installation, nursery, nursery_process):
+    for module in (installation, nursery_connection, nursery_process):
         monkeypatch.setattr(module, "installation", lambda: {"trainer_python": bare})
-    for module in (nursery, nursery_process):
+    for module in (nursery_connection, nursery_process):
         monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[3])
     monkeypatch.chdir(tmp_path)
     listen = lambda: None  # noqa: E731
-    assert nursery.report(listen).engines == []
+    assert nursery_connection.report(listen).engines == []
     with pytest.raises(Unsupported, match="'jax' is not installed") as caught:
         options.choose_engine("jax", False, listen)
     assert "docker/install.sh" in (caught.value.hint or "")
@@ -365,15 +365,15 @@ def test_an_engine_that_is_not_installed(monkeypatch: Any, tmp_path: Path) -> No
     assert f"{bare} -m pip install torch==" in (caught.value.hint or "")
     with pytest.raises(Unsupported, match="no engine is installed"):
         options.choose_engine(None, False, listen)
-    monkeypatch.setattr(nursery, "_defaults", {})
-    monkeypatch.setattr(nursery, "report", lambda listen: Report(["jax"], 0))
+    monkeypatch.setattr(nursery_connection, "_defaults", {})
+    monkeypatch.setattr(nursery_connection, "report", lambda listen: Report(["jax"], 0))
     assert options.choose_engine(None, False, listen) == ("jax", ())
     for deterministic in (False, True):
         assert options.choose_engine("auto", deterministic, listen) == ("jax", ())
     with pytest.raises(Unsupported, match="'tensorflow' is not installed") as caught:
         options.choose_engine("tensorflow", False, listen)
     assert caught.value.hint.startswith("Installed: jax.") and "install.sh --tensorflow" in caught.value.hint
-    monkeypatch.setattr(nursery, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
+    monkeypatch.setattr(nursery_connection, "report", lambda listen: Report(["tensorflow", "jax", "torch"], 0))
     assert options.choose_engine("auto", False, listen) == ("auto", ("tensorflow", "jax"))
     assert options.choose_engine("torch", True, listen) == ("torch", ())
 

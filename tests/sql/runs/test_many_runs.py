@@ -16,7 +16,7 @@ import pytest
 
 from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, literal, shown
-from cerebro_madlib.model_tables import info_rows
+from cerebro_madlib.tables.model_tables import info_rows
 from cerebro_plpy.runs.record.log import MODEL_INFO
 from tests.conftest import connect
 from tests.sql.lab import run

@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 
 from cerebro_db.core.sql import shown, sql
-from cerebro_plpy.data import weights
+from cerebro_plpy.models import weights
 from tests.sql.lab import CROSS, Lab, flower_model, run
 
 
@@ -83,7 +83,7 @@ def handed_out(lab: Lab, run_id: int, largest: int | None = None) -> dict[int, b
         if largest is not None:
             with pytest.raises(psycopg2.Error, match="no run"):
                 run(session, "SELECT materialize(-1, 'handed')")  # imports the code
-            change = f"import sys; sys.modules['cerebro_plpy.data.weights'].LARGEST_VALUE = {largest}"
+            change = f"import sys; sys.modules['cerebro_plpy.models.weights'].LARGEST_VALUE = {largest}"
             run(session, f"DO LANGUAGE plpython3u $${change}$$")
         run(session, "SELECT materialize(%s, 'handed')", run_id)
         told = [notice for notice in session.notices if "left out" in notice]

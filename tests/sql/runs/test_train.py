@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core.windows import wanted
+from cerebro_db.core.packing.windows import wanted
 from cerebro_plpy.runs.request.training_rows import validation_share
 from tests.sql.data.test_row_weights import weights_of
 from tests.sql.data.test_tables import values

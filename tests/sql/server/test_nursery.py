@@ -26,18 +26,19 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.core import frames, protocol, scratch_names, shared_memory
-from cerebro_db.core import nursery as messages
+from cerebro_db.core import protocol
 from cerebro_db.core.errors import TrainerFailed
-from cerebro_db.core.nursery import Started, StartTrainer, send
 from cerebro_db.core.protocol import Describe, Rest, StartEngine, TrainerSettings
+from cerebro_db.core.trainers import frames, scratch_names, shared_memory
+from cerebro_db.core.trainers import nursery_messages as messages
+from cerebro_db.core.trainers.nursery_messages import Started, StartTrainer, send
 from cerebro_db.embedded import throw_away
 from cerebro_db.embedded.account import Account
 from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.nn import kept_trainers, processes, templates
 from cerebro_db.nn import nursery as process
 from cerebro_db.nn.processes import born
-from cerebro_plpy.segment import installation, nursery, nursery_process, trainer
+from cerebro_plpy.segment import installation, nursery_connection, nursery_process, trainer
 from cerebro_plpy.segment.scratch import remove_leftovers
 from cerebro_plpy.segment.trainer import TrainerProcess, cpu_seconds
 from tests.conftest import GIVEN, NOT_OURS, TRAINER, connect
@@ -71,12 +72,12 @@ def ending() -> Iterator[dict[int, str]]:
 def server(tmp_path: Path, monkeypatch: Any, ending: dict[int, str]) -> Iterator[Path]:
     """The data folder of a server that is not there; this process stands for its postmaster."""
     told = {"trainer_python": sys.executable, "keep_ready": 600}
-    for module in (nursery, nursery_process, installation, trainer):
+    for module in (nursery_connection, nursery_process, installation, trainer):
         monkeypatch.setattr(module, "installation", lambda: told)
-    for module in (nursery, nursery_process):
+    for module in (nursery_connection, nursery_process):
         monkeypatch.setattr(module, "INSTALLATION", CLONE)
-    monkeypatch.setattr(nursery, "_version", None)  # of another installation
-    monkeypatch.setattr(nursery.os, "getppid", os.getpid)
+    monkeypatch.setattr(nursery_connection, "_version", None)  # of another installation
+    monkeypatch.setattr(nursery_connection.os, "getppid", os.getpid)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for folder in tmp_path.glob("pgsql_tmp_cerebro/*/nursery-*"):
@@ -104,10 +105,12 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def started(server: Path, name: str = "scratch", *, confined: bool = False, gpu: bool = False) -> nursery.Child:
+def started(
+    server: Path, name: str = "scratch", *, confined: bool = False, gpu: bool = False
+) -> nursery_connection.Child:
     folder = scratch(server, name)
     order = StartTrainer("jax", [str(folder)], [str(server), str(folder)] if confined else [], gpu)
-    return nursery.Child(order, folder / "log", no_cancel)
+    return nursery_connection.Child(order, folder / "log", no_cancel)
 
 
 def scratch(server: Path, name: str = "scratch") -> Path:
@@ -117,7 +120,7 @@ def scratch(server: Path, name: str = "scratch") -> Path:
     return folder
 
 
-def answer(child: nursery.Child, order: Any) -> Any:
+def answer(child: nursery_connection.Child, order: Any) -> Any:
     os.set_blocking(child.orders, True)
     os.write(child.orders, frames.encode(protocol.encode(order)))
     decoder = frames.Decoder()
@@ -156,7 +159,7 @@ def test_a_trainer_is_a_fork_that_knows_nothing_of_others(server: Path) -> None:
 def test_a_trainer_with_a_gpu_is_confined_in_another_way(server: Path, monkeypatch: Any, keep_ready: int) -> None:
     """A fork of a template, and an interpreter of its own."""
     told = {"trainer_python": sys.executable, "keep_ready": keep_ready}
-    for module in (nursery, nursery_process, installation):
+    for module in (nursery_connection, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: told)
     found = []
     for gpu in (False, True):
@@ -265,8 +268,8 @@ def test_a_stopped_nursery_gets_a_successor_and_does_no_harm_when_it_goes_on(ser
     first, killed = the_nursery(server), others.pid
     with stopped(first):
         began = time.monotonic()
-        assert nursery.report(no_cancel).trainers == 0, "another nursery answers"
-        assert time.monotonic() - began < 3 * nursery.ANSWERS_WITHIN + 5
+        assert nursery_connection.report(no_cancel).trainers == 0, "another nursery answers"
+        assert time.monotonic() - began < 3 * nursery_connection.ANSWERS_WITHIN + 5
         (second,) = the_others(server, first)
         third = started(server, "third")
         assert answer(third, StartEngine(JAX, None)).pid == third.pid
@@ -318,7 +321,7 @@ def test_a_start_that_somebody_kills_is_repeated(
     slow.write_text(f'#!/bin/sh\nsleep 1\nexec {sys.executable} "$@"\n')
     slow.chmod(0o755)
     told = {"trainer_python": str(slow), "keep_ready": 0}
-    for module in (nursery, nursery_process, installation, trainer):
+    for module in (nursery_connection, nursery_process, installation, trainer):
         monkeypatch.setattr(module, "installation", lambda: told)
     killed: set[int] = set()
 
@@ -346,7 +349,7 @@ def test_a_start_that_somebody_kills_is_repeated(
 def test_a_nursery_that_is_stopped_with_an_order_is_replaced(
     server: Path, monkeypatch: Any, to_be_ended: list[TrainerProcess]
 ) -> None:
-    nursery.report(no_cancel)
+    nursery_connection.report(no_cancel)
     first = the_nursery(server)
     stops: list[int] = []
 
@@ -356,7 +359,7 @@ def test_a_nursery_that_is_stopped_with_an_order_is_replaced(
             os.kill(first, signal.SIGSTOP)
         send(connection, message, streams)
 
-    monkeypatch.setattr(nursery, "send", stop_and_send)
+    monkeypatch.setattr(nursery_connection, "send", stop_and_send)
     try:
         one = TrainerProcess([scratch(server)], JAX, no_cancel)
         to_be_ended.append(one)
@@ -396,7 +399,7 @@ def test_a_new_nursery_removes_what_servers_that_are_gone_left_in_shared_memory(
         gone.rmdir()
         moved.rename(server / "elsewhere")
         shared_memory.sign(folders[moved], server / "elsewhere")
-        nursery.report(no_cancel)
+        nursery_connection.report(no_cancel)
         eventually(lambda: not folders[gone].exists(), 30, "it is removed")
         assert all(one.exists() for one in (folders[there], folders[moved], anothers, unsigned))
     finally:
@@ -414,14 +417,14 @@ def kept(server: Path) -> list[Path]:
     return list(server.glob("*/kept-*"))
 
 
-def ready(child: nursery.Child) -> int:
+def ready(child: nursery_connection.Child) -> int:
     """The trainer's process, when it has started its engine and its session has read what the nursery has said."""
     assert answer(child, StartEngine(JAX, None)).pid == child.pid
     return child.pid
 
 
 def recalled(key: str) -> tuple[socket.socket, Any, list[int]]:
-    connection = nursery.greeted(nursery.nursery_folder(), no_cancel)
+    connection = nursery_connection.greeted(nursery_connection.nursery_folder(), no_cancel)
     assert connection is not None
     send(connection, messages.Recall(key))
     return connection, *messages.receive(connection)
@@ -439,7 +442,7 @@ def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
         connection, message, streams = recalled(key)
         connection.close()
         assert isinstance(message, messages.NotStarted) and streams == []
-    assert nursery.report(no_cancel).kept == 1
+    assert nursery_connection.report(no_cancel).kept == 1
     connection, message, streams = recalled("the other key")
     orders, answers, mark = streams
     assert message.pid == pid and os.pread(mark, 100, 0) == b"\0the recipe" and not kept(server)
@@ -451,7 +454,7 @@ def test_a_trainer_is_kept_for_whoever_has_its_key(server: Path) -> None:
     connection.close()
     eventually(lambda: kept(server), 30, "it is kept again")
     order = StartTrainer("jax", [str(scratch(server))], [], key="the key")
-    another = nursery.Child(order, scratch(server) / "trainer.log", no_cancel)
+    another = nursery_connection.Child(order, scratch(server) / "trainer.log", no_cancel)
     assert another.pid == pid and another.kept == "as it was"
     assert Path(f"/proc/{pid}/cwd").readlink() == scratch(server)
     another.kill()
@@ -481,14 +484,14 @@ def test_a_trainer_is_not_kept(server: Path, why: str) -> None:
 
 
 def test_kept_trainers_give_way_to_others(server: Path) -> None:
-    assert not nursery.dismiss(no_cancel)
+    assert not nursery_connection.dismiss(no_cancel)
     child = started(server)
     pid = ready(child)
     child.keep(KEEP, "")
     child.mark(rests=True)
     child._connection.close()
     eventually(lambda: kept(server), 30, "it is kept")
-    assert nursery.dismiss(no_cancel)
+    assert nursery_connection.dismiss(no_cancel)
     eventually(lambda: not Path(f"/proc/{pid}/exe").exists(), 30, "it has ended")
     eventually(lambda: not kept(server), 30, "its folder is gone")
 
@@ -545,7 +548,7 @@ def descriptors(pid: int) -> int:
 
 def say(packet: bytes, streams: list[int]) -> bytes:
     """What the nursery answers to a packet; empty if it closes the connection."""
-    connection = nursery.greeted(nursery.nursery_folder(), no_cancel)
+    connection = nursery_connection.greeted(nursery_connection.nursery_folder(), no_cancel)
     assert connection is not None, "it does not answer"
     with connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -618,7 +621,7 @@ def malformed(server: Path, randomly: random.Random) -> Iterator[bytes]:
 
 
 def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
-    nursery.report(no_cancel)
+    nursery_connection.report(no_cancel)
     pid, before = the_nursery(server), descriptors(the_nursery(server))
     randomly = random.Random(36)
     kept = scratch(server) / "kept"
@@ -634,7 +637,7 @@ def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
             said += 1
             if said % 20 == 0:  # opened and closed, with nothing said, and before the welcome is read
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-                    connection.connect(os.path.relpath(nursery.nursery_folder() / "socket"))
+                    connection.connect(os.path.relpath(nursery_connection.nursery_folder() / "socket"))
         assert said > 2 * tries(300)
         order = messages.encoded(StartTrainer("jax", [str(scratch(server))], []))
         for count in (0, 1, 2, 4, 9):
@@ -644,7 +647,7 @@ def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
         for one in theirs:
             os.close(one)
     assert the_nursery(server) == pid
-    assert not set(nursery.report(no_cancel).templates) - {"jax"}
+    assert not set(nursery_connection.report(no_cancel).templates) - {"jax"}
     assert kept.exists()
     eventually(lambda: descriptors(pid) <= before + 1, 30, "no descriptor is left open")  # one of a template
     child = started(server)
@@ -660,13 +663,13 @@ def test_the_nursery_outlives_whatever_is_said_to_it(server: Path) -> None:
 
 
 def test_a_nursery_without_free_descriptors_turns_connections_away(server: Path) -> None:
-    nursery.report(no_cancel)
-    pid, folder = the_nursery(server), nursery.nursery_folder()
+    nursery_connection.report(no_cancel)
+    pid, folder = the_nursery(server), nursery_connection.nursery_folder()
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + 12, usual[1]))
     connections = []
     try:
-        while (connection := nursery.greeted(folder, no_cancel)) is not None:
+        while (connection := nursery_connection.greeted(folder, no_cancel)) is not None:
             connections.append(connection)
             assert len(connections) < 10
         assert len(connections) > 1  # one is closed below; without any, it would end because it has a successor
@@ -694,7 +697,7 @@ def test_without_its_template_a_trainer_imports_the_framework_itself(server: Pat
     # Beside the first trainer there are its template and the fork that waits to be the next trainer.
     (template,) = [pid for pid in set(children(the_nursery(server))) - {first.pid} if os.getsid(pid) == pid]
     os.kill(template, signal.SIGKILL)
-    eventually(lambda: "ended" in nursery.report(no_cancel).templates["jax"], 30, "the loss is known")
+    eventually(lambda: "ended" in nursery_connection.report(no_cancel).templates["jax"], 30, "the loss is known")
     second = started(server, "second")
     assert answer(second, StartEngine(JAX, None)).pid == second.pid
     assert second._started is not None and not second._started.template
@@ -709,7 +712,9 @@ def test_without_its_template_a_trainer_imports_the_framework_itself(server: Pat
 @contextlib.contextmanager
 def serving(server: Path, keep: float) -> Iterator[None]:
     """A nursery in a fork of this process."""
-    folder = server / "pgsql_tmp_cerebro" / f"{os.getpid()}-{born(os.getpid())}" / f"nursery-{nursery.version()}"
+    folder = (
+        server / "pgsql_tmp_cerebro" / f"{os.getpid()}-{born(os.getpid())}" / f"nursery-{nursery_connection.version()}"
+    )
     folder.mkdir(parents=True)
     host = process.Nursery(folder, os.getpid(), keep=keep)
     host.listen()
@@ -748,7 +753,7 @@ def test_a_template_that_hangs_is_replaced(patient: Path) -> None:
     child = started(patient)
     assert answer(child, StartEngine(JAX, None)).pid == child.pid
     assert child._started is not None and not child._started.template
-    assert "hung" in nursery.report(no_cancel).templates["jax"]
+    assert "hung" in nursery_connection.report(no_cancel).templates["jax"]
     assert not born(template)
     assert first.alive
     first.kill()
@@ -835,7 +840,7 @@ def test_a_template_that_dies_does_not_take_along_a_trainer(monkeypatch: Any) ->
 
 def template_and_next(server: Path) -> tuple[int, int]:
     """The process of a template, and the fork of it that will be the next trainer."""
-    nursery.prepare("jax", no_cancel)
+    nursery_connection.prepare("jax", no_cancel)
 
     def found() -> list[int]:
         return [
@@ -868,8 +873,8 @@ def is_template(pid: int, server: Path) -> bool:
 
 
 def test_what_nobody_uses_ends(patient: Path) -> None:
-    nursery.prepare("jax", no_cancel)
-    eventually(lambda: "ready" in nursery.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
+    nursery_connection.prepare("jax", no_cancel)
+    eventually(lambda: "ready" in nursery_connection.report(no_cancel).templates.get("jax", ""), WITHIN, "it is ready")
     place = next(patient.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
     eventually(lambda: not place.exists(), 60, "the template ends, and then the nursery")
     assert not [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_template(pid, patient)]
@@ -877,12 +882,12 @@ def test_what_nobody_uses_ends(patient: Path) -> None:
 
 def test_an_administrator_can_do_without_templates(server: Path, monkeypatch: Any) -> None:
     told = {"trainer_python": sys.executable, "keep_ready": 0}
-    for module in (nursery, nursery_process, installation):
+    for module in (nursery_connection, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: told)
-    nursery.prepare("jax", no_cancel)
+    nursery_connection.prepare("jax", no_cancel)
     child = started(server)
     assert answer(child, StartEngine(JAX, None)).pid == child.pid
-    assert nursery.report(no_cancel).templates == {}
+    assert nursery_connection.report(no_cancel).templates == {}
     child.kill()
 
 
@@ -896,11 +901,13 @@ def test_an_upgraded_environment_has_a_nursery_of_its_own(server: Path, monkeypa
     environment = server / "venv"
     packages = environment / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
-    monkeypatch.setattr(nursery, "installation", lambda: {"trainer_python": str(environment / "bin" / "python")})
-    before = nursery.version()
-    assert nursery.version() == before
+    monkeypatch.setattr(
+        nursery_connection, "installation", lambda: {"trainer_python": str(environment / "bin" / "python")}
+    )
+    before = nursery_connection.version()
+    assert nursery_connection.version() == before
     os.utime(packages, (1, 1))
-    assert nursery.version() != before
+    assert nursery_connection.version() != before
 
 
 def test_forks_collect_garbage_though_their_template_did_not() -> None:
@@ -918,7 +925,7 @@ def test_forks_collect_garbage_though_their_template_did_not() -> None:
 def test_only_the_servers_account_may_connect(server: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can try as another account")
-    nursery.report(no_cancel)
+    nursery_connection.report(no_cancel)
     place = next(server.glob("pgsql_tmp_cerebro/*/nursery-*")) / "socket"
     script = (
         "import os, socket, sys; os.chdir(sys.argv[1]); os.setuid(65534)\n"
@@ -1003,7 +1010,7 @@ def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tupl
         began = time.monotonic()
         with pytest.raises(psycopg2.Error, match="val_loss"):
             lab.fit("train", "refused", "mst", 1, options={"objective": "val_loss"})
-        assert time.monotonic() - began < 2 * nursery.ANSWERS_WITHIN
+        assert time.monotonic() - began < 2 * nursery_connection.ANSWERS_WITHIN
 
 
 @pytest.mark.thorough  # without a run: test_a_start_that_somebody_kills_is_repeated

@@ -69,7 +69,7 @@ from cerebro_plpy.segment import (
     functions,
     installation,
     memory,
-    nursery,
+    nursery_connection,
     nursery_process,
     scratch,
     states,
@@ -232,9 +232,9 @@ def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
     monkeypatch.setattr(memory, "limit_of_trainers", lambda db: None)
     python = {"trainer_python": sys.executable, "confine": False}
-    for module in (trainer, nursery, nursery_process, installation):
+    for module in (trainer, nursery_connection, nursery_process, installation):
         monkeypatch.setattr(module, "installation", lambda: python)
-    for module in (nursery, nursery_process):
+    for module in (nursery_connection, nursery_process):
         monkeypatch.setattr(module, "INSTALLATION", Path(__file__).parents[3])
     monkeypatch.chdir(nursery_folder)
     monkeypatch.setattr(current, "_segment", None)

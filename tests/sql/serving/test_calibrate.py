@@ -90,7 +90,7 @@ def test_with_little_time_fewer_rows_are_enough(made: Lab, model: str, target: s
 
 
 def test_the_interval_is_that_of_the_documents_quantiles(made: Lab) -> None:
-    from cerebro_db.core import calibration
+    from cerebro_db.core.models import calibration
 
     document = json.loads(made.value(KEPT.format("amounts")))
     kept = calibration.read(document, {"amount": None}, "it")["amount"]

@@ -300,7 +300,7 @@ def test_the_trainer_of_a_session_keeps_the_weights(place: Lab, weights: np.ndar
 
         def reads(allowed: bool) -> None:
             change = "w.kept = w.pieces; w.pieces = None" if not allowed else "w.pieces = w.kept"
-            code = f"import sys; w = sys.modules['cerebro_plpy.data.weights']; {change}"
+            code = f"import sys; w = sys.modules['cerebro_plpy.models.weights']; {change}"
             run(session, f"DO LANGUAGE plpython3u $${code}$$")
 
         first, second = softmax(x, weights)[0], softmax(x, 2 * weights)[0]

@@ -140,9 +140,7 @@ def test_what_is_remembered_is_not_read_again(place: Lab) -> None:
         ask = f"SELECT class, probability FROM cerebro.predict('model', '{QUERY}')"
         before = run(session, ask)
         assert run(session, ask) == before  # now it is known that nothing changed while the model was read
-        run(
-            session, "DO LANGUAGE plpython3u $$import sys; sys.modules['cerebro_plpy.predicting.trained'].read = None$$"
-        )
+        run(session, "DO LANGUAGE plpython3u $$import sys; sys.modules['cerebro_plpy.models.trained'].read = None$$")
         assert run(session, ask) == before
         run(session, "UPDATE model_summary SET layout = layout")
         with pytest.raises(psycopg2.Error, match="not callable"):

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Callable, Optional
 
-from cerebro_db.core import model_columns
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Initial
-from cerebro_db.core.model_columns import ModelColumns
+from cerebro_db.core.models import model_columns
+from cerebro_db.core.models.model_columns import ModelColumns
 from cerebro_db.core.names import written_list
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, sql
 from cerebro_db.core.texts import counted
 
-from ...data import weights
 from ...database import relations
 from ...database.access import Database
+from ...models import weights
 from ...platform.base import Platform
 from ...sessions.session import Session
 from ..record import state_tables

@@ -8,18 +8,18 @@ from cerebro_db import __version__
 from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.events import Event
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import token
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.search.decision import AddedWeights
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
 
 from ... import platform
-from ...data import visibility
 from ...database import listening
 from ...database.access import Database
 from ...definitions import added
+from ...packing import visibility
 from ...sessions.session import BEGIN, COMMIT, Session
 from ..record import state_tables
 from ..record.groups import rows_on_record, visits_of

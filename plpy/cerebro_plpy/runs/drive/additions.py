@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.documents import shown
 from cerebro_db.core.errors import CerebroError, CorruptState, InvalidArgument, UndefinedObject, Unsupported, WrongState
@@ -181,15 +181,15 @@ def _definition(
 ) -> tuple[dict[str, Any], str | None]:
     """The definition of a configuration after the checks of a selection table's row, and a new architecture's text."""
     if text is not None:
-        architecture = reading.architecture(text)
+        architecture = keras_json.architecture(text)
         if run.options.precision is not None:
             architecture = computed_in(architecture, run.options.precision)
     elif architectures.get(asked.model_id):
         architecture = architectures[asked.model_id]
     else:
         raise InvalidArgument(f"the run has no architecture {asked.model_id}")
-    compiled = reading.for_outputs(params.compile_params(asked.compile_params, known), architecture)
-    objective.require_reported(run.options.objective, reported(compiled, reading.outputs(architecture)))
+    compiled = keras_json.for_outputs(params.compile_params(asked.compile_params, known), architecture)
+    objective.require_reported(run.options.objective, reported(compiled, keras_json.outputs(architecture)))
     fitted = params.fit_params(asked.fit_params)
     return {"architecture": architecture, "compile": compiled, "fit": fitted}, text
 
@@ -211,7 +211,7 @@ def _unlike(parent: Model | None, definition: dict[str, Any]) -> str | None:
 def _as_json(text: str) -> str:
     """An architecture's text as the log can hold it: one that is no JSON becomes a JSON string."""
     try:
-        reading.decoded(text)
+        keras_json.decoded(text)
         return text
     except CerebroError:
         return json.dumps(text)

@@ -11,13 +11,13 @@ from typing import Any
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.events import Action, Decider, Verdict
 from cerebro_db.core.options import BEST
+from cerebro_db.core.packing.subgroups import MOST_MODELS
 from cerebro_db.core.parameters import custom
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.scheduling.schedule import ModelPlan
 from cerebro_db.core.search.budget import Used
 from cerebro_db.core.search.policy import Decision, NewModel, Policy
 from cerebro_db.core.search.request import Request
-from cerebro_db.core.subgroups import MOST_MODELS
 
 from ...database.access import Database
 from ...definitions import custom_functions
@@ -26,7 +26,7 @@ from ...sessions.session import Session
 from ..record.log import RunLog
 from ..record.run import Run
 from . import additions
-from .attention import Attention
+from .incoming_requests import IncomingRequests
 from .rules import Rule
 
 TELL_EVERY = 10.0  # seconds between two notices of how a policy's plan has changed
@@ -44,7 +44,7 @@ class Decisions:
         platform: Platform,
         policy: Policy,
         *,
-        attention: Attention,
+        attention: IncomingRequests,
         rule: Rule | None,
     ) -> None:
         self.db, self.run, self.recorder, self.platform = db, run, recorder, platform

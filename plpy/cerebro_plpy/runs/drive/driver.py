@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg2
 
-from cerebro_db.core import sharding
 from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import (
     Cancelled,
@@ -35,6 +34,7 @@ from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan,
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
+from cerebro_db.core.trainers import sharding
 
 from ...database.access import Database
 from ...database.polling import LISTEN_EVERY

@@ -24,7 +24,7 @@ from ..record import state_tables
 from ..record.log import RunLog
 from ..record.run import Run
 from . import lost_rows
-from .attention import Attention, cancelled
+from .incoming_requests import IncomingRequests, cancelled
 from .searching import Search
 
 
@@ -51,7 +51,7 @@ def carry_out(
                 if retry_failed:
                     log.events.revive_failed()
                 run = log.plan.load()
-                attention = Attention(recorder.listen, recorder, log)
+                attention = IncomingRequests(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()
                 options = engine_choice.team_options(run, engine_choice.choose(run, log))

@@ -7,12 +7,13 @@ from typing import Any
 
 from cerebro_db.core.architecture import sources
 from cerebro_db.core.run_options import RecordedSpace
-from cerebro_db.core.search import methods, read_space
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.budget import Budget
-from cerebro_db.core.search.methods import Proposals
-from cerebro_db.core.search.never_stop import NeverStop
+from cerebro_db.core.search.methods.never_stop import NeverStop
+from cerebro_db.core.search.methods.tpe import Suggest
+from cerebro_db.core.search.named_methods import Proposals
 from cerebro_db.core.search.policy import Policy
-from cerebro_db.core.search.tpe import Suggest
+from cerebro_db.core.search.spaces import read_space
 from cerebro_db.core.search.variants import Varied
 
 from ..record.log import RunLog
@@ -34,7 +35,7 @@ def policy_of(run: Run, log: RunLog, suggest: Suggest) -> Policy:
 
 def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log: RunLog, suggest: Suggest) -> Policy:
     if search is None:
-        return methods.policy_of(spec, run.epochs, log.plan.planned_configurations())
+        return named_methods.policy_of(spec, run.epochs, log.plan.planned_configurations())
     given = log.plan.given_architectures()
     labels = read_space.labels(search.space) or sorted(given)
     # A policy that is to begin configurations counts them, not their models, unless the models on all rows train first.
@@ -51,7 +52,7 @@ def _named(spec: Mapping[str, Any], search: RecordedSpace | None, run: Run, log:
         suggest=suggest,
         past=search.past,
     )
-    return methods.policy_of(spec, run.epochs, search.configurations, proposals)
+    return named_methods.policy_of(spec, run.epochs, search.configurations, proposals)
 
 
 def budget_of(run: Run) -> Budget:

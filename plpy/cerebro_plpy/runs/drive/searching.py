@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cerebro_db.core.events import Verdict
-from cerebro_db.core.feature_plan import FeatureUse
 from cerebro_db.core.scheduling import orchestrator
 from cerebro_db.core.scheduling.deciding import Deciding
 from cerebro_db.core.scheduling.schedule import Schedule
 from cerebro_db.core.search.budget import Budget
 from cerebro_db.core.search.history import Figures
 from cerebro_db.core.search.policy import Decision, History
+from cerebro_db.core.trainers.frozen_feature_plan import FeatureUse
 
 from ... import platform
 from ...database.access import Database
@@ -18,16 +18,16 @@ from ...sessions.team import Team
 from ..record.log import RunLog, as_written
 from ..record.run import Run
 from . import policies, rules
-from .attention import Attention
 from .decisions import Decisions
 from .driver import Driver
+from .incoming_requests import IncomingRequests
 from .suggestions import Suggestions
 
 
 class Search:
     """Drives a claimed run by its policy."""
 
-    def __init__(self, db: Database, run: Run, recorder: Session, attention: Attention) -> None:
+    def __init__(self, db: Database, run: Run, recorder: Session, attention: IncomingRequests) -> None:
         self.db, self.run, self.recorder = db, run, recorder
         self.log = RunLog.of(recorder, run.id)
         self.replays = run.options.replay

@@ -8,12 +8,12 @@ from typing import Any
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import TrainerFailed
 from cerebro_db.core.protocol import Suggest, Suggested, TrainerSettings
-from cerebro_db.core.search.space import Point
-from cerebro_db.core.search.tpe import Trial
+from cerebro_db.core.search.methods.tpe import Trial
+from cerebro_db.core.search.spaces.space import Point
 
 from ...database.access import Database
 from ...database.cancellation import listener
-from ...segment import current, nursery
+from ...segment import current, nursery_connection
 
 
 class Suggestions:
@@ -23,7 +23,7 @@ class Suggestions:
         """``shares``: the models train in this session, too, by the same trainer."""
         self._db, self._shares = db, shares
         # The template of the run's engine is there already, so its fork takes the least memory.
-        mine = engine if engine in ENGINES else nursery.default_engine(listener(db.plpy))
+        mine = engine if engine in ENGINES else nursery_connection.default_engine(listener(db.plpy))
         self._settings = TrainerSettings(engine=mine, threads=1)
         self._started = False
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cerebro_db.core import sharding
 from cerebro_db.core.engines import NEVER_SHARD
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.texts import counted
+from cerebro_db.core.trainers import sharding
+from cerebro_db.core.trainers.sharding import ModelMemory
 
 from ...database.access import Database
 from ...sessions import limits

@@ -10,22 +10,23 @@ from typing import Any, Union
 
 import psycopg2
 
-from cerebro_db.core import feature_plan, protocol
+from cerebro_db.core import protocol
 from cerebro_db.core.engines import ALL_REUSE, AUTO, AUTO_REUSE
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, TrainerKilled, Unsupported
 from cerebro_db.core.events import DataSetName, Event, Initial
-from cerebro_db.core.feature_plan import FeaturePlan, FeatureUse, WantedFeatures
-from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import STATE_SCHEMA
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.protocol import Described
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.ring import ring_positions
-from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.sql import sql
 from cerebro_db.core.texts import counted
+from cerebro_db.core.trainers import frozen_feature_plan
+from cerebro_db.core.trainers.frozen_feature_plan import FeaturePlan, FeatureUse, WantedFeatures
+from cerebro_db.core.trainers.sharding import ModelMemory
 
-from ...data.weights import LARGEST_VALUE
 from ...database.access import Database
+from ...models.weights import LARGEST_VALUE
 from ...platform.machine import megabytes, memory_available, memory_of_trainers, room
 from ...sessions import limits
 from ...sessions.failures import Refused, failure_of, session_was_lost
@@ -350,7 +351,9 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
     if not found:
         return None
     limit = (run.options.trainer.features_mb << 20) * run.segments
-    planned = feature_plan.plan(_wanted_features(run, built), limit, all_pay=run.options.trainer.reuse == ALL_REUSE)
+    planned = frozen_feature_plan.plan(
+        _wanted_features(run, built), limit, all_pay=run.options.trainer.reuse == ALL_REUSE
+    )
     db.notice(
         f"features: {_megabytes(planned.bytes)} are kept; computing them takes about {planned.computing:.1f} s of the"
         f" segments' time, and computing them in each pass would take about {planned.without:.1f} s"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_db.core.layout import DataSet
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.search.decision import Variant
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.errors import WrongState
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import TABLES
 from cerebro_db.core.sql import sql

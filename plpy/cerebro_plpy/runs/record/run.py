@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cerebro_db.core import sharding
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject
 from cerebro_db.core.events import DataSetName, Initial
-from cerebro_db.core.layout import DataSet
 from cerebro_db.core.options import BEST
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.protocol import FrozenPart, MetricStates, Span
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.run_options import RunOptions
@@ -18,7 +17,8 @@ from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.core.scheduling.schedule import ModelPlan, Plan
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.search.variants import UNJUDGED, of_folds, of_groups
-from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.trainers import sharding
+from cerebro_db.core.trainers.sharding import ModelMemory
 
 from .groups import joint_segments
 from .shared_tables import SharedTables

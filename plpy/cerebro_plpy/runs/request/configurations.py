@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 from cerebro_db.core import documents, training_plan
-from cerebro_db.core.architecture import reading, sources
+from cerebro_db.core.architecture import keras_json, sources
 from cerebro_db.core.architecture.sources import Kind
 from cerebro_db.core.errors import CerebroError, InvalidArgument
-from cerebro_db.core.layout import Layout
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.records import dataclass
@@ -176,7 +176,7 @@ def of_rows(listed: list[Listed], layout: Layout, segments: int, objective: str 
         if key not in ids:
             ids[key] = len(ids) + 1
             try:
-                translated = reading.architecture(text)
+                translated = keras_json.architecture(text)
             except CerebroError as error:
                 error.message = f"{one.where}: {error.message}"
                 raise

@@ -12,13 +12,13 @@ from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, LimitExceeded
 from cerebro_db.core.options import BEST, NEW_GROUPS
+from cerebro_db.core.packing.subgroups import MOST_MODELS
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.policy import Policy
-from cerebro_db.core.subgroups import MOST_MODELS
 from cerebro_db.core.texts import counted
 
-from ...data.packed import Packed
+from ...packing.packed import Packed
 from ..record.run import groups_with_models, variants
 
 ERROR = NEW_GROUPS[0]
@@ -27,7 +27,7 @@ ERROR = NEW_GROUPS[0]
 # Why a function refuses rows with groups, and what to do.
 ONLY_FIT = ("this function does not train one model for each group", "cerebro.fit() does.")
 # Methods that stop models and need no plan for the whole run: they compare the models of one group.
-WITHIN_GROUPS = methods.STOPPING.only(lambda one: not (issubclass(one, Policy) and one.timed))
+WITHIN_GROUPS = named_methods.STOPPING.only(lambda one: not (issubclass(one, Policy) and one.timed))
 
 
 def require_whole(source: Packed) -> None:
@@ -72,7 +72,7 @@ def require_possible_groups(source: Packed, chosen: RunOptions, configurations: 
                 )
         return
     method = chosen.method["name"] if chosen.method is not None else None
-    known = (WITHIN_GROUPS,) if chosen.space is None else (methods.SAMPLING, WITHIN_GROUPS)
+    known = (WITHIN_GROUPS,) if chosen.space is None else (named_methods.SAMPLING, WITHIN_GROUPS)
     if method is not None and not any(method in some for some in known):
         raise InvalidArgument(
             f"the method '{method}' cannot be used with groups: it does not decide within each group.",
@@ -137,8 +137,8 @@ def require_options(keep: str | None, stop_when: str | None, method: Mapping[str
             " loss of each fold after each epoch.",
         )
     name = method["name"] if method is not None else None
-    if name is not None and name not in methods.INDEPENDENT:
+    if name is not None and name not in named_methods.INDEPENDENT:
         raise InvalidArgument(
             f"the method '{name}' cannot be used with folds: it would compare models of different folds.",
-            hint=f"Methods that can be used: {', '.join(methods.INDEPENDENT)}.",
+            hint=f"Methods that can be used: {', '.join(named_methods.INDEPENDENT)}.",
         )

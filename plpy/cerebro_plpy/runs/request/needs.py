@@ -7,24 +7,24 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
-from cerebro_db.core import sharding
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.architecture.sources import Source
 from cerebro_db.core.engines import AUTO, AUTO_SHARD, NEVER_SHARD, SHARDING_ENGINES
 from cerebro_db.core.errors import CerebroError
-from cerebro_db.core.layout import DataSet, Layout
 from cerebro_db.core.options import GRADIENTS
+from cerebro_db.core.packing.layout import DataSet, Layout
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
 from cerebro_db.core.protocol import Describe, TrainerSettings
-from cerebro_db.core.search.space import Label, Space
-from cerebro_db.core.sharding import ModelMemory
+from cerebro_db.core.search.spaces.space import Label, Space
 from cerebro_db.core.texts import counted
+from cerebro_db.core.trainers import sharding
+from cerebro_db.core.trainers.sharding import ModelMemory
 
 from ...database.access import Database
 from ...database.cancellation import listener
-from ...segment import current, memory, nursery
+from ...segment import current, memory, nursery_connection
 
 Tell = Callable[[dict[str, Any]], str]  # of a configuration: what a trainer needs for it, in words
 
@@ -42,7 +42,7 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
         return
     engine = options.get("engine")
     if engine in (None, AUTO):
-        default = nursery.default_engine(listener(db.plpy))
+        default = nursery_connection.default_engine(listener(db.plpy))
         engine = next(iter(SHARDING_ENGINES)) if engine == AUTO else default
     for_trainer = DataSet("", layout).for_trainer
     mine = current.mine(db)
@@ -79,10 +79,10 @@ def tell_of_space(
             return
         for label, source in sources.items():
             drawn = space.configuration(point := space.largest(label))
-            architecture = reading.architecture(drawn.architecture or json.dumps(source))
+            architecture = keras_json.architecture(drawn.architecture or json.dumps(source))
             if options.get("precision") is not None:
                 architecture = computed_in(architecture, options["precision"])
-            compiled = reading.for_outputs(params.compile_params(drawn.compile_params, known), architecture)
+            compiled = keras_json.for_outputs(params.compile_params(drawn.compile_params, known), architecture)
             definition = {"architecture": architecture, "compile": compiled, "fit": params.fit_params(drawn.fit_params)}
             numbers = {name: value for name, value in point.items() if name != flat.ARCHITECTURE}
             db.notice(f"the largest {label}, {json.dumps(numbers)}: {tell(definition)}")

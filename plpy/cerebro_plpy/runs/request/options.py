@@ -20,15 +20,15 @@ from cerebro_db.core.engines import (
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported
 from cerebro_db.core.options import GRADIENTS, GivenOptions
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.search import methods
+from cerebro_db.core.search import named_methods
 from cerebro_db.core.search.budget import Budget
 
 from ... import platform
-from ...data.packed import Packed
 from ...database.access import Database
 from ...database.cancellation import Listen, listener
+from ...packing.packed import Packed
 from ...platform import machine
-from ...segment import installation, memory, nursery
+from ...segment import installation, memory, nursery_connection
 from ...sessions import warm_up
 from ..record.log import RunLog
 from .place import in_own_session
@@ -64,7 +64,7 @@ def choose_options(
         )
     require_waiting(db, given.get("synchronous_commit"))
     if "method" in given:
-        given = {**given, "method": methods.checked(given["method"], proposes=False)}
+        given = {**given, "method": named_methods.checked(given["method"], proposes=False)}
     if "budget" in given:
         require_budget(given["budget"])
     at_once = 1 if in_session else len(keys)  # trainers
@@ -126,11 +126,11 @@ def require_waiting(db: Database, waits: bool | None) -> None:
 def choose_engine(engine: str | None, deterministic: bool, listen: Listen) -> tuple[str, tuple[str, ...]]:
     """The engine, or those among which a trial is to choose; all of them installed."""
     if engine is None or (engine == AUTO and deterministic):  # a trial would depend on the load
-        return nursery.default_engine(listen), ()
-    installed = nursery.report(listen).engines
+        return nursery_connection.default_engine(listen), ()
+    installed = nursery_connection.report(listen).engines
     if engine == AUTO:
         among = tuple(one for one in AUTO_ENGINES if one in installed)
-        return (AUTO, among) if len(among) > 1 else (nursery.default_engine(listen), ())
+        return (AUTO, among) if len(among) > 1 else (nursery_connection.default_engine(listen), ())
     if engine not in installed:
         package, python = ENGINES[engine], installation.installation()["trainer_python"]
         pinned = OPTIONAL_PACKAGES.get(engine)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from cerebro_db.core.errors import CerebroError, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import RunStatus
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.sql import literal, sql
 
-from ...data import model_parts, run_memory
 from ...database import locks, relations
 from ...database.access import Database
 from ...definitions import references
+from ...models import model_parts, run_memory
 from ...segment import memory
 from ...sessions.session import Session
 from ..record.log.base import Ask, asking

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_db.core.documents import decoded
+from cerebro_db.core.search.methods.tpe import COMPLETE, Trial
 from cerebro_db.core.search.objective import Objective
-from cerebro_db.core.search.past import point_of
-from cerebro_db.core.search.space import Space
-from cerebro_db.core.search.tpe import COMPLETE, Trial
+from cerebro_db.core.search.spaces.past_points import point_of
+from cerebro_db.core.search.spaces.space import Space
 from cerebro_db.core.texts import counted
 
-from ...data.packed import Packed
 from ...database.access import Database
+from ...packing.packed import Packed
 from ..record.log import as_written, earlier_configurations, earlier_runs
 
 MOST_TRIALS = 200  # the best of each run, and the latest runs first

@@ -8,9 +8,9 @@ from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import SESSION, WORKERS
 
 from ... import platform
-from ...data import visibility
-from ...data.packed import Packed
 from ...database.access import Database
+from ...packing import visibility
+from ...packing.packed import Packed
 
 
 def in_own_session(db: Database, wanted: str | None, tables: Sequence[Packed | None], stop_when: str | None) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable
 
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, NotPermitted, UndefinedObject, WrongState
 from cerebro_db.core.names import Name, StoredName, with_ending
@@ -22,13 +22,14 @@ from cerebro_db.core.search.objective import Reported
 from cerebro_db.core.sql import sql
 
 from ... import platform
-from ...data import document_columns, packed, weights
-from ...data.packed import Packed
 from ...database import relations
 from ...database.access import Database
 from ...database.cancellation import listener
 from ...database.relations import Relation
 from ...definitions import custom_functions
+from ...models import document_columns, weights
+from ...packing import packed
+from ...packing.packed import Packed
 from ...sessions import limits
 from ..record.log import RunLog
 from ..record.run import require_countable
@@ -89,7 +90,7 @@ class Configurations:
     @property
     def reported(self) -> dict[int, Reported]:
         """The losses and metrics of each configuration."""
-        outputs = {number: reading.outputs(one.translated) for number, one in self.architectures.items()}
+        outputs = {number: keras_json.outputs(one.translated) for number, one in self.architectures.items()}
         return {one.key: reported(one.compile, outputs[one.model_id]) for one in self.listed}
 
 
@@ -194,7 +195,7 @@ def as_trained(found: Configurations, precision: str | None) -> Configurations:
             for model_id, one in architectures.items()
         }
     listed = [
-        replace(one, compile=reading.for_outputs(one.compile, architectures[one.model_id].translated))
+        replace(one, compile=keras_json.for_outputs(one.compile, architectures[one.model_id].translated))
         for one in found.listed
     ]
     return replace(found, listed=listed, architectures=architectures)
@@ -415,7 +416,7 @@ def read_architecture(db: Database, table: Relation, model_id: int | None) -> Ar
     pieces = partial(weights.value_pieces, db, sql("model_weights"), its_row, ("integer",), model_id)
     given = pieces if row["has_weights"] else None
     try:
-        return Architecture(row["name"], row["arch"], reading.architecture(row["arch"]), given)
+        return Architecture(row["name"], row["arch"], keras_json.architecture(row["arch"]), given)
     except CerebroError as error:
         error.message = f"model_id {model_id} of '{table.text}': {error.message}"
         raise

@@ -14,24 +14,24 @@ import psycopg2
 from cerebro_db.core import documents
 from cerebro_db.core.arguments import PACKING, PackArguments
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
-from cerebro_db.core.layout import Layout, Partition
 from cerebro_db.core.names import LONGEST, Name, StoredName
-from cerebro_db.core.packed_summary import PackedSummary
+from cerebro_db.core.packing.layout import Layout, Partition
+from cerebro_db.core.packing.packed_summary import PackedSummary
+from cerebro_db.core.packing.windows import Windows
+from cerebro_db.core.packing.windows import wanted as wanted_windows
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.texts import counted
-from cerebro_db.core.windows import Windows
-from cerebro_db.core.windows import wanted as wanted_windows
 
 from ... import platform
-from ...data import pack, packed
-from ...data.asked import has_few_labels
-from ...data.packed import Packed
-from ...data.summary import PackJob, parsed, read_layout
 from ...database import listening, relations
 from ...database.access import Database
 from ...database.cancellation import listener
 from ...database.relations import Relation
+from ...packing import pack, packed
+from ...packing.checked_arguments import has_few_labels
+from ...packing.packed import Packed
+from ...packing.rows.summary import PackJob, parsed, read_layout
 from ...sessions import limits, logins, recorder
 from ...sessions.session import COMMIT, Session, Statement
 from . import cross_validation

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cerebro_db.core.layout import Groups
-from cerebro_db.core.model_columns import GROUPS_COLUMNS
+from cerebro_db.core.models.model_columns import GROUPS_COLUMNS
 from cerebro_db.core.names import written_list
+from cerebro_db.core.packing.layout import Groups
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core.layout import Layout
 from cerebro_db.core.names import Name
-from cerebro_db.core.packed_summary import PackedSummary
+from cerebro_db.core.packing.layout import Layout
+from cerebro_db.core.packing.packed_summary import PackedSummary
 from cerebro_db.core.records import dataclass
 
 from ..record.log import StateOnRecord

@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core import documents, run_options
-from cerebro_db.core.architecture import reading
+from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
-from cerebro_db.core.model_columns import INFO_COLUMNS, LATER_COLUMNS
+from cerebro_db.core.models.model_columns import INFO_COLUMNS, LATER_COLUMNS
 from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
-from cerebro_db.core.packed_summary import ENDINGS, PLAIN, PackedSummary
+from cerebro_db.core.packing.packed_summary import ENDINGS, PLAIN, PackedSummary
 from cerebro_db.core.parameters import custom, writing
 from cerebro_db.core.sql import identifier, joined, sql
 from cerebro_db.core.sql_types import TEXT, SqlType
 
 from ... import neighbours, platform
-from ...data import model_parts, weights
-from ...data.summary import parsed
 from ...database.access import Database
 from ...database.entry import entry
+from ...models import model_parts, weights
+from ...packing.rows.summary import parsed
 from ..record import state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
@@ -221,7 +221,7 @@ def _make_info(db: Database, made: MadeTables) -> None:
     run = made.run
     told: dict[int, dict[str, Any]] = {}
     for key, (architecture, compiled, _) in RunLog.of_caller(db, run["run"]).known.configurations().items():
-        outputs = reading.outputs(architecture)
+        outputs = keras_json.outputs(architecture)
         told[key] = {"loss": writing.loss_type(compiled, outputs), "metrics": writing.metrics_type(compiled, outputs)}
         if references := sorted(custom.references(compiled)):
             told[key]["functions"] = "{" + ",".join(references) + "}"

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from cerebro_db.core import protocol
-from cerebro_db.core.metrics import merged_means, of_means
+from cerebro_db.core.models.metrics import merged_means, of_means
 from cerebro_db.core.protocol import Evaluated, EvaluatedModel, ModelState, StateRef
 from cerebro_db.core.scheduling.plan import Evaluate
 

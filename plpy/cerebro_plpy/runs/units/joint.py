@@ -1,7 +1,8 @@
 """A joint visit: the trainers of several segments train one model, and exchange gradients through the driver.
 
 A minibatch is one step of all of them: each answers with what it adds to the minibatch's gradient, and gets what the
-others have added (nn/joint.py).  The first segment stores the state and the records, as after a visit of its own.
+others have added (nn/orders/joint.py).  The first segment stores the state and the records, as after a visit of its
+own.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_db.core.metrics import LOSS, number
+from cerebro_db.core.models.metrics import LOSS, number
 from cerebro_db.core.options import BEST
 from cerebro_db.core.protocol import EvaluatedModel, TrainedVisit
 from cerebro_db.core.records import dataclass

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core.events import DataSetName
-from cerebro_db.core.metrics import loggable, number
+from cerebro_db.core.models.metrics import loggable, number
 from cerebro_db.core.protocol import EvaluatedModel, ModelState, Span
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import Evaluate

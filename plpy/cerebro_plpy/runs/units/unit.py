@@ -9,15 +9,15 @@ from typing import Any, Callable, TypeVar
 from cerebro_db.core import protocol
 from cerebro_db.core.errors import CorruptState, WrongState
 from cerebro_db.core.events import Initial
-from cerebro_db.core.feature_plan import FeatureUse
-from cerebro_db.core.layout import DataSet
 from cerebro_db.core.names import Name
+from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.protocol import Computation, FrozenPart, MetricStates, StateRef, frozen_name
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.plan import Average, Train, TrainJointly, TrainReplica, Unit
 from cerebro_db.core.sql import Sql, sql
+from cerebro_db.core.trainers.frozen_feature_plan import FeatureUse
 
-from ...data import weights
+from ...models import weights
 from ...platform.base import Platform, StateRows
 from ...sessions.failures import Refused
 from ...sessions.overlap import AnotherTask, Task

@@ -6,10 +6,10 @@ from typing import Any
 
 from cerebro_db.core import run_options
 from cerebro_db.core.documents import Fields, decoded
-from cerebro_db.core.layout import Groups, Layout
 from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.packing.layout import Groups, Layout
 from cerebro_db.core.run_options import RunOptions
-from cerebro_db.core.search.steering import Standing
+from cerebro_db.core.search.request_checks import Standing
 from cerebro_db.core.sql import sql
 
 from ..run import no_such_run

@@ -12,12 +12,12 @@ from cerebro_db.core.documents import Fields, decoded
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Event, HopKind, Initial
-from cerebro_db.core.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.names import STATE_SCHEMA, Name
+from cerebro_db.core.packing.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.search.decision import Variant
-from cerebro_db.core.sharding import ModelMemory
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
+from cerebro_db.core.trainers.sharding import ModelMemory
 
 from ....sessions.session import Rows, Session, Statement
 from .. import state_tables

@@ -1,0 +1,1 @@
+"""The subcommands of ``cerebro``, by what they are about.  cli.py puts them together."""

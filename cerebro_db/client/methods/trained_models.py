@@ -1,0 +1,139 @@
+"""The methods of the client about trained models: list, predict, evaluate, drop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from ..database import DatabaseClient
+from ..orm import ModelTable
+from ..row_lists import RowList
+
+
+class Prediction(NamedTuple):
+    """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank.
+
+    ``lower`` and ``upper`` are the ends of the interval of a number, if a coverage was given.
+    """
+
+    key_value: str
+    target: str
+    value: float | None
+    label: str | None
+    probability: float | None
+    rank: int | None
+    lower: float | None = None
+    upper: float | None = None
+
+
+class CalibrationMeasure(NamedTuple):
+    """A row of ``cerebro.calibrate``: a measure of the rows before and after."""
+
+    target: str
+    measure: str
+    before: float | None
+    after: float | None
+
+
+class ColumnDrift(NamedTuple):
+    """A row of ``cerebro.drift``: how far a column is from what it was in training."""
+
+    column_name: str
+    is_target: bool
+    psi: float
+    psi_by_chance: float
+    jensen_shannon: float
+    nulls: float
+    nulls_in_training: float
+    rows: int
+    largest_change: str | None
+
+
+class ModelMethods(DatabaseClient):
+    """``configuration`` chooses a model of the table. Without it, the best one by the run's objective.
+
+    ``coverage``, ``calibrated`` and ``thresholds`` need what ``calibrate`` has kept with the model.
+    """
+
+    def models(self) -> RowList[ModelTable]:
+        """The tables of trained models that you may read, the latest first."""
+        latest = select(ModelTable).order_by(ModelTable.created_at.desc().nulls_last(), ModelTable.model_table)
+        return RowList(ModelTable, self.objects(latest))
+
+    def predict(
+        self,
+        model_table: str,
+        query: str,
+        key: str | None = None,
+        configuration: int | None = None,
+        top: int = 1,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
+    ) -> RowList[Prediction]:
+        """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
+        rows = self.rows(
+            "SELECT key_value, target, value, class, probability, rank, lower, upper"
+            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s)",
+            (model_table, query, key, configuration, top, coverage, calibrated, thresholds),
+        )
+        return RowList(Prediction, map(Prediction._make, rows))
+
+    def predict_into(
+        self,
+        model_table: str,
+        source_table: str,
+        output_table: str,
+        key: str | None = None,
+        configuration: int | None = None,
+        top: int = 1,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
+    ) -> int:
+        """Predicts a table or view on all segments into a new table. Returns the number of rows."""
+        given = (model_table, source_table, output_table, key, configuration, top, coverage, calibrated, thresholds)
+        return self.rows("SELECT cerebro.predict_into(%s, %s, %s, %s, %s, %s, %s, %s, %s)", given)[0][0]
+
+    def calibrate(
+        self,
+        model_table: str,
+        query: str | None = None,
+        target: str | None = None,
+        configuration: int | None = None,
+        decide_by: str | None = "f1",
+    ) -> RowList[CalibrationMeasure]:
+        """Keeps with a model how far its predictions can be trusted. Without a query, it takes the run's rows for
+        validation. The comment of cerebro.calibrate describes the arguments."""
+        given = (model_table, query, target, configuration, decide_by)
+        rows = self.rows("SELECT target, measure, before, after FROM cerebro.calibrate(%s, %s, %s, %s, %s)", given)
+        return RowList(CalibrationMeasure, map(CalibrationMeasure._make, rows))
+
+    def evaluate(
+        self,
+        model_table: str,
+        query: str,
+        target: str | None = None,
+        configuration: int | None = None,
+        *,
+        coverage: float | None = None,
+        calibrated: bool = False,
+        thresholds: bool = False,
+    ) -> dict[str, float | None]:
+        """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
+        given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
+        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)", given))
+
+    def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
+        """How far the rows of a query are from those of training, the most different column first. The comment of
+        cerebro.drift describes the measures."""
+        listed = ", ".join(ColumnDrift._fields)
+        rows = self.rows(f"SELECT {listed} FROM cerebro.drift(%s, %s)", (model_table, query))
+        return RowList(ColumnDrift, map(ColumnDrift._make, rows))
+
+    def drop_model(self, model_table: str) -> None:
+        """Drops a table of trained models and the tables beside it. The run stays."""
+        self.rows("SELECT cerebro.drop_model(%s)", (model_table,))

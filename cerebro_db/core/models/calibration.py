@@ -1,0 +1,410 @@
+"""What is kept of a model's errors on rows that did not train it: quantiles, a temperature, and weights of classes.
+
+- Of a number, the quantiles of the errors give an interval around each prediction (split conformal prediction).
+- Of a class, one temperature makes the probabilities as large as the classes are frequent: those of a row are raised to
+  the power 1 / temperature and divided by their sum, which leaves their order as it is.
+- Of a class, weights decide which class a row gets: the one with the largest product of probability and weight.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
+
+from ..documents import Fields
+from ..errors import InvalidArgument, WrongState
+from ..packing.preparation import MOST_COLUMNS
+from ..records import dataclass
+from .metrics import LEAST_PROBABILITY as LEAST
+
+Json = dict[str, Any]
+Probabilities = Sequence[Sequence[float]]  # of each row, those of all classes
+
+LOWEST, HIGHEST = 0.05, 20.0  # temperatures
+ENOUGH = 1e-6  # change of a temperature, as a part of it
+MOST_STEPS = 60
+MOST_SCORES = 1000  # quantiles that are kept
+ROWS_OF_A_BIN = 100
+LEAST_TO_SCALE = 4 * ROWS_OF_A_BIN  # rows: half of them say how large errors are for which predictions
+MOST_BINS = 20
+LEAST_SCALE = 1e-3  # of a bin, as a part of the mean error
+MOST_CLASSES = 20  # weights are sought for so many classes
+HEAVIEST = 1e6  # the largest weight; the least is its inverse
+ROUNDS = 3  # over the weights of more than two classes
+ECE_BINS = 10
+
+F1, BALANCED_ACCURACY = "f1", "balanced_accuracy"
+MEASURES = (F1, BALANCED_ACCURACY)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of a number.  A score is an error divided by the scale of its prediction."""
+
+    rows: int  # that gave scores
+    scores: tuple[float, ...]  # ascending; of more than MOST_SCORES rows, those at even distances, the largest included
+    edges: tuple[float, ...]  # of bins of the predicted value
+    scales: tuple[float, ...]  # of each bin: one more than edges
+
+    def half_widths(self, level: float) -> tuple[float, ...]:
+        """Of each bin, half the width of the intervals that hold at least this part of all values.
+
+        Among the scores of n rows, that of a new row has each of the n + 1 places with the same probability.  So it is
+        at most the k-th score with a probability of k / (n + 1) or more.
+        """
+        place = math.ceil((self.rows + 1) * level - 1e-9)
+        if place > self.rows:
+            raise WrongState(
+                f"intervals with coverage {level:g} need the errors of at least {rows_needed(level)} rows, and"
+                f" {self.rows} are known.",
+                hint="Choose a lower coverage, or give cerebro.calibrate() a query with more rows.",
+            )
+        score = self.scores[math.ceil(place * len(self.scores) / self.rows) - 1]
+        return tuple(score * scale for scale in self.scales)
+
+    def half_width(self, predicted: float, level: float) -> float:
+        return self.half_widths(level)[bisect_right(self.edges, predicted)]
+
+    def to_json(self) -> Json:
+        return {"kind": "number", "rows": self.rows, "scores": list(self.scores), "edges": list(self.edges),
+                "scales": list(self.scales)}  # fmt: skip
+
+    @classmethod
+    def read(cls, fields: Fields) -> Errors:
+        found = cls(
+            fields.whole("rows", 1),
+            fields.numbers("scores", MOST_SCORES, 0.0),
+            fields.numbers("edges", MOST_BINS),
+            fields.numbers("scales", MOST_BINS + 1, 0.0),
+        )
+        if len(found.scores) != min(found.rows, MOST_SCORES):
+            raise fields.wrong(f"must have a score for each of the rows, at most {MOST_SCORES}", "scores")
+        if len(found.scales) != len(found.edges) + 1:
+            raise fields.wrong("must have a number for each bin", "scales")
+        for name, values in (("scores", found.scores), ("edges", found.edges)):
+            if list(values) != sorted(values):
+                raise fields.wrong("must be in ascending order", name)
+        return found
+
+
+def rows_needed(level: float) -> int:
+    """The fewest rows whose errors give an interval of this level."""
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+def errors_of(predicted: Sequence[float], actual: Sequence[float]) -> Errors:
+    """The errors of so many predictions.
+
+    Half of many rows say how large errors are for small and for large predictions; the scores are those of the other
+    half, because an interval holds what it promises only if its scale does not depend on the errors that are ranked.
+    """
+    order = list(range(len(predicted)))
+    random.Random(0).shuffle(order)
+    edges: list[float] = []
+    scales = [1.0]
+    if len(order) >= LEAST_TO_SCALE:
+        half, order = order[: len(order) // 2], order[len(order) // 2 :]
+        edges, scales = _scales([(predicted[row], abs(actual[row] - predicted[row])) for row in half])
+    scores = sorted(abs(actual[row] - predicted[row]) / scales[bisect_right(edges, predicted[row])] for row in order)
+    rows = len(scores)
+    if rows > MOST_SCORES:
+        scores = [scores[math.ceil(place * rows / MOST_SCORES) - 1] for place in range(1, MOST_SCORES + 1)]
+    return Errors(rows, tuple(scores), tuple(edges), tuple(scales))
+
+
+def _scales(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """The edges of bins of the prediction, and the mean error in each, from predictions with their errors."""
+    pairs.sort()
+    mean = sum(error for _, error in pairs) / len(pairs)
+    bins = max(1, min(MOST_BINS, len(pairs) // ROWS_OF_A_BIN))
+    edges = sorted({pairs[len(pairs) * place // bins][0] for place in range(1, bins)})
+    sums, counts = [0.0] * (len(edges) + 1), [0] * (len(edges) + 1)
+    for value, error in pairs:
+        place = bisect_right(edges, value)
+        sums[place] += error
+        counts[place] += 1
+    least = LEAST_SCALE * mean or 1.0  # no errors at all: any scale will do
+    return edges, [max(least, total / count) if count else max(least, mean) for total, count in zip(sums, counts)]
+
+
+# -- probabilities -------------------------------------------------------------------------------------------
+
+
+def temperature_of(probabilities: Probabilities, actual: Sequence[int]) -> float:
+    """The temperature with the lowest log loss.
+
+    The log loss is convex in 1 / temperature.  Newton's method finds where its derivative is 0; a step that leaves the
+    known bounds becomes a bisection.
+    """
+    rows = [[math.log(max(one, LEAST)) for one in row] for row in probabilities]
+    low, high = 1 / HIGHEST, 1 / LOWEST
+    inverse = 1.0
+    for _ in range(MOST_STEPS):
+        slope, curve = _slope(rows, actual, inverse)
+        if slope < 0:
+            low = inverse
+        else:
+            high = inverse
+        step = inverse - slope / curve if curve > 0 else low
+        if not low < step < high:
+            step = math.sqrt(low * high)
+        if abs(step - inverse) <= ENOUGH * inverse:
+            break
+        inverse = step
+    return 1 / inverse
+
+
+def _slope(rows: list[list[float]], actual: Sequence[int], inverse: float) -> tuple[float, float]:
+    """The first and the second derivative of the log loss, from the logarithms of the probabilities."""
+    slope = curve = 0.0
+    for row, own in zip(rows, actual):
+        largest = max(row)
+        weights = [math.exp(inverse * (one - largest)) for one in row]
+        total = sum(weights)
+        mean = sum(map(float.__mul__, weights, row)) / total
+        slope += mean - row[own]
+        curve += sum(weight * (one - mean) ** 2 for weight, one in zip(weights, row)) / total
+    return slope, curve
+
+
+def tempered(row: Sequence[float], temperature: float) -> list[float]:
+    """The probabilities of a row with this temperature."""
+    if temperature == 1.0:
+        return list(row)
+    logarithms = [math.log(max(one, LEAST)) / temperature for one in row]
+    largest = max(logarithms)
+    powers = [math.exp(one - largest) for one in logarithms]
+    total = sum(powers)
+    return [one / total for one in powers]
+
+
+def log_loss(probabilities: Probabilities, actual: Sequence[int]) -> float:
+    return -sum(math.log(max(row[own], LEAST)) for row, own in zip(probabilities, actual)) / len(actual)
+
+
+def calibration_error(probabilities: Probabilities, actual: Sequence[int]) -> float:
+    """The expected calibration error: how far the largest probability of a row is from how often its class is right."""
+    sums = [0.0] * ECE_BINS
+    for row, own in zip(probabilities, actual):
+        largest = max(row)
+        sums[min(int(largest * ECE_BINS), ECE_BINS - 1)] += largest - (row.index(largest) == own)
+    return sum(map(abs, sums)) / len(actual)
+
+
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Classes:
+    """How the probabilities of a target are corrected, and how its class is decided.  In the order of its classes."""
+
+    rows: int
+    temperature: float
+    weights: tuple[float, ...] | None  # None: too many classes for a search
+
+    def to_json(self) -> Json:
+        weights = None if self.weights is None else list(self.weights)
+        return {"kind": "class", "rows": self.rows, "temperature": self.temperature, "weights": weights}
+
+    @classmethod
+    def read(cls, fields: Fields, classes: int) -> Classes:
+        rows, temperature = fields.whole("rows", 1), fields.number("temperature", LOWEST / 2, HIGHEST * 2)
+        weights = None
+        if fields.value("weights") is not None:
+            weights = fields.numbers("weights", classes, 1 / HEAVIEST, HEAVIEST)
+            if len(weights) != classes:
+                raise fields.wrong(f"must have a number for each of the {classes} classes", "weights")
+        return cls(rows, temperature, weights)
+
+    def threshold(self, place: int) -> float | None:
+        """Of one of two classes: from which probability on it is decided for."""
+        if self.weights is None or len(self.weights) != 2:
+            return None
+        return self.weights[1 - place] / (self.weights[0] + self.weights[1])
+
+
+def decided(row: Sequence[float], weights: Sequence[float]) -> int:
+    products = list(map(float.__mul__, row, weights))
+    return products.index(max(products))
+
+
+def weights_of(probabilities: Probabilities, actual: Sequence[int], classes: int, measure: str) -> tuple[float, ...]:
+    """The weights with which the measure is largest: the mean of F1, or of the recall, over the classes of the rows.
+
+    One weight after the other is chosen, given the others; the first one stays 1.
+    """
+    weights = [1.0] * classes
+    present = set(actual)
+    for _ in range(1 if classes == 2 else ROUNDS):
+        before = list(weights)
+        for place in range(1, classes):
+            if place in present:
+                weights[place] = _weight(probabilities, actual, weights, place, measure)
+        if weights == before:
+            break
+    largest = max(weights)
+    return tuple(max(weight / largest, 1 / HEAVIEST) for weight in weights)
+
+
+def _weight(
+    probabilities: Probabilities, actual: Sequence[int], weights: Sequence[float], place: int, measure: str
+) -> float:
+    """The best weight of one class.  Each row turns to this class when the weight exceeds a ratio of the row's own."""
+    turns = []
+    tally = Tally(len(weights), actual, measure)
+    for row, own in zip(probabilities, actual):
+        products = list(map(float.__mul__, row, weights))
+        products[place] = -1.0
+        other = max(products)
+        tally.add(products.index(other), own)
+        turns.append((other / max(row[place], LEAST), products.index(other), own))
+    turns.sort()
+    best, chosen = -1.0, weights[place]
+    for number, (ratio, other, own) in enumerate(turns):
+        tally.move(other, place, own)
+        following = turns[number + 1][0] if number + 1 < len(turns) else ratio * 4
+        if following <= ratio * (1 + 1e-9):
+            continue
+        weight = min(max(math.sqrt(max(ratio, 1 / HEAVIEST) * following), 1 / HEAVIEST), HEAVIEST)
+        value = tally.value
+        # Of equally good ones, that which changes the fewest decisions.
+        if value > best + 1e-12 or value > best - 1e-12 and abs(math.log(weight)) < abs(math.log(chosen)):
+            best, chosen = max(best, value), weight
+    return chosen
+
+
+class Tally:
+    """Counts of decisions, and the measure of them."""
+
+    def __init__(self, classes: int, actual: Sequence[int], measure: str) -> None:
+        self._measure = measure
+        self._rows, self._decided, self._right = [0] * classes, [0] * classes, [0] * classes
+        for own in actual:
+            self._rows[own] += 1
+        self._present = sum(1 for count in self._rows if count)
+        self._values = [0.0] * classes
+
+    def add(self, place: int, own: int, count: int = 1) -> None:
+        """A row of the class ``own`` is decided for the class at ``place``."""
+        self._decided[place] += count
+        self._right[place] += count * (place == own)
+        rows = self._rows[place]
+        if rows:
+            whole = rows if self._measure == BALANCED_ACCURACY else (rows + self._decided[place]) / 2
+            self._values[place] = self._right[place] / whole
+
+    def move(self, before: int, after: int, own: int) -> None:
+        self.add(before, own, -1)
+        self.add(after, own)
+
+    @property
+    def value(self) -> float:
+        return sum(self._values) / self._present
+
+
+def measured(probabilities: Probabilities, actual: Sequence[int], weights: Sequence[float], measure: str) -> float:
+    """The measure of the decisions with these weights."""
+    tally = Tally(len(weights), actual, measure)
+    for row, own in zip(probabilities, actual):
+        tally.add(decided(row, weights), own)
+    return tally.value
+
+
+def costs(given: Any, labels: Sequence[str | None], where: str) -> tuple[float, ...]:
+    """The weights from what a user says it costs to miss a row of each class; a class without a cost has 1."""
+    known = [label for label in labels if label is not None]
+    if not isinstance(given, dict) or not given:
+        raise InvalidArgument(
+            f"{where} must be {' or '.join(MEASURES)}, or a JSON object with the costs of classes.",
+            hint="For instance '{\"bad\": 10}': to miss a row of this class costs as much as ten other mistakes.",
+        )
+    for name, cost in given.items():
+        if name not in known:
+            raise InvalidArgument(f"{where}: there is no class '{name}'.", hint=f"Classes: {', '.join(known[:20])}.")
+        if type(cost) not in (int, float) or not 1 / HEAVIEST <= cost <= HEAVIEST:
+            raise InvalidArgument(
+                f"{where}: the cost of '{name}' must be a number from {1 / HEAVIEST:g} to {HEAVIEST:g}.",
+            )
+    return tuple(1.0 if label is None else float(given.get(label, 1.0)) for label in labels)
+
+
+# -- the document ----------------------------------------------------------------------------------------------
+
+Calibration = Mapping[str, Union[Errors, Classes]]  # by target
+
+
+def to_json(kept: Calibration) -> Json:
+    return {"targets": [{"name": name, **one.to_json()} for name, one in kept.items()]}
+
+
+def read(document: Any, classes: Mapping[str, int | None], where: str) -> Calibration:
+    """The calibration in a document that a user may have written.  ``classes``: of each target; None: a number."""
+    fields = Fields(document, where, "SELECT cerebro.calibrate('…'); makes it anew.")
+    found: dict[str, Errors | Classes] = {}
+    for target in fields.objects("targets", 0, MOST_COLUMNS):
+        name = target.identifier("name")
+        if name not in classes or name in found:
+            raise target.wrong("must be a target of the model, and each only once", "name")
+        count = classes[name]
+        kind = target.choice("kind", ("number", "class"))
+        if (kind == "number") != (count is None):
+            raise target.wrong(f"does not fit the target '{name}'", "kind")
+        found[name] = Errors.read(target) if count is None else Classes.read(target, count)
+        target.done()
+    fields.done()
+    return found
+
+
+Weigh = Callable[[Probabilities, Sequence[int]], tuple[float, ...]]  # finds the weights of classes
+Summary = tuple[str, Union[float, None], Union[float, None]]  # what is measured, before, and after
+
+
+def of_classes(
+    probabilities: Probabilities,
+    actual: Sequence[int],
+    labels: Sequence[str | None],
+    weigh: Weigh | None,
+) -> tuple[Classes, list[Summary]]:
+    """The calibration of a class, and what it changes on these rows.  ``weigh``: how weights are found."""
+    temperature = temperature_of(probabilities, actual)
+    after = [tempered(row, temperature) for row in probabilities]
+    plain = [1.0] * len(labels)
+    weights = None if weigh is None else weigh(after, actual)
+    found = Classes(len(actual), temperature, weights)
+    told: list[Summary] = [
+        ("rows", None, float(len(actual))),
+        ("temperature", 1.0, temperature),
+        ("log_loss", log_loss(probabilities, actual), log_loss(after, actual)),
+        ("ece", calibration_error(probabilities, actual), calibration_error(after, actual)),
+    ]
+    if weights is not None:
+        for measure, name in ((F1, "mean f1"), (BALANCED_ACCURACY, "balanced_accuracy")):
+            values = (measured(after, actual, one, measure) for one in (plain, weights))
+            told.append((name, next(values), next(values)))
+        if len(labels) == 2:
+            rare = min((0, 1), key=lambda place: sum(1 for own in actual if own == place))
+            told.append((f"threshold of {labels[rare]}", 0.5, found.threshold(rare)))
+        else:
+            told += [(f"weight of {label}", 1.0, weight) for label, weight in zip(labels, weights)]
+    return found, told
+
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+def of_numbers(predicted: Sequence[float], actual: Sequence[float]) -> tuple[Errors, list[Summary]]:
+    """The calibration of a number, and the mean width of its intervals on these rows."""
+    found = errors_of(predicted, actual)
+    told: list[Summary] = [("rows", None, float(found.rows))]
+    for level in LEVELS:
+        if rows_needed(level) <= found.rows:
+            widths = found.half_widths(level)
+            total = sum(2 * widths[bisect_right(found.edges, one)] for one in predicted)
+            told.append((f"interval_width {level:g}", None, total / len(predicted)))
+    return found, told

@@ -1,0 +1,1 @@
+"""What packing makes of columns and rows, and the documents that say it."""

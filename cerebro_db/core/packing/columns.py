@@ -1,0 +1,386 @@
+"""Decides what each column of a table becomes as an input: by its type, its values and the user's wishes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BadData, InvalidArgument
+from ..records import dataclass, field
+from ..sql_types import BYTES, DATES, INTEGERS, LABELS, OTHER_NUMBERS, REALS, TIME, WITH_ZONE, SqlType
+from . import identifiers, images
+from .buffer_format import LARGEST_BYTES, elements
+from .distributions import FEW_VALUES, Distribution, Transform, chosen, edges, rounded, six_digits
+from .features import CYCLES, TRANSFORMS, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
+from .identifiers import FEWEST_ROWS
+from .preparation import LARGEST_DIVISOR, LEAST_DIVISOR, Pixels
+
+MOST_VALUES = 1000  # of a category; further values share hash buckets
+BUCKETS = 256
+MOST_SIZES = 6  # of a shape, as PostgreSQL's arrays have
+MANY_WORDS = 4  # per row, on average: a text of so many words is no category
+
+CHOICES = ("number", "category", "date", "words", "pixels", "ignore", *TRANSFORMS)
+ARGUMENTS = {
+    "number": ("transform", "not_finite"),
+    "category": ("values", "least", "buckets", "unknown"),
+    "date": ("cycles",),
+    "words": ("length", "ids"),
+    "pixels": ("shape", "divide_by"),
+    "ignore": (),
+}
+
+
+def family_of(type: str, category: str, element: str | None) -> str | None:
+    """Types of one family can stand for each other in predictions; None: there is no preparation.
+
+    The families ``array`` and ``bytes`` become inputs of their own, and nothing else.
+    """
+    if type == BYTES:
+        return "bytes"
+    if element is not None:
+        return "array" if element in (*INTEGERS, *REALS, "boolean") else None
+    if type in (*INTEGERS, *REALS):
+        return "number"
+    if type in DATES:
+        return "date"
+    if type == TIME:
+        return "time"
+    if type in OTHER_NUMBERS:
+        return OTHER_NUMBERS[type]
+    if category in "SE":
+        return "text"
+    return type if type in ("boolean", *LABELS) else None
+
+
+def need_a_zone(here: str, there: str) -> bool:
+    """Whether a value of one of these types becomes one of the other in a time zone only, which nobody has named."""
+    return here in DATES and there in DATES and (here == WITH_ZONE) != (there == WITH_ZONE)
+
+
+IN_A_ZONE = (
+    "Say in which time zone the times are: … AT TIME ZONE 'Europe/Rome' (of a date: …::timestamp AT TIME ZONE …)."
+)
+
+
+POSSIBLE = {  # family -> what its columns can become; the first is usual
+    "number": ("number", "category"),
+    "money": ("number", "category"),
+    "interval": ("number", "category"),
+    "date": ("date", "category"),
+    "time": ("date", "category"),
+    "text": ("category", "words"),
+    "boolean": ("category", "number"),
+    "array": (),
+    "bytes": ("pixels",),
+}
+OF_SINGLE_VALUES = (None, "array", "bytes")  # families whose columns identify nothing and have no order
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the argument ``prepare`` says about a column."""
+
+    choice: str | None = None  # number, category, date, words, pixels or ignore
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+NOTHING = Wish()
+
+
+@dataclass
+class Found:
+    """A column and what its rows tell."""
+
+    name: str
+    type: str
+    shown: str
+    family: str
+    is_key: bool
+    refers: bool  # a foreign key
+    nulls: int
+    not_finite: int
+    numbers: Distribution  # of number, date, time
+    with_time: bool  # a date with a time of day
+    values: list[tuple[str, int]]  # of text: the most frequent, with their rows
+    texts: int  # rows of text, also of values that are not listed
+    groups: int  # different values
+    words_in_all: int  # of text
+    look_like_numbers: int  # of text: so many rows
+    finite: int | None = None  # rows with a finite number, if ``numbers`` has only some of them
+    identifies: str | None = None  # why its numbers identify rows; None: they may be measurements
+
+    @property
+    def may_identify(self) -> bool:
+        may_be_whole = self.type in (*INTEGERS, "numeric") and not self.not_finite
+        return may_be_whole and identifiers.may_identify(self.numbers, self.name, self.filled)
+
+    @property
+    def filled(self) -> int:
+        """The rows that are not NULL."""
+        return (round(self.numbers.rows) if self.finite is None else self.finite) + self.not_finite or self.texts
+
+    @property
+    def rows(self) -> int:
+        return self.filled + self.nulls
+
+    @property
+    def few_numbers(self) -> bool:
+        """Whether these are so few whole numbers that they are categories."""
+        values = self.numbers.values if self.type in INTEGERS else None
+        return values is not None and len(values) <= FEW_VALUES
+
+    @property
+    def words(self) -> float:
+        """Words per row that is not NULL."""
+        return self.words_in_all / self.filled if self.filled else 0.0
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A column that becomes no input, and why."""
+
+    why: str
+    identifies: bool = False  # rows
+    hint: str | None = None
+
+
+def wishes(document: Any, columns: dict[str, tuple[str, str | None]], argument: str) -> dict[str, Wish]:
+    """The wish for each column that ``prepare`` names, itself or by its type.
+
+    ``columns``: name -> (type, family).  A column's own wish goes before that of its type.
+    """
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidArgument(f"{argument} must be a JSON object.", hint=EXAMPLE)
+    families = sorted({family for _, family in columns.values() if family})
+    found: dict[str, Wish] = {}
+    for key, value in sorted(document.items(), key=lambda item: item[0] in columns):
+        named = [key] if key in columns else [n for n, (type, family) in columns.items() if key in (type, family)]
+        if not named:
+            raise InvalidArgument(
+                f"{argument} names {key!r}, which is neither a column nor the type of a column.",
+                hint=f"Columns: {', '.join(columns)}. Types: {', '.join(families)}.",
+            )
+        wish = _wish(key, value, argument)
+        found.update(dict.fromkeys(named, wish))
+    return found
+
+
+EXAMPLE = 'For instance {"zip": "category", "income": "log", "text": {"as": "words", "length": 20}, "note": "ignore"}.'
+
+
+def _wish(key: str, value: Any, argument: str) -> Wish:
+    where = f"{argument}: {key!r}"
+    if isinstance(value, str):
+        value = {"as": value}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{where} must be a text or a JSON object.", hint=EXAMPLE)
+    given = {name: one for name, one in value.items() if name != "as"}
+    choice = value.get("as")
+    if choice is not None and choice not in CHOICES:
+        raise InvalidArgument(f"{where} cannot be {choice!r}.", hint=f"Choices: {', '.join(CHOICES)}.")
+    if choice in TRANSFORMS:
+        choice, given = "number", {"transform": choice, **given}
+    if choice is None:  # the arguments tell, if they are those of one choice
+        fitting = [one for one, names in ARGUMENTS.items() if given and set(given) <= set(names)]
+        choice = fitting[0] if len(fitting) == 1 else None
+        if choice is None:
+            raise InvalidArgument(f"{where} does not say what the column becomes.", hint=EXAMPLE)
+    for name, one in given.items():
+        _check_argument(where, choice, name, one)
+    return Wish(choice, given)
+
+
+def _check_argument(where: str, choice: str, name: str, value: Any) -> None:
+    if name not in ARGUMENTS[choice]:
+        known = ", ".join(ARGUMENTS[choice]) or "no arguments"
+        raise InvalidArgument(f"{where}: {choice} has no argument {name!r}.", hint=f"It takes {known}.")
+    texts = {"transform": TRANSFORMS, "not_finite": ("error", "null"), "unknown": ("notice", "error")}
+    ranges = {"values": (1, 10_000), "least": (1, 10**9), "buckets": (0, 1_000_000), "length": (1, 10_000),
+              "ids": (2, 1_000_000)}  # fmt: skip
+    if name in texts and value not in texts[name]:
+        raise InvalidArgument(f"{where}: {name} cannot be {value!r}.", hint=f"Choices: {', '.join(texts[name])}.")
+    if name in ranges:
+        low, high = ranges[name]
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidArgument(
+                f"{where}: {name} cannot be {value!r}.", hint=f"It must be an integer from {low} to {high}."
+            )
+    if name == "shape" and not _is_shape(value):
+        raise InvalidArgument(
+            f"{where}: shape cannot be {value!r}.",
+            hint=f"It must be a list of 1 to {MOST_SIZES} sizes, for instance [64, 64, 3]: height, width, channels.",
+        )
+    if name == "divide_by" and not _is_divisor(value):
+        raise InvalidArgument(f"{where}: divide_by cannot be {value!r}.", hint="255 makes numbers from 0 to 1.")
+    if name == "cycles" and not (isinstance(value, list) and all(one in CYCLES for one in value)):
+        raise InvalidArgument(
+            f"{where}: cycles cannot be {value!r}.", hint=f"It must be a list of some of {', '.join(CYCLES)}."
+        )
+
+
+def _is_shape(value: Any) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_SIZES:
+        return False
+    return all(type(one) is int and one > 0 for one in value) and 4 * elements(value) <= LARGEST_BYTES
+
+
+def _is_divisor(value: Any) -> bool:
+    return type(value) in (int, float) and LEAST_DIVISOR < value <= LARGEST_DIVISOR
+
+
+def pixels(wish: Wish) -> tuple[tuple[int, ...], Pixels]:
+    """The shape of a row, and the preparation of a column of bytes."""
+    return tuple(wish.arguments["shape"]), Pixels(float(wish.arguments.get("divide_by", 1)))
+
+
+def require_possible(name: str, shown: str, family: str, wish: Wish) -> None:
+    """An error for a column that cannot become what was asked for."""
+    possible = POSSIBLE.get(family, ("category",))
+    if wish.choice == "pixels" and family == "bytes" and "shape" not in wish.arguments:
+        raise InvalidArgument(f"column '{name}' cannot become pixels without a shape.", hint=images.needs_shape(name))
+    if wish.choice in (None, "ignore", *possible):
+        return
+    as_number = wish.choice == "number" and family == "text"
+    raise InvalidArgument(
+        f"column '{name}' of type {shown} cannot become {wish.choice}.",
+        hint=f"If it holds numbers, cast it in a view: {name}::double precision."
+        if as_number
+        else f"It can become {', '.join((*possible, 'ignore'))}.",
+    )
+
+
+# -- the decision --------------------------------------------------------------------------------------------
+
+
+def decide(found: Found, wish: Wish, named: bool) -> Feature | Ignored:
+    """What a column becomes.  ``named``: the user lists it among the inputs, so that it should be one."""
+    if wish.choice == "ignore":
+        return Ignored("as prepare says")
+    if not found.filled:
+        if named:
+            raise BadData(f"column '{found.name}' is NULL in all {found.rows} rows.", hint="Leave it out of inputs.")
+        return Ignored("it is NULL in all rows")
+    if found.not_finite and wish.arguments.get("not_finite") != "null":
+        raise BadData(
+            f"column '{found.name}' is NaN or infinite in {found.not_finite} of {found.rows} rows.",
+            hint=f"Leave these rows out with a view, or count them as NULL: prepare => "
+            f'\'{{"{found.name}": {{"not_finite": "null"}}}}\'.',
+        )
+    if wish.choice is None and (ignored := _ignored(found)) and not (named and ignored.identifies):
+        return ignored
+    choice = wish.choice or _usual(found)
+    if choice == "number":
+        return _number(found, wish)
+    if choice == "date":
+        return _date(found, wish)
+    if choice == "words":
+        return _words(found, wish)
+    return _category(found, wish)
+
+
+def _ignored(found: Found) -> Ignored | None:
+    if found.is_key:
+        return Ignored("it is a key: its values only identify rows", True)
+    if found.identifies is not None:
+        return Ignored(found.identifies, True)
+    if found.filled < FEWEST_ROWS:
+        return None
+    if found.family in ("text", *LABELS) and found.groups == found.filled and found.words < MANY_WORDS:
+        return Ignored("its value is different in every row", not found.nulls)
+    constant = found.numbers.constant if found.numbers.rows else found.groups == 1
+    return Ignored("it has the same value in all rows") if constant and not found.nulls else None
+
+
+def _usual(found: Found) -> str:
+    if found.family == "number" and found.type in INTEGERS and (found.refers or found.few_numbers):
+        return "category"
+    many = found.groups > min(MOST_VALUES, found.filled / 2)
+    if found.family == "text" and found.words >= MANY_WORDS and many:
+        return "words"
+    return POSSIBLE.get(found.family, ("category",))[0]
+
+
+def _number(found: Found, wish: Wish) -> NumberFeature:
+    not_finite = wish.arguments.get("not_finite", "error")
+    missing = found.nulls > 0 or (not_finite == "null" and found.not_finite > 0)
+    if not found.numbers.rows:  # all of them NaN
+        raise BadData(f"column '{found.name}' has no finite value.", hint="Leave it out of inputs.")
+    one = chosen(found.numbers, wish.arguments.get("transform"))
+    fill = rounded(found.numbers.quantile(0.5), found.numbers.moments().deviation)
+    return NumberFeature(
+        family=found.family, type=SqlType(found.type), transform=one.transform, mean=one.mean, deviation=one.deviation,
+        fill=fill, missing=missing, not_finite=not_finite, unit=one.unit, knots=one.knots, scores=one.scores,
+        edges=edges(found.numbers, one),
+    )  # fmt: skip
+
+
+def _date(found: Found, wish: Wish) -> DateFeature:
+    moments = found.numbers.moments()
+    if found.family == "time":
+        return DateFeature(found.family, SqlType(found.type), ("day",), 0.0, 0.0, found.nulls > 0)
+    usual = [one for one in CYCLES if one != "day" or found.with_time]
+    deviation = six_digits(moments.deviation)
+    mean = rounded(moments.mean, moments.deviation) if deviation else 0.0
+    cycles = tuple(dict.fromkeys(wish.arguments.get("cycles", usual)))
+    days = edges(found.numbers, Transform("standard", mean, deviation)) if deviation else ()
+    return DateFeature(
+        family=found.family,
+        type=SqlType(found.type),
+        cycles=cycles,
+        mean=mean,
+        deviation=deviation,
+        missing=found.nulls > 0,
+        edges=days,
+    )
+
+
+def _category(found: Found, wish: Wish) -> CategoryFeature:
+    counted = _counted(found)
+    most = wish.arguments.get("values", MOST_VALUES)
+    least = wish.arguments.get("least", max(2, min(5, found.filled // 100)))
+    groups = max(found.groups, len(counted))
+    buckets = wish.arguments.get("buckets", BUCKETS if groups > most else 0)
+    values = [value for value, rows in counted if rows >= least or found.family == "boolean"][:most]
+    listed = set(values)
+    rest = [value for value, _ in counted if value not in listed]
+    # Hashed values need not be listed.  Without buckets, the rare values that are not listed are unknown.
+    return CategoryFeature(
+        found.family, SqlType(found.type), tuple(values), () if buckets else tuple(rest), buckets,
+        wish.arguments.get("unknown", "notice"),
+    )  # fmt: skip
+
+
+def _counted(found: Found) -> list[tuple[str, int]]:
+    """The values with their rows, the most frequent first."""
+    if found.values:
+        return found.values
+    numbers = [(str(int(one.low)), round(one.rows)) for one in found.numbers.bins]
+    return sorted(numbers, key=lambda one: (-one[1], one[0]))
+
+
+def _words(found: Found, wish: Wish) -> WordsFeature:
+    twice = 8 * math.ceil(2 * found.words / 8)  # the words of nearly all rows
+    length = wish.arguments.get("length", max(8, min(64, twice)))
+    ids = wish.arguments.get("ids", max(1000, min(10_000, found.filled // 10)))
+    return WordsFeature(found.family, SqlType(found.type), length, ids)
+
+
+def inputs_of(decided: Sequence[tuple[str, Feature]]) -> list[tuple[str, list[tuple[str, Feature]]]]:
+    """The variables that prepared columns make: all numbers together, all codes together, the words of each text."""
+    together: dict[str, list[tuple[str, Feature]]] = {}
+    # Apart from the others, because a text may have the name of a group.
+    texts: list[tuple[str, list[tuple[str, Feature]]]] = []
+    for name, feature in decided:
+        if isinstance(feature, WordsFeature):
+            texts.append((name, [(name, feature)]))
+        else:
+            group = NUMBERS if isinstance(feature, (NumberFeature, DateFeature)) else CATEGORIES
+            together.setdefault(group, []).append((name, feature))
+    return [(name, together[name]) for name in (NUMBERS, CATEGORIES) if name in together] + texts
+
+
+NUMBERS, CATEGORIES = "numbers", "categories"

@@ -1,0 +1,1 @@
+"""The search methods, one per file, and what several of them have in common."""

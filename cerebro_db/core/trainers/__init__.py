@@ -1,0 +1,1 @@
+"""What the server and the processes of trainers agree on: the pipe, messages, memory and its folders."""

@@ -1,0 +1,104 @@
+"""Predictions: a model's outputs for rows, written to files as an order asks for them (float32, little-endian)."""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from cerebro_db.core.models.metrics import LEAST_PROBABILITY
+from cerebro_db.core.protocol import BestClasses, Calibrated, Predict, Predicted, PredictedMore, PredictedOutput
+from cerebro_db.nn.programs import Programs, ReadyProgram
+from cerebro_db.nn.rows.data import Dataset, predicted_at_once, slabs
+
+
+def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
+    """Apply the order's model to the rows, and write output n to the file OUT.n."""
+    ready, found = _outputs(programs, order, dataset, listen)
+    outputs = []
+    for number, values in enumerate(found):
+        output, numbers = _answer(order.best, number, values)
+        numbers.tofile(f"{order.out}.{number}")
+        outputs.append(output)
+    return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
+
+
+def predict_more(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> PredictedMore:
+    """As ``predict``, with the answers themselves instead of files."""
+    answers = [
+        _answer(order.best, number, values)
+        for number, values in enumerate(_outputs(programs, order, dataset, listen)[1])
+    ]
+    return PredictedMore(
+        [output for output, _ in answers], [base64.b64encode(numbers.tobytes()).decode() for _, numbers in answers]
+    )
+
+
+def _outputs(
+    programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]
+) -> tuple[ReadyProgram, list[np.ndarray]]:
+    ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
+    row_bytes = sum(array.nbytes for array in dataset.inputs) // max(1, dataset.rows)
+    batch_size = predicted_at_once(row_bytes)
+    with programs.configuration_errors():
+        ready.program.prepare("predict", dataset, batch_size, dataset.rows)
+    found: list[list[np.ndarray]] = [[] for _ in ready.program.outputs]  # per output, slab by slab
+    with programs.configuration_errors(), programs.reading(ready):
+        speed = ready.speed["predict", 1]
+        for slab in slabs(dataset, dataset.rows, batch_size, speed):
+            started = time.monotonic()
+            for parts, part in zip(found, ready.program.predict(slab, batch_size)):
+                parts.append(part)
+            speed.measured(math.ceil(slab.rows / batch_size), time.monotonic() - started)
+            listen()
+    return ready, [
+        np.concatenate(parts) if parts else np.empty((0, *(size or 0 for size in shape)), "f4")
+        for parts, shape in zip(found, ready.program.outputs)
+    ]
+
+
+def _answer(best: BestClasses | None, number: int, values: np.ndarray) -> tuple[PredictedOutput, np.ndarray]:
+    """What is answered for an output with this number, and its numbers."""
+    labels = best.labels[number] if best else None
+    if best is None or labels is None:
+        return PredictedOutput(shape=list(values.shape[1:])), values.astype("<f4", copy=False)
+    return best_classes(values, labels, best.ranks, best.calibrated[number] if best.calibrated else None)
+
+
+def best_classes(
+    values: np.ndarray, labels: int, most: int | None, calibrated: Calibrated | None = None
+) -> tuple[PredictedOutput, np.ndarray]:
+    """First the best class of each row, then the second best class of each row and so on; then their probabilities.
+
+    One unit for two classes gives the probability of the second class.
+    """
+    probabilities = values.reshape(len(values), -1)
+    if labels == 2 and probabilities.shape[1] == 1:
+        probabilities = np.hstack([1 - probabilities, probabilities])
+    scores = probabilities
+    if calibrated is not None:
+        scores = probabilities = tempered(probabilities, calibrated.temperature)
+        if calibrated.weights is not None:
+            scores = probabilities * np.array(calibrated.weights)
+    classes = ranked(scores, most)
+    chosen = np.take_along_axis(probabilities, classes, 1)
+    return PredictedOutput(ranks=classes.shape[1]), np.stack([classes.T, chosen.T]).astype("<f4")
+
+
+def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    """The probabilities with this temperature, as core/models/calibration.py has them."""
+    if temperature == 1.0:
+        return probabilities
+    logarithms = np.log(np.maximum(probabilities, LEAST_PROBABILITY, dtype="f8")) / temperature
+    powers = np.exp(logarithms - logarithms.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def ranked(values: np.ndarray, most: int | None) -> np.ndarray:
+    """The best classes of each row in the order of SQL's ``value DESC, class``: NaN comes before all numbers."""
+    if most == 1:
+        return values.argmax(1)[:, None]  # argmax, too, takes NaN first, and the first of equal values
+    return np.lexsort((-values, ~np.isnan(values)), axis=1)[:, :most]

@@ -1,0 +1,1 @@
+"""MADlib's tables: of architectures, selections, custom functions and models."""

@@ -1,0 +1,1 @@
+"""Values passed along the edges of a graph: ``cerebro.propagate``."""

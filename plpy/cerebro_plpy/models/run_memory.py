@@ -1,0 +1,25 @@
+"""What the trainers of a run might use: the uses of its models, and runs that go on with them, keep to it."""
+
+from __future__ import annotations
+
+from cerebro_db.core.documents import Fields
+from cerebro_db.core.models.model_columns import PLAIN
+from cerebro_db.core.sql import identifier, sql
+
+from ..database import relations
+from ..database.access import Database
+from ..database.relations import Relation
+from . import document_columns
+
+COLUMN = "memory_mb"
+MOST_MB = 2**31 - 1
+
+
+def of_summary(db: Database, summary: Relation) -> int | None:
+    """The megabytes, from the summary of its models; None: nobody has said, or the caller may not read it."""
+    column = relations.columns(db, summary).get(COLUMN)
+    if column is None or not column.readable:
+        return None
+    document_columns.require({COLUMN: column}, summary.text, PLAIN.types)
+    found = db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(COLUMN), summary=summary.sql))
+    return None if found is None else int(Fields({COLUMN: found}, summary.text).whole(COLUMN, 1, MOST_MB))

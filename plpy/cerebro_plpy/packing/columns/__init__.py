@@ -1,0 +1,1 @@
+"""What packing finds in the columns of a table, and chooses to make of them."""
