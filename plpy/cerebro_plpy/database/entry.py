@@ -74,8 +74,7 @@ def _refuse_old_sql(arguments: tuple[Any, ...]) -> None:
     if arguments:
         raise WrongState(
             "the SQL functions of this database are older than the code on this server.",
-            hint="A superuser updates them: ALTER EXTENSION cerebro_db UPDATE; and, if it is there,"
-            " ALTER EXTENSION cerebro_db_madlib UPDATE;",
+            hint="A superuser updates them: ALTER EXTENSION cerebro_db UPDATE;",
         )
 
 

@@ -43,8 +43,6 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
             f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
         )
         return []
-    if not db.value(sql("SELECT pg_catalog.to_regproc('cerebro.retrain') IS NOT NULL")):
-        return []  # before ALTER EXTENSION, the log takes no such event
     # A trainer starts and builds a program, which most models share; an ensemble is another one.  To predict takes less
     # than to evaluate, and to compute a calibration about as long as to predict.
     needs = FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
