@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 
 from cerebro_db.embedded import cluster as clusters
@@ -316,9 +317,13 @@ def with_views(cluster: clusters.Cluster) -> None:
         cursor.execute("SET search_path = work, cerebro")
         for name, call in {"guessed": "predict", "judged": "evaluate"}.items():
             query = f"SELECT * FROM cerebro.{call}('work.calm', 'SELECT * FROM work.garden')"
-            cursor.execute(f"CREATE VIEW {name} AS {query}; CREATE MATERIALIZED VIEW kept_{name} AS {query}")
-        cursor.execute("SELECT (SELECT count(*) FROM guessed), (SELECT count(*) FROM judged)")
-        assert cursor.fetchone() == (30, 5)
+            cursor.execute(
+                f"CREATE VIEW {name} AS {query}; CREATE MATERIALIZED VIEW kept_{name} AS {query} WITH NO DATA"
+            )
+        # The code is newer than these functions: they say what to do.
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState) as refused:
+            cursor.execute("SELECT count(*) FROM guessed")
+        assert "ALTER EXTENSION cerebro_db UPDATE" in refused.value.diag.message_hint
 
 
 def views_work(cluster: clusters.Cluster, name: str) -> None:
