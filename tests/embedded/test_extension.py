@@ -39,7 +39,7 @@ def test_the_makefile_can_run_it_as_a_plain_script() -> None:
             node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
         }
     assert "argparse" in modules
-    of_ours = {module.__name__ for module in ours} | {"cerebro_db.core"}
+    of_ours = {module.__name__ for module in ours} | {"cerebro_db.core", "cerebro_db.embedded"}
     assert {module.partition(".")[0] for module in modules - of_ours} <= sys.stdlib_module_names
 
 
