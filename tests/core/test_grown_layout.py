@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from cerebro_db.core.packing.layout import FIRST_ADDED, has_grown
+from cerebro_db.core.packing.layout import FIRST_ADDED, Layout, Partition, has_grown
 
-BEFORE: dict[str, Any] = {"inputs": [{"name": "x"}], "outputs": [], "rows": 5, "partitions": [{"key": 1, "rows": 5}]}
-AFTER: dict[str, Any] = {**BEFORE, "rows": 7, "partitions": [{"key": 1, "rows": 7}], "end": FIRST_ADDED + 1}
+ROWS = Partition(key=1, rows=5, buffers=1, bytes=40, sha256="a")
+BEFORE = Layout(inputs=(), outputs=(), rows=5, partitions=(ROWS,))
+AFTER = replace(BEFORE, rows=7, partitions=(replace(ROWS, rows=7, buffers=2, sha256="b"),), end=FIRST_ADDED + 1)
 
 
 def test_a_table_has_grown_if_only_buffers_came() -> None:
     assert has_grown(BEFORE, AFTER)
-    assert has_grown(AFTER, {**AFTER, "rows": 8, "end": FIRST_ADDED + 2})
+    assert has_grown(AFTER, replace(AFTER, rows=8, end=FIRST_ADDED + 2))
 
 
 def test_a_table_with_fewer_buffers_or_other_columns_has_not_grown() -> None:
     assert not has_grown(AFTER, BEFORE)
     assert not has_grown(BEFORE, BEFORE)
-    assert not has_grown(BEFORE, {**AFTER, "inputs": [{"name": "z"}]})
+    assert not has_grown(BEFORE, replace(AFTER, key="z"))

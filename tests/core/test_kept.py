@@ -45,6 +45,10 @@ REASONS = {
     "sessions/session.py:UNLIMITED": "of no sessions: it has no limit",
 }
 REASONS_OF_CORE = {
+    "engines.py:DISPLAY_NAMES": "filled when it is imported; look-ups keep nothing",
+    "engines.py:ENGINES": "filled when it is imported; look-ups keep nothing",
+    "entry_points.py:_points": "packages that the administrator has installed",
+    "search/named_methods.py:METHODS": "filled when it is imported; look-ups keep nothing",
     "parameters/custom.py:NONE": "nothing changes it",
     "parameters/vocabulary.py:LOSSES": "filled when it is imported",
     "parameters/vocabulary.py:METRICS": "filled when it is imported",

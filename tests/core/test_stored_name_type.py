@@ -30,8 +30,8 @@ OPENS = SERVER + "runs/record/own_runs.py"
 TABLES = "source_table|packed_table|validation_table|model_arch_table|object_table"
 COLUMNS = re.compile(rf"\bSELECT\b(?:(?!\bFROM\b).)*\b({TABLES})\b", re.DOTALL)
 READERS = {
-    MADLIB + "automl_tables.py": "writes them",
-    MADLIB + "selection.py": "the call names the selection table, and MADlib's form has no other place",
+    MADLIB + "tables/automl_tables.py": "writes them",
+    MADLIB + "tables/selection.py": "the call names the selection table, and MADlib's form has no other place",
     SERVER + "runs/record/log/known.py": "becomes a StoredName",
     SERVER + "runs/record/log/past.py": "rows of the current role",
     SERVER + "runs/record/log/plan.py": "rows of the current role",

@@ -65,7 +65,7 @@ def test_they_depend_on_the_order_alone() -> None:
 
 def test_another_process_suggests_the_same() -> None:
     program = (
-        "import sys, json; from cerebro_db.core import protocol; from cerebro_db.nn import suggestions\n"
+        "import sys, json; from cerebro_db.core import protocol; from cerebro_db.nn.orders import suggestions\n"
         "print(json.dumps(suggestions.suggested(protocol.from_json(sys.stdin.read())).points))"
     )
     done = subprocess.run(
