@@ -1,12 +1,13 @@
 """What packages of others add to ours, by Python's entry points: engines, search methods, trackers and exporters.
 
-Nothing is looked up before somebody asks for a name that is not ours, so no session and no command starts slower.
+In a session or a command, nothing is looked up before somebody asks for a name that is not ours, so none starts slower.
 An installed server looks into the trainers' environment, which the administrator has made, and nowhere else: on
-Greenplum a user can add folders to the path of Python.
+Greenplum a user can add folders to the path of Python.  If it does not say where that is, there are none of others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -51,8 +52,12 @@ class Extensible(dict[str, T], Generic[T]):
         return Extensible(self.group, {name: one for name, one in self.items() if fits(one)}, made, self._taken)
 
     def names(self) -> list[str]:
-        """Of ours and of all others that are installed, for a message."""
-        return [*self, *sorted(name for name in _points(self.group) if self._other(name) is not None)]
+        """Of ours and of all others that are installed and can be loaded."""
+        found = list(self)
+        for name in sorted(_points(self.group)):
+            with contextlib.suppress(Unsupported):
+                found += [name] if self._other(name) is not None else []
+        return found
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or self._other(name) is not None
@@ -81,9 +86,10 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
     found: dict[str, EntryPoint] = {}
     for one in distributions() if (folders := _libraries()) is None else distributions(path=folders):
-        for point in one.entry_points:
-            if point.group == group:
-                found.setdefault(point.name, point)
+        with contextlib.suppress(Exception):  # the files of any package, which may say anything
+            for point in one.entry_points:
+                if point.group == group:
+                    found.setdefault(point.name, point)
     return found
 
 
@@ -92,20 +98,27 @@ def _libraries() -> list[str] | None:
     import json
     from glob import glob
 
-    try:
-        with open(os.path.join(CODE, "install.json"), encoding="utf-8") as file:  # `make install` writes it there
-            environment = os.path.dirname(os.path.dirname(json.load(file)["trainer_python"]))
-    except (OSError, ValueError, KeyError):
+    installed = os.path.join(CODE, "install.json")  # `make install` writes it there
+    if "plpy" not in sys.modules and not os.path.exists(installed):
         return None
+    try:
+        with open(installed, encoding="utf-8") as file:
+            environment = os.path.dirname(os.path.dirname(json.load(file)["trainer_python"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
     return sorted(glob(os.path.join(environment, "lib", "python3*", "site-packages")))
 
 
-def loaded(point: EntryPoint) -> Any:
+def loaded(point: EntryPoint, fits: Callable[[Any], bool] = lambda found: True) -> Any:
+    """The object that an entry point names, if it is of a kind that fits."""
     try:
         folders = _libraries()
         if folders is not None:
             _import_from(folders, point.value.partition(":")[0].partition(".")[0].strip())
-        return point.load()
+        found = point.load()
+        if not fits(found):
+            raise TypeError(f"{point.value} is of another kind")
+        return found
     except Exception as error:  # it is the code of others
         kind = point.group.partition(".")[2].replace("_", " ")
         raise Unsupported(

@@ -26,6 +26,7 @@ from cerebro_db.core.arguments import FitArguments, PackArguments, PackingArgume
 FUNCTION = re.compile(
     r"^[ \t]*CREATE (?:OR REPLACE )?FUNCTION ([\w@]+\.\w+)\((.*?)\)\s*RETURNS\b", re.MULTILINE | re.DOTALL
 )
+MODES = ("IN", "OUT", "INOUT", "VARIADIC")
 LINE = re.compile(r"^- ([\w, ]+): ", re.MULTILINE)  # of a comment
 
 
@@ -106,13 +107,21 @@ def _arguments(function: str) -> str:
 
 
 def _literal(value: object) -> str:
-    return {None: "NULL", True: "true", False: "false"}.get(value) or f"'{value}'"  # type: ignore[call-overload, no-any-return]
+    if value is None:
+        return "NULL"
+    if isinstance(value, (bool, int, float)):
+        return str(value).lower()
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def parted(head: str) -> list[tuple[str, str]]:
     """Name and type of each argument; the name is empty if it has none.  Types and defaults here have no commas."""
     declared = [one.split(" DEFAULT ")[0].split() for one in head.split(",") if one.strip()]
-    return [(one[0].strip('"') if len(one) > 1 else "", " ".join(one[1:] or one)) for one in declared]
+    found = [(one[0].strip('"') if len(one) > 1 else "", " ".join(one[1:] or one)) for one in declared]
+    for name, kind in found:
+        if name.upper() in MODES or not re.fullmatch(r"\w*", name) or not re.fullmatch(r"[\w .\[\]@%]+", kind):
+            raise ValueError(f"a head that is not understood: {head}")
+    return found
 
 
 def _described(function: str) -> str:

@@ -81,6 +81,13 @@ class Leftover:
     since: float
 
 
+def is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # what a package of others names may be no package
+        return False
+
+
 class Nursery:
     def __init__(self, folder: Path, postmaster: int, keep: float) -> None:
         self.folder, self.postmaster = folder, postmaster
@@ -286,7 +293,7 @@ class Nursery:
 
     def _report(self) -> Report:
         trainers = sum(session.trainer is not None for session in self.sessions)
-        installed = [engine for engine in ENGINES.names() if find_spec(ENGINES[engine])]
+        installed = [engine for engine in ENGINES.names() if is_installed(ENGINES[engine])]
         return Report(installed, trainers, self.templates.report(), len(self.kept))
 
     # -- trainers ------------------------------------------------------------------------------------

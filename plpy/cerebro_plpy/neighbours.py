@@ -39,6 +39,8 @@ def module_of(function: str) -> str | None:
 
 def dress_of(options: Any) -> Callable[..., None] | None:
     """The function that changes the model tables of a run with these options; None: its tables stay plain."""
+    if not options.others:
+        return None
     for package in packages():
         if package.__name__[len(PREFIX) :] in options.others:
             dress: Callable[..., None] = import_module(f"{package.__name__}.tables.model_tables").dress

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from cerebro_db.core import arguments
+from cerebro_db.core.arguments import PackArguments
 from cerebro_db.embedded import extension, heads
 from cerebro_plpy import api
+from cerebro_plpy.packing.kept_rows import arguments_of
 from cerebro_plpy.predicting.streaming import predict_rows
 from cerebro_plpy.runs.request.given import Given
+from cerebro_plpy.verbs.following import SETTINGS
 
 CALL = re.compile(r"^[ \t]*return (api\..*\))$", re.MULTILINE)
 RECORD = re.compile(r"\b(\w*Arguments|of_call)\([^()]*\*\*\w+[,\s]*\)")
@@ -74,3 +77,31 @@ def test_no_function_takes_values_in_their_places() -> None:
     for _, function, _ in CALLS:
         parameters = inspect.signature(inspect.unwrap(getattr(api, function))).parameters.values()
         assert all(one.kind is not one.VAR_POSITIONAL or one.name == "of_old_sql" for one in parameters), function
+
+
+@pytest.mark.parametrize("head", ["a numeric(10,2)", "OUT a integer", '"My name" text', "a text default 'x,y'"])
+def test_a_head_that_is_not_understood_is_refused(head: str) -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        heads.parted(head)
+
+
+def test_a_default_becomes_sql() -> None:
+    values = (None, True, False, 0, 1, 0.5, "it's")
+    assert [*map(heads._literal, values)] == ["NULL", "true", "false", "0", "1", "0.5", "'it''s'"]
+
+
+def test_an_order_names_arguments_that_there_are() -> None:
+    known = {name for one in heads.SIGNATURES.values() for name in one.types}
+    assert {name for one in heads.SIGNATURES.values() for name in one.first.split()} <= known
+
+
+def test_an_argument_that_is_not_given_has_no_part_in_the_fingerprint() -> None:
+    given = PackArguments(source_table="a", output_table="b", target="c", seed=3, folds=2, prepare='{"x": "ignore"}')
+    assert list(arguments_of(given).items()) == [("folds", 2), ("prepare", {"x": "ignore"}), ("seed", 3)]
+
+
+def test_what_follows_a_run_has_the_settings_of_a_retrain() -> None:
+    """Which does the same in a call of its own."""
+    script = (extension.Sources.find().root / "sql" / "api" / "57_retraining.sql").read_text(encoding="utf-8")
+    head = script[script.index("FUNCTION cerebro.retrain(") : script.index("$py$")]
+    assert {name: value.strip("'") for name, value in re.findall(r"SET (\w+) = ('[^']*'|\w+)", head)} == SETTINGS

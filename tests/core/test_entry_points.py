@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomllib
 
+from cerebro_db.client.errors import ClientError, found
 from cerebro_db.client.trackers import TRACKERS, mlflow
 from cerebro_db.core import entry_points
 from cerebro_db.core.engines import DISPLAY_NAMES, ENGINES
 from cerebro_db.core.errors import InvalidArgument, Unsupported
 from cerebro_db.core.options import check
 from cerebro_db.core.search import named_methods
+from cerebro_db.nn.nursery import is_installed
 
 ROOT = Path(__file__).parents[2]
 METHOD = """
@@ -135,8 +138,8 @@ def test_a_server_takes_packages_from_the_trainers_environment_only(
     assert "early" not in named_methods.METHODS
     site = package(tmp_path / "venv" / "lib" / "python3.12" / "site-packages")
     entry_points._points.cache_clear()
-    found = named_methods.METHODS["early"]
-    assert sys.modules[found.__module__].__file__ == str(site / "strangers" / "methods.py")
+    method = named_methods.METHODS["early"]
+    assert sys.modules[method.__module__].__file__ == str(site / "strangers" / "methods.py")
     assert str(site) not in sys.path
     other = package(tmp_path / "other")  # of the same name, imported before
     for name in [name for name in sys.modules if name.partition(".")[0] == "strangers"]:
@@ -145,6 +148,39 @@ def test_a_server_takes_packages_from_the_trainers_environment_only(
     __import__("strangers")
     with pytest.raises(Unsupported, match="another package is called strangers"):
         named_methods.METHODS["early"]
+
+
+@pytest.mark.parametrize("said", [None, "{not json", "[]", "{}", '{"trainer_python": null}'])
+def test_a_server_that_does_not_say_where_that_is_takes_none(
+    strangers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    monkeypatch.setattr(entry_points, "CODE", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "plpy", types.ModuleType("plpy"))
+    if said is not None:
+        (tmp_path / "install.json").write_text(said)
+        monkeypatch.delitem(sys.modules, "plpy")
+    assert "early" not in named_methods.METHODS and "strangers" not in sys.modules
+
+
+def test_what_a_package_says_of_itself_may_be_anything(strangers: Path) -> None:
+    (strangers / "torn-1.dist-info").mkdir()
+    (strangers / "torn-1.dist-info" / "entry_points.txt").write_text("[console_scripts]\nnonsense\n")
+    assert "early" in named_methods.METHODS and ENGINES.names()[-1] == "abacus"
+
+
+def test_a_broken_package_does_not_hide_another_mistake(strangers: Path) -> None:
+    offered = strangers / "strangers-1.dist-info" / "entry_points.txt"
+    offered.write_text(
+        "[cerebro_db.search_methods]\nbroken = strangers.broken:Nothing\nodd = strangers.methods:Decision\n"
+        "[cerebro_db.trackers]\nbroken = strangers.broken:Nothing\nodd = strangers.methods:__name__\n"
+    )
+    with pytest.raises(InvalidArgument, match="there is no search method 'ashaa'"):
+        named_methods.checked("ashaa", proposes=True)
+    with pytest.raises(Unsupported, match="'odd' of the search methods .* is of another kind"):
+        named_methods.checked("odd", proposes=True)
+    for name, why in {"nope": "no tracker", "broken": "ModuleNotFoundError", "odd": "of another kind"}.items():
+        with pytest.raises(ClientError, match=why):
+            found(TRACKERS, name, "There is no tracker.", "trackers")
 
 
 def test_the_contract_runs_as_tests_of_the_package(strangers: Path) -> None:
@@ -159,3 +195,8 @@ def test_mlflow_is_an_entry_point_of_this_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"][entry_points.TRACKERS] == {"mlflow": "cerebro_db.client.trackers.mlflow:write"}
     assert "mlflow" not in [*TRACKERS] and callable(mlflow.write)
+
+
+@pytest.mark.parametrize(("package", "there"), [("json", True), ("no_such_package", False), ("", False)])
+def test_whether_the_package_of_an_engine_is_installed(package: str, there: bool) -> None:
+    assert is_installed(package) is there

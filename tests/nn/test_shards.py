@@ -398,7 +398,7 @@ def test_what_is_needed_does_not_depend_on_whether_models_may_be_cut(tmp_path: P
     wide = configuration(c.sequential(c.input_layer([8, 8]), c.layer("Flatten", "flat"), dense("wide", 1 << 17),
                                       dense("out", 10, activation="softmax")))  # fmt: skip
     needed = []
-    for number, more in enumerate(({"memory_mb": 4000}, {"shard": "never"}, {"shard": "1"}, {})):
+    for number, more in enumerate(({"memory_mb": 4000}, {"shard": "never"}, {"shard": 1}, {})):
         trainer = Trainer(tmp_path / str(number), engine="tensorflow", **more)
         needed.append(trainer(Describe(wide, c.DIGITS)).uncut_memory_mb)
         trainer.close()

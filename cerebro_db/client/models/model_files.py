@@ -507,7 +507,7 @@ def write_archive(given: ForExport, path: Path) -> samples.Compute:
 WRITERS: Extensible[Writer] = Extensible(entry_points.EXPORTERS, {
     ".keras": write_keras, ".safetensors": write_safetensors, archives.ENDING: write_archive,
     ".onnx": write_onnx, FOLDER: write_saved_model,
-})  # fmt: skip
+}, lambda point: entry_points.loaded(point, callable))  # fmt: skip
 WITH_PREPARATION = (".safetensors", archives.ENDING)
 
 

@@ -22,7 +22,9 @@ EXPERIMENT = "cerebro_db"
 Tracker = Callable[[TrackedRun, str, str], object]  # writes a run to a place, under the name of an experiment
 
 TRACKERS: Extensible[Tracker] = Extensible(
-    entry_points.TRACKERS, {"tensorboard": tensorboard.write, "optuna": optuna.write}
+    entry_points.TRACKERS,
+    {"tensorboard": tensorboard.write, "optuna": optuna.write},
+    lambda point: entry_points.loaded(point, callable),
 )
 
 

@@ -51,7 +51,12 @@ METHOD_CLASSES: tuple[type[Policy] | type[Sampler], ...] = (
     PopulationBased,
 )
 PLANNED = "brackets"  # the method of a run whose caller has planned its brackets; users cannot name it
-METHODS = Extensible(entry_points.SEARCH_METHODS, {one.name: one for one in METHOD_CLASSES}, taken=(PLANNED,))
+METHODS: Extensible[Any] = Extensible(
+    entry_points.SEARCH_METHODS,
+    {one.name: one for one in METHOD_CLASSES},
+    lambda point: entry_points.loaded(point, lambda one: isinstance(one, type) and issubclass(one, (Policy, Sampler))),
+    taken=(PLANNED,),
+)
 SAMPLING = METHODS.only(lambda one: issubclass(one, Sampler))
 POPULATIONS = METHODS.only(lambda one: issubclass(one, Policy) and one.propose is not Policy.propose)
 STOPPING = METHODS.only(lambda one: issubclass(one, Policy) and one.propose is Policy.propose)

@@ -60,15 +60,10 @@ def packed_rows(db: Database, same_name: bool, **arguments: Any) -> str:
 
 def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
     """Equal for two calls only if they pack the same rows in the same way, but for a seed that is drawn."""
-    source, given = wanted.source, asdict(wanted.given)
-    used = _used(db, wanted)
+    source, used = wanted.source, _used(db, wanted)
     document: dict[str, Any] = {
         "version": __version__,
-        "arguments": {
-            name: documents.argument(value, name) if name in DOCUMENTS else value
-            for name, value in given.items()
-            if name not in OTHERWISE
-        },
+        "arguments": arguments_of(wanted.given),
         "segments": wanted.segments or {"at most": pack_plain.most_segments(db, wanted.rule)},
         "rule": wanted.rule.contents,
         "target": [column.name for column in wanted.asked.targets],
@@ -85,6 +80,16 @@ def fingerprint_of(db: Database, wanted: WantedPacking) -> str:
         names = {column.name for column in used}
         document["validation"] = _of_rows(db, others, [one for one in present.values() if one.name in names])
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
+
+
+def arguments_of(arguments: PackArguments) -> dict[str, Any]:
+    """An argument that is added to the record later changes nothing where it is not given."""
+    given = asdict(arguments)
+    return {
+        name: documents.argument(given[name], name) if name in DOCUMENTS else given[name]
+        for name in sorted(given)
+        if name not in OTHERWISE and given[name] is not None
+    }
 
 
 def _used(db: Database, wanted: WantedPacking) -> list[Column]:

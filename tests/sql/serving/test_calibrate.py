@@ -35,6 +35,8 @@ def made(lab: Lab) -> Lab:
     named = ", ".join(f"{name} => %s" for name in few)
     for model, target in (("amounts", "amount"), ("states", "state"), ("grades", "grade")):
         lab(f"SELECT cerebro.train('old_loans', %s, %s, inputs => 'a, b, c', {named})", model, target, *few.values())
+        if lab.greenplum:  # where train() adds no calibration
+            lab("SELECT FROM cerebro.calibrate(%s)", model)
     return lab
 
 
