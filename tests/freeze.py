@@ -1,5 +1,5 @@
-"""Freezes a release: its upgrade scripts in migrations/, and what only tests need of it: its install scripts and a dump
-of a database with its runs (migrations/README.md).
+"""Freezes a release: its upgrade scripts in migrations/, and for tests its install scripts and a dump of a
+database with runs (migrations/README.md).
 
 python -m tests.freeze         once per release
 python -m tests.freeze dump    the dump alone, again: at the commit of the release

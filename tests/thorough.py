@@ -1,7 +1,7 @@
-"""What the tests leave out at a landing: tries at random, and variants of what another test proves.
+"""How much the tests try: ``CEREBRO_THOROUGH=5`` (``make test-thorough``) tries five times as much at random.
 
-``CEREBRO_THOROUGH=5`` (``make test-thorough``) lets them try five times as often as at a landing, and runs the tests
-that are marked thorough.  Each try is made of a number, so a longer run begins with the tries of a shorter one.
+It also runs the tests that are marked thorough, such as variants of other tests.  Each try follows from its number, so
+a longer run begins with the tries of a shorter one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def tries(at_a_landing: int) -> int:
 
 
 def landing(cases: Iterable[Any], *kept: Any) -> list[Any]:
-    """The cases as the parameters of a test; a tuple has several. Those that are not kept are marked thorough."""
+    """The cases as parameters of a test; a tuple has several. Cases that are not in ``kept`` are marked thorough."""
     known = list(cases)
     assert all(one in known for one in kept), "a case that is kept is gone"
     return [one if one in kept else pytest.param(*_several(one), marks=pytest.mark.thorough) for one in known]

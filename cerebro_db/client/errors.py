@@ -83,7 +83,7 @@ class RunFailed(ClientError):
 
 
 def found(among: Extensible[T], name: str, missing: str, what: str) -> T:
-    """What has this name, of ours or of a package of others."""
+    """What has this name, built in or from another package."""
     try:
         return among[name]
     except KeyError:

@@ -1,8 +1,8 @@
-"""The arguments that cerebro.pack and the three verbs share, each once: name, SQL type, default and a sentence.
+"""The arguments that cerebro.pack and the three verbs share: name, SQL type, default and description.
 
-The annotation of a field is the SQL type, and the text below a field says what COMMENT ON FUNCTION says.  The heads of
-the SQL functions are made from this when the extension is assembled (embedded/heads.py).  docs/extending.md says how to
-add an argument.
+The annotation of a field is the SQL type, and the text below it is the description in COMMENT ON FUNCTION.  The heads
+of the SQL functions are made from these fields when the extension is assembled (embedded/heads.py).  docs/extending.md
+says how to add an argument.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Optional
 
 from .records import dataclass
 
-# None is NULL.
+# SQL types; None is NULL.
 Text = Optional[str]
-Table = Optional[str]  # the name of one
+Table = Optional[str]  # the name of a table
 Json = Optional[str]
 Jsonb = Optional[str]
 Whole = Optional[int]
@@ -28,7 +28,7 @@ SQL_TYPES = {
 
 @dataclass(frozen=True)
 class PackingArguments:
-    """What is packed and how: of cerebro.pack, and of the verbs, which pack tables that are not packed."""
+    """How rows are packed: arguments of cerebro.pack, and of the verbs, which pack tables that are not packed."""
 
     inputs: Text = None
     """the input columns, separated by commas. NULL: all others. Keys, columns that number the rows and columns with
@@ -72,7 +72,7 @@ class PackingArguments:
 
 @dataclass(frozen=True)
 class PackArguments(PackingArguments):
-    """Those of ``cerebro.pack``."""
+    """The arguments of ``cerebro.pack``."""
 
     source_table: Text = None
     output_table: Text = None
@@ -88,13 +88,13 @@ class PackArguments(PackingArguments):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What packing other rows in the same way needs: those that are not NULL, but for the tables."""
+        """What packing other rows in the same way needs: all arguments that are not NULL, except the tables."""
         return {name: value for name in RECORDED if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True)
 class VerbArguments(PackingArguments):
-    """What the verbs share."""
+    """The arguments that all verbs have."""
 
     source_table: Text = None
     model_table: Text = None
@@ -117,7 +117,7 @@ class VerbArguments(PackingArguments):
 
 @dataclass(frozen=True)
 class SearchArguments(VerbArguments):
-    """Those of ``cerebro.search`` and ``cerebro.train``."""
+    """The arguments of ``cerebro.search`` and ``cerebro.train``."""
 
     space: Jsonb = None
     architectures: Jsonb = None
@@ -129,21 +129,21 @@ class SearchArguments(VerbArguments):
 
 @dataclass(frozen=True)
 class FitArguments(VerbArguments):
-    """Those of ``cerebro.fit``."""
+    """The arguments of ``cerebro.fit``."""
 
     configurations: Text = None
     warm_start: Flag = False
 
 
 def kinds_of(record: type[PackingArguments]) -> dict[str, str]:
-    """The annotations of a record's fields; read without making the methods of the class, which takes a while."""
+    """The annotations of a record's fields, without making the methods of the class, which is slow."""
     return {
         name: kind for one in reversed(record.__mro__) for name, kind in getattr(one, "__annotations__", {}).items()
     }
 
 
 PACKING = tuple(kinds_of(PackingArguments))
-# Of cerebro.pack, but for the tables.
+# The arguments of cerebro.pack, except the tables.
 RECORDED = {
     name: kind for name, kind in kinds_of(PackArguments).items() if name not in ("source_table", "output_table")
 }

@@ -31,7 +31,7 @@ AUTO_ENGINES = ("tensorflow", "jax")
 
 OURS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}  # engine -> its Python package
 _SHOWN = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
-# Of an engine that a package of others adds, all that is known without an import is the name, and its own package.
+# Without an import, only the name and the package of an engine of another package are known.
 ENGINES = Extensible(
     entry_points.ENGINES, OURS, lambda one: one.value.partition(":")[0].partition(".")[0].strip(), taken=(AUTO,)
 )

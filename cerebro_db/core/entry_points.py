@@ -1,8 +1,8 @@
-"""What packages of others add to ours, by Python's entry points: engines, search methods, trackers and exporters.
+"""Finds what other packages add by Python's entry points: engines, search methods, trackers and exporters.
 
-In a session or a command, nothing is looked up before somebody asks for a name that is not ours, so none starts slower.
-An installed server looks into the trainers' environment, which the administrator has made, and nowhere else: on
-Greenplum a user can add folders to the path of Python.  If it does not say where that is, there are none of others.
+A session or a command looks up entry points only for a name that is not built in, so it starts as fast as without them.
+A server looks only into the trainers' environment, which install.json names and the administrator has made: on
+Greenplum a user can add folders to the path of Python.  Without a valid install.json it finds no packages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Extensible(dict[str, T], Generic[T]):
-    """Ours by their names.  Look-ups also find those of others; a loop has only ours."""
+    """The built-in ones by their names.  A look-up also finds those of other packages; an iteration does not."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Extensible(dict[str, T], Generic[T]):
         made: Callable[[EntryPoint], T | None] | None = None,
         taken: Iterable[str] = (),
     ) -> None:
-        """``made``: what an entry point stands for; None: it is none of these.  Default: the object that it names.
+        """``made``: turns an entry point into a value, or None if it does not fit.  Default: loads the object it names.
 
-        ``taken``: further names that others cannot have, for which nothing is looked up.
+        ``taken``: further names that other packages cannot have.
         """
         super().__init__(ours)
         self.group = group
@@ -52,7 +52,7 @@ class Extensible(dict[str, T], Generic[T]):
         return Extensible(self.group, {name: one for name, one in self.items() if fits(one)}, made, self._taken)
 
     def names(self) -> list[str]:
-        """Of ours and of all others that are installed and can be loaded."""
+        """All names: those built in, and those of installed packages that can be loaded."""
         found = list(self)
         for name in sorted(_points(self.group)):
             with contextlib.suppress(Unsupported):
@@ -86,7 +86,7 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
     found: dict[str, EntryPoint] = {}
     for one in distributions() if (folders := _libraries()) is None else distributions(path=folders):
-        with contextlib.suppress(Exception):  # the files of any package, which may say anything
+        with contextlib.suppress(Exception):  # the metadata of any package can be wrong
             for point in one.entry_points:
                 if point.group == group:
                     found.setdefault(point.name, point)
@@ -94,7 +94,7 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
 
 def _libraries() -> list[str] | None:
-    """The folders of packages of the trainers' environment; None outside of a server: wherever Python looks."""
+    """The ``site-packages`` of the trainers' environment; None outside a server, where Python's own path counts."""
     import json
     from glob import glob
 
@@ -110,7 +110,7 @@ def _libraries() -> list[str] | None:
 
 
 def loaded(point: EntryPoint, fits: Callable[[Any], bool] = lambda found: True) -> Any:
-    """The object that an entry point names, if it is of a kind that fits."""
+    """The object that an entry point names; an error if it cannot be loaded or does not fit."""
     try:
         folders = _libraries()
         if folders is not None:
@@ -119,7 +119,7 @@ def loaded(point: EntryPoint, fits: Callable[[Any], bool] = lambda found: True) 
         if not fits(found):
             raise TypeError(f"{point.value} is of another kind")
         return found
-    except Exception as error:  # it is the code of others
+    except Exception as error:  # the code of another package may raise anything
         kind = point.group.partition(".")[2].replace("_", " ")
         raise Unsupported(
             f"'{point.name}' of the {kind} cannot be loaded: {type(error).__name__}: {error}",
@@ -128,7 +128,7 @@ def loaded(point: EntryPoint, fits: Callable[[Any], bool] = lambda found: True) 
 
 
 def _import_from(folders: list[str], package: str) -> None:
-    """Import a package that lies in one of the folders, and neither another of its name nor what lies beside it."""
+    """Import a package from one of the folders, but not another package of its name, and no package beside it."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

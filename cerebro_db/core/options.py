@@ -51,7 +51,7 @@ class Option:
     default: Any = None
     unset: str = ""  # what happens without the option, where that is no fixed default
     choices: tuple[str, ...] = ()
-    others: Container[str] = ()  # that packages of others add to the choices
+    others: Container[str] = ()  # further choices, which other packages add
     bounds: tuple[int, int] | None = None  # the smallest and the largest number that it takes
     object: bool = False  # whether it takes a JSON object as well
     numbers: tuple[int, int] | None = None  # the smallest and the largest number that it takes as well

@@ -91,7 +91,7 @@ class RunOptions:
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
     follows: tuple[Step, ...] = ()  # what is done with the model tables
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named
-    others: Mapping[str, Any] = field(default_factory=dict)  # what else is on record: it belongs to whoever wrote it
+    others: Mapping[str, Any] = field(default_factory=dict)  # other keys on record, of the packages that wrote them
 
     def optimised(self, validated: bool) -> Objective:
         """The objective of the run.  ``validated``: it has a validation table."""

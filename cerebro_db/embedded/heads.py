@@ -1,4 +1,4 @@
-"""What the pieces in ``sql/`` leave out of the heads, the bodies and the comments of functions, filled in.
+"""Fills in what the pieces in ``sql/`` leave out of the heads, bodies and comments of functions.
 
 ===============  ================================================================================================
 ``@arguments@``  in the head: the arguments that ``core/arguments.py`` lists for the function
@@ -33,13 +33,13 @@ LINE = re.compile(r"^- ([\w, ]+): ", re.MULTILINE)  # of a comment
 class Signature(NamedTuple):
     """The arguments of a SQL function, which are the fields of a record.
 
-    ``first``: their order.  Those that it does not name come after it, in the order of the record, so that calls with
-    values in their places stay valid.  None in the record is NULL.
+    ``first``: their order.  Fields that it does not name come last, in the order of the record, so that calls with
+    positional values stay valid.  None in the record is NULL.
     """
 
     record: type[PackingArguments]
     first: str
-    needed: int  # so many have no default
+    needed: int  # the number of arguments without a default
     defaults: Mapping[str, object] = {}  # those that differ from the record's
 
     @property
@@ -52,7 +52,7 @@ class Signature(NamedTuple):
 
 PACK = ("source_table output_table target inputs prepare validation validation_table split_by split_at stratify"
         " buffer_size segments distribution_rules seed")  # fmt: skip
-# What the verbs have after the target: first those that people give most.
+# The arguments of the verbs after the target; the most frequent ones come first.
 OF_VERBS = (" inputs prepare weights class_weight sequence validation validation_table split_by split_at stratify folds"
             " segments packed_table architectures space method epochs max_configurations at_once start_from objective"
             " direction stop_when evaluate_every use_gpus warm_start run_name description options wait dry_run group_by"
@@ -69,7 +69,7 @@ SIGNATURES = {
 
 
 def filled(text: str) -> str:
-    """A piece of SQL without these marks.  What stands before its first function has none."""
+    """A piece of SQL with its marks filled in.  The text before its first function has none."""
     starts = [found.start() for found in FUNCTION.finditer(text)]
     if not starts:
         return text
@@ -135,7 +135,7 @@ def _described(function: str) -> str:
 
 @lru_cache
 def _sentences() -> dict[str, dict[str, str]]:
-    """By the class and the field: the text below the field, which Python drops."""
+    """The text below each field, by class and field.  Python itself drops these texts."""
     assert arguments.__file__ is not None
     found: dict[str, dict[str, str]] = {}
     for record in ast.parse(Path(arguments.__file__).read_text(encoding="utf-8")).body:

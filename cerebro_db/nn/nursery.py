@@ -84,7 +84,7 @@ class Leftover:
 def is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except (ImportError, ValueError):  # what a package of others names may be no package
+    except (ImportError, ValueError):  # another package may name anything as its framework
         return False
 
 

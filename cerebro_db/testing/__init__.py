@@ -1,4 +1,5 @@
-"""The contracts of what packages of others add by entry points, for the tests of these packages (docs/extending.md).
+"""Contracts for packages that extend cerebro_db by entry points (docs/extending.md).
 
-A package has a subclass of the contract in a file of its tests and runs pytest. Our own are tested by the same code.
+A contract is a class of tests. The tests of a package have a subclass of it. The built-in engines, search methods and
+trackers are tested by the same code.
 """

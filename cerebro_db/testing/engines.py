@@ -1,6 +1,6 @@
-"""The contract of engines: equal seeds give equal bits, however the rows are cut, and a state can be taken elsewhere.
+"""The contract of engines: equal seeds give equal bits, whatever the slabs are, and a state can be continued.
 
-A process has one engine, so a check has its own: ``python -m cerebro_db.testing.engines NAME FOLDER``.
+A process has one engine, so each check runs in a new one: ``python -m cerebro_db.testing.engines NAME FOLDER``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def rows(folder: Path) -> Dataset:
 
 
 def trained(engine: Engine, data: Dataset, state: list[np.ndarray] | None, cuts: list[int]) -> Program:
-    """A program after a pass, in slabs that end at these rows.  ``state``: to begin with; None: that of a seed."""
+    """A program after a pass in slabs that end at ``cuts``.  ``state``: its first state; None: that of a seed."""
     from ..nn.rows.data import Slab, row_order
 
     program = engine.program(CONFIGURATION, LAYOUT, 5)

@@ -1,4 +1,4 @@
-"""The contract of exporters: the file is there, and what reads it predicts what the model predicts."""
+"""The contract of exporters: the file exists, and its predictions are those of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of search methods: pure functions of a run's history, which change nothing."""
+"""The contract of search methods: they are pure functions of a run's history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPACE = read(
 
 
 def suggest(dimensions: Any, seed: int, number: int, trials: Any, count: int) -> list[dict[str, Any]]:
-    """In place of Optuna: points that depend on all that it is given."""
+    """Suggests points without Optuna; they depend on all arguments."""
     told = json.dumps([seed, number, [trial.to_json() for trial in trials]], sort_keys=True)
     return [SPACE.drawn(seed, f"{told}/{place}") for place in range(count)]
 
@@ -50,7 +50,7 @@ def stopping(name: str, epochs: int = EPOCHS, **given: Any) -> Policy:
 
 
 def random_history(seed: int, order: int = 0) -> History:
-    """Some models with some epochs, the last of which may be incomplete, told in a random order."""
+    """A history of some models and epochs, of which the last may be incomplete, recorded in random order."""
     chance = random.Random(seed)
     history = History()
     told: list[tuple[Any, ...]] = []
@@ -84,7 +84,7 @@ def random_history(seed: int, order: int = 0) -> History:
 
 
 def asked_of(history: History) -> list[tuple[int, int]]:
-    """What a policy may be asked: each model's last complete epoch; also of models that nothing is known of."""
+    """Questions to a policy: each model's last complete epoch, and epochs of unknown models."""
     known = [(model, history.epochs(model)[-1]) for model in history.models if history.epochs(model)]
     return [*known, (history.models[-1] + 1, 1), (1, 7)]
 

@@ -1,4 +1,4 @@
-"""The contract of trackers: a run is written while it goes on and again later, and may have any names and values."""
+"""The contract of trackers: they write a run while it goes on and again later, with any names and values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN = TrackedRun(
 
 
 class TrackerContract:
-    """The tests of a tracker.  A subclass has its name, and a ``place`` if it does not write below a folder."""
+    """The tests of a tracker.  A subclass has its name, and overrides ``place`` if it does not write into a folder."""
 
     tracker: str
 

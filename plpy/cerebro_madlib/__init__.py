@@ -1,4 +1,4 @@
-"""MADlib's deep-learning functions, with its argument forms, tables and texts, made of what cerebro_plpy does."""
+"""MADlib's deep-learning functions, which use those of cerebro_plpy: forms of arguments, tables and texts."""
 
 # The functions that SQL calls, by the modules that have them (cerebro_plpy/neighbours.py).
 FUNCTIONS = {

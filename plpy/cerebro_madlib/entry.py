@@ -1,4 +1,4 @@
-"""The entry of MADlib's functions: errors about tables and models say what MADlib's say."""
+"""The entry of MADlib's functions: errors about tables and models have MADlib's texts."""
 
 from __future__ import annotations
 

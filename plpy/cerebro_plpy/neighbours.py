@@ -1,9 +1,8 @@
-"""The packages beside this one: folders ``cerebro_NAME`` of the code, which use this package as they need it.
+"""Finds the packages beside this one: folders ``cerebro_NAME`` of the code, which use this package.
 
-``FUNCTIONS`` of such a package says in which of its modules the functions are that SQL calls as ``api.FUNCTION``.  A
-run that it began has NAME among the ``others`` of its options.  Whoever makes the model tables of such a run (the run
-itself, ``resume`` or ``materialize``) makes plain ones, and then calls ``tables.model_tables.dress`` of the package,
-which changes them.
+The ``FUNCTIONS`` of such a package are the functions that SQL calls as ``api.FUNCTION``, by their modules.  A run that
+it began has NAME among the ``others`` of its options.  Its model tables are made as plain tables, by the run itself, by
+``resume`` or by ``materialize``; then ``tables.model_tables.dress`` of the package changes them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def packages() -> Iterator[Any]:
 
 
 def module_of(function: str) -> str | None:
-    """The module that has this function for SQL."""
+    """The module of a package beside this one that has this SQL function; None if none has it."""
     for package in packages():
         for module, names in package.FUNCTIONS.items():
             if function in names:

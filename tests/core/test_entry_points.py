@@ -1,4 +1,4 @@
-"""Packages of others: what is looked up, when, and where."""
+"""Entry points of other packages: what is looked up, when, and where."""
 
 from __future__ import annotations
 

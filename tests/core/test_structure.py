@@ -190,7 +190,7 @@ def positions(call: ast.Call) -> int:
 
 
 def test_calls_with_many_values_name_them() -> None:
-    """Of values by position that have the same type, a swapped pair is found by a user."""
+    """Among positional values of the same type, only a user would notice a swapped pair."""
     found = {
         f"{path.name}:{node.lineno}"
         for top in (CEREBRO_DB, SERVER)

@@ -34,7 +34,7 @@ CONFIGURATIONS = {
 }
 
 
-# How a program trains and evaluates is of the engine; what is asked of it is not.
+# For tests of what the engine decides: how a program trains and evaluates.
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 

@@ -22,7 +22,7 @@ FOLDS = np.random.default_rng(5).integers(1, 4, len(LABELS)).astype("uint8")
 FOLDED = {**c.DIGITS, "fold": [c.column("__fold__", [1], "uint8")]}
 
 
-# How a program trains and evaluates is of the engine; what is asked of it is not.
+# For tests of what the engine decides: how a program trains and evaluates.
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 

@@ -15,7 +15,7 @@ from . import configurations as c
 from .test_trainer import CATEGORICAL, IMAGES, LABELS, failure
 from .trainer_client import USUAL_ENGINE, Trainer, full, resident, visits_of
 
-# How a program trains and evaluates is of the engine; what is asked of it is not.
+# For tests of what the engine decides: how a program trains and evaluates.
 on_both = pytest.mark.parametrize("trainer", ["tensorflow", "jax"], indirect=True)
 
 

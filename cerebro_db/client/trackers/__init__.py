@@ -1,7 +1,7 @@
 """``cerebro track``: runs in the form of other tools that people look at results with.
 
 ``tracked`` reads a run once for all of them; ``tensorboard``, ``optuna`` and ``mlflow`` write it. Each may be called
-again while the run goes on. Packages of others add trackers by the entry points that MLflow has, too.
+again while the run goes on. Other packages add trackers by entry points, as ``mlflow`` is added.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ ITEM_BYTES = {
 
 METADATA = "__metadata__"
 WEIGHTS = "weights"  # the metadata's key for the number of weights
-FLAT_WEIGHTS = "madlib_weights"  # all weights as float32: only if some are no float32, or averages replace them
+FLAT_WEIGHTS = "madlib_weights"  # all weights as float32: only if some are not float32, or averages replace them
 
 Source = Any  # bytes, a memoryview, an mmap or a binary file
 

@@ -1,1 +1,1 @@
-"""What packing makes of columns and rows, and the documents that say it."""
+"""What packing makes of columns and rows, and the documents that record it."""

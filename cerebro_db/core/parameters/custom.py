@@ -31,7 +31,7 @@ NONE: Known = {}
 
 
 class WithoutSparse(dict[str, Mapping[str, str]]):
-    """The functions that a call may name which takes no sparse losses and metrics.
+    """The functions that a call without sparse losses and metrics may name.
 
     ``unknown``: its text for other names, with {} for the name.
     """

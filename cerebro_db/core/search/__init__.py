@@ -1,4 +1,4 @@
-"""Search policies, one per file: what becomes of a model after an epoch.  Pure functions of the run's history.
+"""What all search methods share: their contract, the run's history, decisions, budgets and requests.
 
 core/scheduling and runs/ of cerebro_plpy use it.
 """

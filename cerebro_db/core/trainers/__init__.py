@@ -1,1 +1,1 @@
-"""What the server and the processes of trainers agree on: the pipe, messages, memory and its folders."""
+"""What the server and the trainer processes share: the pipe, messages to the nursery, memory, shards."""

@@ -35,7 +35,7 @@ NOT_NEEDED_BY = {
     "torch": ("scipy", "jax"),
 }
 
-OTHERS: Extensible[Any] = Extensible(entry_points.ENGINES, {})  # the modules of the engines of others
+OTHERS: Extensible[Any] = Extensible(entry_points.ENGINES, {})  # modules of engines that other packages add
 
 Configuration = dict[str, Any]
 

@@ -1,5 +1,5 @@
 # ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
-"""What the tables of MADlib's AutoML have more than those of its fit: further columns, and the best configuration."""
+"""What the tables of MADlib's AutoML have besides those of its fit: further columns, and the best configuration."""
 
 from __future__ import annotations
 

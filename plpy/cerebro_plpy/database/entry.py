@@ -27,10 +27,10 @@ def entry(
     longest: int = sizes.LONGEST,
     words: type[ErrorWords] = ErrorWords,
 ) -> Callable[..., Any]:
-    """The function is called with ``plpy``, and gets a Database in its place.  Its arguments are given by name.
+    """The function is called with ``plpy`` and arguments by name, and gets a Database in place of ``plpy``.
 
-    They have limits (``sizes.py``); ``longest``: of the characters of a text.  A cancel ends it wherever it
-    computes (``listening.py``).  ``words``: what errors about tables and models say.
+    The sizes of arguments are limited (``sizes.py``); ``longest``: the characters of a text.  A cancel ends the
+    function wherever it computes (``listening.py``).  ``words``: the texts of errors about tables and models.
 
     A CerebroError becomes a PostgreSQL error with SQLSTATE, DETAIL and HINT.  Its message says what is wrong.  The name
     of the SQL function stands before it: ``called``, or "cerebro." and the name of the Python function.  The error of a
@@ -70,7 +70,7 @@ def _refuse_within_query(plpy: Any) -> None:
 
 
 def _refuse_old_sql(arguments: tuple[Any, ...]) -> None:
-    """Refuse a call by a SQL function of version 0.1, which gives the arguments by their places."""
+    """Refuse a call by a SQL function of version 0.1, which passes its arguments by position."""
     if arguments:
         raise WrongState(
             "the SQL functions of this database are older than the code on this server.",

@@ -1,14 +1,12 @@
-"""What errors about tables and models say, in the words of the functions that the user called."""
+"""The texts of errors about tables and models, in the words of the function that the user called."""
 
 from __future__ import annotations
 
 
 class ErrorWords:
-    """Templates, with the names that they can use in braces: the words of the schema cerebro, unless a class below this
-    one has others.
-    """
+    """Templates with names in braces.  These are the texts of the schema cerebro; a subclass can have others."""
 
-    input_name = "{argument}"  # what a text is called that is no name
+    input_name = "{argument}"  # what the argument is called if its value is not a name
     no_input_name = "{argument} must not be NULL or empty."
     no_table = "{argument}: there is no table '{table}'."
     no_rows = "{argument}: '{table}' has no rows."

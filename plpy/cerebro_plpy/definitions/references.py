@@ -24,7 +24,7 @@ LATEST = "latest"  # the highest version
 class ModelRef:
     """The model table that a call names: by its own name, or as a registered model.
 
-    It is made once, at the door of the call, so that all of the call reads the same version.
+    It is made once, at the beginning of a call, so that the whole call reads the same version.
     """
 
     given: str  # what the caller wrote

@@ -1,4 +1,4 @@
-"""How good trained models are: on rows of a query, on packed rows, and on the rows of today.
+"""How good trained models are on the rows of a query or on packed rows, and how far rows have drifted.
 
 verbs/ and api.py may use it.
 """

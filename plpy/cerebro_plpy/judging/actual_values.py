@@ -1,6 +1,6 @@
-"""The value that the target has in the rows of a query, as SQL: spelled as predictions spell it.
+"""The value of the target in the rows of a query, as SQL that spells it as predictions do.
 
-The rows are not read before, as for a validation table: a query may return others each time, and may take long.
+Unlike a validation table, the rows are not read before: a query may return other rows each time, and may take long.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def metrics_of(db: Database, given: JudgingArguments) -> dict[str, float | None]
 
 
 def _predictions(given: JudgingArguments, judged: Mapping[str, Any], top: int) -> Sql:
-    """To be read in one place only: on Greenplum, cerebro.predict can be read once in a query."""
+    """The predictions as SQL.  A query has it once: on Greenplum, it can read cerebro.predict only once."""
     return sql(
         "cerebro.predict({model}, {rows}, {key}, {configuration}, {top}, {coverage}, {calibrated}, {thresholds})",
         model=constant(given.model_table),
@@ -70,9 +70,9 @@ def _of_numbers(given: JudgingArguments, judged: Mapping[str, Any]) -> Sql:
 def _of_classes(given: JudgingArguments, judged: Mapping[str, Any]) -> Sql:
     """The innermost rows are one for each row of the query and each class.
 
-    A class that training did not have has the probability 0; the least one is that of Keras.  Of the pairs of a row
-    with a class and a row without it, auc is the share whose order is right.  A pair of an actual and a predicted class
-    counts for both of them.
+    A class that training did not have has the probability 0; the least probability is that of Keras.  auc is the share
+    of correctly ordered pairs of a row with the class and a row without it.  A pair of an actual and a predicted class
+    counts for both classes.
     """
     return sql(
         """

@@ -1,4 +1,4 @@
-"""Judges a trained model: what its functions have in common.
+"""What the functions that judge a trained model have in common.
 
 They predict the rows of the user's query with keys that hold the actual value of the target, so that no join is needed.
 """

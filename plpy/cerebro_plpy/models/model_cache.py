@@ -118,7 +118,7 @@ def _mark(db: Database, question: Sql) -> str | None:
         found: str | None = db.value(question)
         return found
     except db.plpy.SPIError as error:
-        if not error.sqlstate.startswith("42"):  # a table is gone, or may not be read: who reads the model says so
+        if not error.sqlstate.startswith("42"):  # a table is gone or may not be read: reading it says so
             raise
         return None
 

@@ -1,4 +1,4 @@
-"""What the trainers of a run might use: the uses of its models, and runs that go on with them, keep to it."""
+"""The memory that the trainers of a run were allowed: later uses of its models, and runs that continue them, get it."""
 
 from __future__ import annotations
 

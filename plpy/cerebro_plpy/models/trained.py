@@ -107,7 +107,7 @@ class ModelTables:
 
     def memory_mb(self, db: Database) -> int | None:
         """What ``TrainedModel.memory_mb`` will be, for a trainer that starts before the model is read."""
-        with contextlib.suppress(CerebroError):  # who reads the model says what is wrong
+        with contextlib.suppress(CerebroError):  # reading the model raises the error
             return None if self.summary is None else run_memory.of_summary(db, self.summary)
         return None
 
@@ -124,7 +124,7 @@ class TrainedModel:
     named: ModelColumns  # what the columns of these tables are called
     loss_name: str | None = None  # as these tables have them
     metric_names: list[str] | None = None
-    known_version: str | None = None  # of the weights, as they are for sure (model_cache.py)
+    known_version: str | None = None  # of the weights, if it is certain (model_cache.py)
     remembered: dict[Any, Any] = field(default_factory=dict)  # what calls have made of it for the next call
     grouped: Grouped | None = None  # the models of groups beside it
     group_number: int | None = None  # it is one of them, and its weights are in their table

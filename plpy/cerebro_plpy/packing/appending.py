@@ -1,8 +1,7 @@
 """``cerebro.append``: packs rows that arrived later, and adds them to a packed table.
 
-The rows are prepared with the parameters of before, and divided by the rule of before.  They become buffers of their
-own, which come after those that are there.  So a run that began before goes on with the rows that it began with: its
-layout ends before the new buffers.
+The rows are prepared with the parameters of the packed table, and divided by its rule.  Their buffers come after the
+existing ones.  So a run that began earlier goes on with the same rows: its layout ends before the new buffers.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def predict_into(db: Database, **arguments: Any) -> int:
     output = relations.new(db, given.output_table)
     ref = model_ref(db, given.model_table)
     tables = trained.tables_of(db, ref)
-    # Whether the models of groups are of this model, its summary says.
+    # The summary says whether the models of groups belong to this model.
     answered = None if tables.groups is None else _by_group(db, given, ref, tables, source)
     staged, outputs = answered or _by_one_model(db, given, ref, tables, source)
     from . import predictions  # only now, as in _by_one_model

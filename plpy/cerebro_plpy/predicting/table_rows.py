@@ -1,6 +1,6 @@
 """What predicting the rows of a table needs once its trainer starts: columns, inputs, the chunks and the answers.
 
-Apart from streaming.py, because importing all this takes a new session as long as a good part of the trainer's start.
+A module apart from streaming.py, because importing it takes a new session long, compared with the trainer's start.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from cerebro_db.core.records import dataclass
 
 @dataclass(frozen=True)
 class TeamOptions:
-    """The same for all segments, except that segments take turns with engines and have GPUs of their own."""
+    """The options are the same for all segments, but segments alternate between engines and have their own GPUs."""
 
-    engines: tuple[str, ...]  # that trainers start with
+    engines: tuple[str, ...]  # the engines that trainers start with
     trainer: TrainerOptions
     gpus: tuple[int | None, ...] = ()  # of each segment; empty: none
     synchronous_commit: bool | None = None

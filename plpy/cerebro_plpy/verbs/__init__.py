@@ -1,4 +1,4 @@
-"""The doors of what needs several rooms: train, resume, retrain, ensemble, register, calibrate, drop.
+"""Functions that need several of the folders below: train, resume, retrain, ensemble, register, calibrate, drop.
 
-Each turns what the caller wrote into typed values once, and tells the rooms below what to do.  Only api.py may use it.
+Each checks what the caller wrote, makes typed values of it, and calls the folders below.  Only api.py may use it.
 """

@@ -1,4 +1,4 @@
-"""Steps of a call that may fail without the call."""
+"""Steps that may fail without ending the call."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from .. import platform
 from ..database.access import Database
 
-CANCELLED = "57"  # the class of the errors of a cancel, a timeout and an end of the session
+CANCELLED = "57"  # SQLSTATE class of a cancel, a timeout and an end of the session
 
 
 @contextlib.contextmanager
 def or_told(db: Database, called: str, otherwise: str, hint: str) -> Iterator[None]:
-    """Around such a step: after an error, what it did is undone, and a notice says why.  A cancel ends the call.
+    """Around such a step: an error undoes it, and a notice gives the reason.  A cancel ends the call.
 
-    Where the caller's transaction cannot go on after an error, the error ends the call, in the name of the function
-    ``called``.
+    ``called``: the function that the error names where the caller's transaction cannot go on, so that it ends the call.
+    ``otherwise``: what the notice says first.
     """
     if not platform.of(db).subtransactions_are_safe:
         with db.naming(called):

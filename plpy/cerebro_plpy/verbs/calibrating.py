@@ -1,4 +1,4 @@
-"""``cerebro.calibrate``: from the rows for validation of the model's run, of another packed table, or of a query."""
+"""``cerebro.calibrate``: by the rows for validation of the model's run, of another packed table, or of a query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def calibrate(
     decide_by: str | None,
     seconds: float | None,
 ) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure.  ``seconds``: that it may take."""
+    """Return a row for each target and measure.  ``seconds``: how long it may take."""
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
@@ -41,7 +41,7 @@ def calibrate(
 def calibrate_or_say(db: Database, output: Name, until: float | None) -> None:
     """Calibrate the best model of a new table on the rows for validation, or say why it is not calibrated.
 
-    ``until``: when it should end, as time.monotonic().
+    ``until``: the deadline, as time.monotonic().
     """
     hint = f"SELECT * FROM cerebro.calibrate('{output}');"
     with attempts.or_told(db, "cerebro.calibrate", "the best model is not calibrated", hint):
@@ -54,13 +54,13 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> None:
 
 
 def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> None:
-    """As ``cerebro.calibrate`` without more arguments."""
+    """Calibrate the best model of a table."""
     model = read_model(db, ModelRef.of_table(output), None)
     judging.calibrate(db, model, _rows(db, model, query), until=until)
 
 
 def _rows(db: Database, model: TrainedModel, query: str | None) -> Callable[[], str]:
-    """The query, or what finds the rows for validation: it is asked when all else is known to be sound."""
+    """Return the query, or the packed rows for validation; they are looked up only after all other checks."""
     return lambda: _validation_table(db, model) if query is None else query
 
 

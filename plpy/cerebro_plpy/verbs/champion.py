@@ -1,4 +1,4 @@
-"""The version that an alias names, how it was made, and the rows on which a successor is compared with it."""
+"""The version that an alias names, how it was made, and the rows on which a new model is compared with it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ DIVIDING = ("validation", "split_by", "split_at", "stratify", "folds")
 
 @dataclass(frozen=True)
 class RowsOfToday:
-    """The tables that a new model is trained on: the call has named them, or a run of the caller's."""
+    """The tables that a new model is trained on: those of the call, or those of a run of the caller."""
 
     table: Relation
-    validation: Relation | None  # the table with all rows for validation; None: they are a part of the others
+    validation: Relation | None  # the table with all rows for validation; None: they are a part of ``table``
 
     def arguments_like(self, packing: Packing) -> dict[str, Any]:
-        """The arguments of packing, as the version has them, but for its tables."""
+        """The arguments of packing of the version, with today's validation table."""
         found = {name: value for name, value in packing.arguments.items() if not isinstance(value, StoredName)}
         if self.validation is None:
             return found
@@ -60,14 +60,14 @@ class Champion:
     alias: str
     version: int
     infos: list[dict[str, Any]]  # its rows of _info
-    summary: dict[str, Any]  # without the names of tables, which the call and the log of the caller say
-    run: OwnRun | None  # that trained it, if that is one of the caller's
+    summary: dict[str, Any]  # without the names of tables: those are in the call, or in the log of the caller
+    run: OwnRun | None  # the run that trained it, if it is one of the caller's
     packing: Packing
-    configurations: list[dict[str, Any]]  # to be trained: those of ``infos``, or of the members of an ensemble
-    epochs: int  # after which the best state of one of them was kept
+    configurations: list[dict[str, Any]]  # to train: those of ``infos``, or those of the members of an ensemble
+    epochs: int  # the most after which the best state of one of them was kept
     inputs: tuple[str, ...]
     target: str
-    is_class: bool  # whether the target is one of classes
+    is_class: bool  # whether the target is a class
     grouped: Grouped | None  # its models of groups
 
     @property
@@ -81,7 +81,7 @@ class Champion:
 
 
 def of_alias(db: Database, registered_model: str | None, alias_name: str | None) -> Champion:
-    """An error, before anything is trained, if its successor could not be registered or promoted."""
+    """The version that the alias names; an error if a new model could not be registered or promoted."""
     model = history.known(db, registered_model)
     alias = references.require_name(alias_name, "alias", "production")
     history.require(model, model.owns, admin=False)
@@ -138,8 +138,7 @@ def _configurations(
 ) -> tuple[list[dict[str, Any]], int]:
     """The configurations to train, and the most epochs after which the best state of one of them was kept.
 
-    Each member of an ensemble is trained by itself: a network of all of them would have the sizes of the rows of
-    before.
+    Each member of an ensemble is trained alone: one network of all of them would have the sizes of the earlier rows.
     """
     found, epochs = [], 0
     for info, model in zip(infos, models):
@@ -156,7 +155,7 @@ def _configurations(
 
 
 def _architecture(db: Database, name: str | None, built: Any) -> Any:
-    """A kind or an architecture that the user has added, which fits the new rows; else the layers as they were."""
+    """The name of an architecture, which is built for the new rows, or else the layers as they were."""
     added = sql("SELECT EXISTS (SELECT FROM cerebro.architectures a WHERE a.name = $1)")
     if name in building.PARAMETERS or (name is not None and db.value(added, ("text",), name)):
         return name

@@ -1,8 +1,8 @@
 """Chooses the members of an ensemble by the rows for validation.
 
-They are chosen by what the models predict of the first of these rows.  If the objective of the run is the loss of such
-predictions, it is computed from those of all rows.  Else the mean of the members is evaluated by it, and has to be
-better than the best model.
+They are chosen by the predictions for the first of these rows.  If the objective of the run is the loss of such
+predictions, it is computed from the predictions for all rows.  Otherwise the mean of the members is evaluated by the
+objective, and has to be better than the best model.
 """
 
 from __future__ import annotations

@@ -63,10 +63,10 @@ def _judging(called: str, model: str, query: str) -> JudgingArguments:
 def standard_error(db: Database, metric: str, models: tuple[str, str], query: str, rows: int) -> float | None:
     """The standard error of the difference of the models in the metric; None: it cannot be computed.
 
-    Both predict the same rows, so the differences of the rows count.  A metric that is no mean over the rows is taken
-    as one: rmse and r2 by their derivatives; balanced_accuracy, f1 and auc as the share of right classes, in which each
-    class counts alike; ece as the share of right classes.  ``rows``: how many the models were compared on.  Of windows
-    whose target is that of the majority, rows cannot be told apart.
+    Both predict the same rows, so the differences of the rows count.  Metrics that are not means over rows are
+    approximated: rmse and r2 by their derivatives; balanced_accuracy, f1 and auc as the share of right classes, in
+    which each class counts alike; ece as the share of right classes.  ``rows``: how many the models were compared on.
+    Rows of windows whose target is that of the majority cannot be told apart.
     """
     losses = [_losses(db, metric, model, query) for model in models]
     if not rows or any(len(one) != rows for one in losses):
@@ -75,7 +75,7 @@ def standard_error(db: Database, metric: str, models: tuple[str, str], query: st
 
 
 def _losses(db: Database, metric: str, model: str, query: str) -> list[float]:
-    """What each row adds to the metric, but for its sign; nothing if there are no rows."""
+    """What each row adds to the metric, without its sign; an empty list if there are no rows."""
     judged = to_predict(db, _judging("cerebro.retrain", model, query))
     statement = OF_NUMBERS if judged["classes"] is None else OF_CLASSES
     (row,) = db.rows(

@@ -39,7 +39,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
 
 
 def _parts(db: Database, text: str | None) -> TablesOfModel:
-    """The tables of the model; an error unless there is one.  The model table itself, or another one, may be gone."""
+    """The tables of the model; an error if there are none.  The model table itself or another one may be missing."""
     name = Name.parse(text, "model_table") if text and text.strip() else None
     if name is not None and relations.find(db, name) is None:
         for ending in ("_summary", "_info"):

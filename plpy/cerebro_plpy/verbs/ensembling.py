@@ -1,4 +1,4 @@
-"""``cerebro.ensemble``: one model made of some of a run, whose predictions are the means of theirs.
+"""``cerebro.ensemble``: one model made of several models of a run, which predicts the mean of their predictions.
 
 ``cerebro.train`` adds such a model to its own table.
 """
@@ -54,7 +54,7 @@ class MemberTables:
 
 @dataclass(frozen=True)
 class Mean:
-    """An ensemble: its members, the best one first, and what is known of it."""
+    """An ensemble and its members, the best one first."""
 
     keys: list[int]
     architecture: str
@@ -143,7 +143,7 @@ def source_of(db: Database, table: Relation) -> MemberTables:
 
 
 def mean_of_best(db: Database, source: MemberTables, members: int, all_join: bool, until: float | None = None) -> Mean:
-    """The mean of up to so many of the best models of a run; ``all_join``: of so many.
+    """The mean of at most ``members`` of the best models of a run; with ``all_join``, of exactly as many.
 
     ``until``: when models are no longer compared, as time.monotonic().
     """

@@ -1,4 +1,4 @@
-"""Carries out what follows the training of a run: in the call that began it, in its driver, or when it is resumed."""
+"""Carries out the steps that follow the training of a run: in its call, in its driver, or when it is resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..runs.request.given import TRAIN, Given
 from ..runs.request.training_rows import Rows
 
 MOST_OF_BUDGET = 0.15
-# What the SQL functions set that do the same by themselves: texts are exact, and scans begin at the first row.
+# The settings of the SQL functions that do these steps alone: exact texts, and scans that begin at the first row.
 SETTINGS = {
     "extra_float_digits": "1", "datestyle": "ISO", "intervalstyle": "postgres", "bytea_output": "hex",
     "synchronize_seqscans": "off", "jit": "off",
@@ -43,21 +43,21 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
             f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
         )
         return []
-    # A trainer starts and builds a program, which most models share; an ensemble is another one.  To predict takes less
-    # than to evaluate, and to compute a calibration about as long as to predict.
+    # A trainer starts and builds a program, which most models share; an ensemble needs another.  Predicting takes less
+    # time than evaluating, and computing a calibration about as long as predicting.
     needs = FollowUp(firsts=2, passes=4, most=MOST_OF_BUDGET * (budget or 0.0))
     return [Step(Following.ENSEMBLE, needs), Step(Following.CALIBRATE, needs)]
 
 
 def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> None:
-    """Carry out the steps that are not done.  With each goes its event, in the transaction of the model tables.
+    """Carry out the steps that are not done.  Each writes its event in the transaction of the model tables.
 
     ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that may be kept back for it.
     """
     steps = run.options.follows
-    if not steps:  # where segments can be lost, the caller's session is asked nothing
+    if not steps:  # no query: where segments can be lost, it could fail
         return
-    from . import calibrating, ensembling, succession  # other calls need not wait for their imports
+    from . import calibrating, ensembling, succession  # other calls do not need these imports
 
     log = RunLog.of_caller(db, run.id)
     done = log.events.followed()

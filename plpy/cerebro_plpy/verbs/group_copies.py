@@ -1,4 +1,4 @@
-"""The models of groups that a version of a registered model gets: those that ``cerebro.predict`` uses."""
+"""The models of groups that are copied into a version of a registered model: those that ``cerebro.predict`` uses."""
 
 from __future__ import annotations
 

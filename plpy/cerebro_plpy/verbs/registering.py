@@ -1,4 +1,4 @@
-"""``cerebro.register``: a copy of a trained model, by a name that users share, which nobody changes."""
+"""``cerebro.register``: copies a trained model into a version, which nobody can change, of a name that users share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ..registry.steps import as_registry
 from ..registry.stored import Content, Labels, Piece
 from . import group_copies
 
-# Of the rows of _info and _summary, what the history repeats: it stays when the version's tables are gone.
+# Columns of _info and _summary that the history repeats, because it outlives the tables of the version.
 OF_INFO = ("configuration", "epoch", "objective_value", "validation_loss", "training_loss")
 OF_SUMMARY = ("run", "run_name", "source_table", "packed_table", "validation_table", "target", "objective", "seed",
               "started_at", "ended_at", "cerebro_version", "group_by", "group_key")  # fmt: skip
@@ -169,7 +169,7 @@ def _of_one_group(
 
 
 def _add_name(db: Database, name: str, description: str | None) -> None:
-    """Make it the caller's.  An error if it is another user's, who may have taken it a moment ago."""
+    """Give the name to the caller; an error if another user has it, perhaps only just now."""
     caller = db.value(sql("SELECT current_user::pg_catalog.text"))
     insert = sql(
         "INSERT INTO cerebro.registered_model (name, owner, description)"

@@ -1,4 +1,4 @@
-"""``cerebro.resume``, and what the driver of a run does for which nobody waits."""
+"""``cerebro.resume``, and the driver of a run with ``wait => false``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from . import following
 
 @entry
 def resume(db: Database, run: int, epochs: int | None, retry_failed: bool, wait: bool | None) -> int:
-    """Take a run up where its log ends, or train it beyond its end."""
+    """Continue a run where its log ends, or train it for more epochs."""
     visibility.refuse_transaction(db)
     log = RunLog.of_caller(db, run)
     output.take(db, log.known.model_table(), resumed=run)
     if wait is False:
         if log.drivers.status() is RunStatus.CANCELLED:
-            with recorder.opened(db) as session:  # the session that takes it up must not find the earlier request
+            with recorder.opened(db) as session:  # the session that drives it must not find the earlier cancel
                 RunLog.of(session, run).events.note(Event.SUBMITTED)
         background.start(db, run, epochs, bool(retry_failed))
         return run
@@ -43,7 +43,7 @@ def resume(db: Database, run: int, epochs: int | None, retry_failed: bool, wait:
 
 @entry(called=INTERNAL)
 def drive(db: Database, run: int, epochs: int | None, retry_failed: bool) -> None:
-    """Drive a run for which nobody waits.  Its output table may be in the way: the models can be handed out later."""
+    """Drive a run with ``wait => false``.  If a table has its name, the model tables can be made later."""
     with recorder.opened(db) as session:
         _to_its_end(db, session, run, epochs, retry_failed, submitted=True)
 

@@ -1,7 +1,7 @@
-"""``cerebro.retrain``: trains the configuration of a registered model on the rows of today, and promotes it if it wins.
+"""``cerebro.retrain``: trains the configuration of a registered model on today's rows, and promotes the better model.
 
-One call does everything, in the session that calls it or in one of its own: it packs the rows as those of the version
-were packed, trains, has both models predict the same rows, registers the new one, and moves the alias.
+One call packs the rows like those of the version, trains, has both models predict the same rows, registers the new
+model, and moves the alias.  With ``wait => false`` another session does that.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from .succession import ENDINGS, Judged, Judging
 
 # The metrics of cerebro.evaluate that are nearest to objectives of runs, by the objective without its "val_".
 OF_OBJECTIVES = {name: name for name in BEST_IS} | {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
-# What a run was asked to do that its successor does, too.
+# The options of the earlier run that the new run gets, too.
 SAME_OPTIONS = ("engine", "precision", "deterministic", "shard")
 SAME_OF_GROUPS = ("least_group_rows", "groups_start")
-# Bytes of a model's name in the names of these tables, so that packing need not cut them.
+# Bytes of a model's name in the names of the tables, so that packing does not have to cut them.
 LONGEST_STEM = LONGEST - len(PACKED) - ROOM_FOR_ENDINGS - len("_retrained_999")
 
 
@@ -147,9 +147,9 @@ def _metric(given: RetrainArguments, champion: Champion) -> str:
 
 
 def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion) -> RowsOfToday:
-    """Tables that the call names, or that the caller named for the run of the version.
+    """The tables that the call names, or that the caller named for the run of the version.
 
-    The summary of the version names some, too, which whoever wrote it has chosen.
+    Tables in the summary of the version do not count: whoever wrote it has chosen them.
     """
     version = f"version {champion.version} of '{champion.model}'"
 
@@ -184,7 +184,7 @@ def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion)
 def _of_these_rows(db: Database, champion: Champion, source: RowsOfToday) -> str | None:
     """The version that was trained on what packing would make of the source now; None: there is none.
 
-    It is the one of the alias, or the last one that a call like this has made: it has lost, or was rolled back.
+    It is the version of the alias, or the last one of such a call, which lost or was rolled back.
     """
     if _is_unchanged(db, champion.packing, source):
         return champion.reference
@@ -256,7 +256,7 @@ def _fit(db: Database, champion: Champion, given: RetrainArguments, source: Rows
 
 
 def _budget(given: RetrainArguments, before: RunOptions | None) -> str | None:
-    """The argument; or, if the caller says nothing of the length, the seconds that the run of the version had."""
+    """The argument; without it and ``epochs``, the seconds that the run of the version had."""
     if given.budget is not None or given.epochs is not None or before is None or before.budget is None:
         return given.budget
     seconds = before.budget.seconds
@@ -276,7 +276,7 @@ def _free_name(db: Database, model: str) -> Name:
 
 
 def _submitted(db: Database, given: RetrainArguments, champion: Champion) -> list[dict[str, Any]]:
-    """Have a session of its own do it; return when the run is on record, or when there is nothing to do."""
+    """Have another session do it; return when the run is on record, or when there is nothing to do."""
     before = past.newest_of_name(db, champion.what)
     names = [name for name in vars(given) if name != "wait"]
     call = joined(", ", (sql("{name} => {}", name=identifier(name)) for name in names))

@@ -1,4 +1,4 @@
-"""What follows the training of ``cerebro.retrain``: the new model is judged, registered, and promoted if it wins."""
+"""The steps after the training of ``cerebro.retrain``: the new model is judged, registered, and promoted if better."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # 
 
 @dataclass(frozen=True)
 class Judging:
-    """What is to be done with the new model, as the record of its run says it."""
+    """How the new model is judged and promoted, as its run has it on record."""
 
     registered_model: str
     alias: str
@@ -86,7 +86,7 @@ class Judged:
 
     @classmethod
     def read(cls, found: Mapping[str, dict[str, Any]]) -> Judged:
-        """``found``: what the steps have found, by their names."""
+        """``found``: the results of the steps, by their names."""
         judged = found[Following.JUDGE.value]
         before, after, needed = (float(judged[name]) for name in FIGURES)
         return cls(judged["version"], before, after, needed, judged["wins"], judged["says"])
@@ -96,7 +96,7 @@ FIGURES = ("before", "after", "needed")
 
 
 def carry_out(db: Database, log: RunLog, steps: Sequence[Step], task: Following, output: Name) -> dict[str, Any]:
-    """Carry out a step that follows the training of a run of the caller's; returns what it found."""
+    """Carry out a step after the training of a run of the caller; return its result."""
     asked = Judging.of(steps, log.run)
     try:
         with db.naming("cerebro.retrain"):
@@ -128,13 +128,13 @@ def _carried_out(db: Database, log: RunLog, task: Following, asked: Judging, out
 
 
 def _join(db: Database, champion: Champion, output: Name) -> None:
-    """The successor of an ensemble is an ensemble, of the models that are good on the rows of today."""
+    """Make an ensemble of the new models, if the version is an ensemble."""
     if champion.infos[0].get("members") is not None:
         ensembling.add_or_say(db, output)
 
 
 def _calibrate(db: Database, champion: Champion, output: Name, query: str | None) -> None:
-    """Intervals and calibrated probabilities of the version are asked of its successor, too."""
+    """Calibrate the new model, if the version is calibrated."""
     if champion.grouped is not None or champion.infos[0].get(calibrations.COLUMN) is None:
         return
     validated = db.value(sql("SELECT validation_table FROM {summary} LIMIT 1", summary=output.suffixed("_summary").sql))
@@ -144,7 +144,7 @@ def _calibrate(db: Database, champion: Champion, output: Name, query: str | None
 
 
 def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: Name) -> Judged:
-    """How the new model and that which the alias names predict the same rows."""
+    """Compare the new model and the version of the alias on the same rows."""
     _join(db, champion, output)
     _calibrate(db, champion, output, asked.query)
     query = asked.query
@@ -170,12 +170,12 @@ def _judged(db: Database, run: int, champion: Champion, asked: Judging, output: 
 
 
 def _note(db: Database, run: int, error: BaseException) -> None:
-    """Say in the log of the run what became of its models: perhaps nobody waits for this call."""
+    """Write the error into the log of the run: perhaps nobody waits for this call."""
     with contextlib.suppress(psycopg2.Error, CerebroError), recorder.opened(db) as session:
         RunLog.of(session, run).events.note(Event.NOT_MATERIALIZED, message=str(error))
 
 
 def _drop(db: Database, output: Name) -> None:
-    """The registry has the model now; rows that were packed before for another call stay."""
+    """Drop the tables of the call: the registry has the model.  Packed rows of another call stay."""
     names = [name for ending in ENDINGS if relations.find(db, name := output.suffixed(ending)) is not None]
     db.patiently(sql("DROP TABLE {names}", names=joined(", ", (name.sql for name in names))))

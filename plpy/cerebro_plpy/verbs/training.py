@@ -1,7 +1,6 @@
 """The three verbs: ``cerebro.train`` decides everything, ``search`` gets a space, ``fit`` a list of configurations.
 
-Each checks its arguments, finds the packed rows or has them packed, makes the request for a run, and runs or submits
-it.
+Each checks its arguments, finds the packed rows or has them packed, and runs or submits the request for a run.
 """
 
 from __future__ import annotations
@@ -67,21 +66,21 @@ LEAST_LEFT, LEAST_SHARE_LEFT = 5.0, 0.2  # seconds, and of a budget: less than t
 
 @dataclass(frozen=True)
 class Asked:
-    """What the arguments say that is the same whatever the rows are."""
+    """What the arguments say, whatever the rows are."""
 
-    options: dict[str, Any]  # with those that have arguments of their own, but not the budget
+    options: dict[str, Any]  # also those that are arguments, but not the budget
     budget: dict[str, Any] | None
-    interval: bool  # the budget is one: it holds for the whole call
+    interval: bool  # the budget is an interval, which limits the whole call
     space: dict[str, Any]  # flat, without its architectures
     named: dict[Any, Named]  # the architectures by their labels
-    by_default: bool  # whether nobody has named them
+    by_default: bool  # whether the caller named none
     method: Any
     listed: list[Listed] | Relation | None
 
 
 @entry
 def train(db: Database, **arguments: Any) -> int | None:
-    """The number of the run; None for a dry run.  So do the others."""
+    """Return the number of the run; None for a dry run."""
     return run_verb(db, of_call(TRAIN, **arguments))
 
 
@@ -139,9 +138,9 @@ def run_verb(db: Database, given: Given) -> int | None:
 
 @contextlib.contextmanager
 def _cleaned(db: Database, given: Given, made: MadeRows) -> Iterator[Callable[[int | None], None]]:
-    """Around a call: if it ends early, what it has made is removed, or named if a run on record needs it.
+    """Around a call: if it ends early, its tables are removed, or named if a run on record needs them.
 
-    The value is to be called when the run is on record; None: it is not there for others before the call commits.
+    The value is called when the run is on record, with None if other sessions do not see it before the call commits.
     Until then the call is a subtransaction, because its locks would keep others from dropping the tables that it reads.
     """
     try:
@@ -205,7 +204,7 @@ def _options(given: Given) -> dict[str, Any]:
 
 
 def _budget(db: Database, given: Given, options: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
-    """The limits, and whether they were an interval."""
+    """The budget, and whether it is an interval."""
     own = options.pop("budget", None)
     if given.budget is None:
         return own, False

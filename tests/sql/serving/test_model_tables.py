@@ -266,7 +266,7 @@ def test_a_table_without_a_run_is_listed(place: Lab, plain: int) -> None:
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_one_face_goes_on_from_the_tables_of_the_other(place: Lab, plain: int, dressed: int, first: str) -> None:
-    """With the optimizer's state, which belongs to these weights.  The tables get the form of the face that goes on."""
+    """With the optimizer's state, which belongs to these weights.  The tables get the form of the last functions."""
 
     def natural(**more: Any) -> int:
         return place.value(*natural_fit("train", "warm", "mst", 2, validation_table="val", options=SAME, **more))
