@@ -99,16 +99,15 @@ rpm: dist
 
 RUN = env PYTHONPATH=.:plpy .venv/bin
 
-.PHONY: help env env-dev up demo test test-all test-thorough chaos bench bench-page test-matrix matrix-page lint lock reference pictures site ci
+.PHONY: help env env-dev up demo test test-thorough chaos bench bench-page test-matrix matrix-page lint lock reference pictures site ci
 
 help:
 	@echo 'make demo       install what is missing, start a private database, and train 16 configurations in it'
 	@echo 'make up         install what is missing and start the database; then: .venv/bin/cerebro psql'
 	@echo 'make env-dev    install what is missing for tests and linters'
-	@echo 'make test       run the linters, the quick tests and a quarter of the slow ones, or PYTEST=tests/core'
-	@echo 'make test-all   run the linters and all tests, which takes more than an hour'
-	@echo 'make test-thorough  run all tests, also the thorough ones, with five times as many random tries, which takes hours'
-	@echo '                with GPU=1 these six install builds for NVIDIA GPUs (docs/gpus.md)'
+	@echo 'make test       run the linters and all tests, or those of PYTEST=tests/core'
+	@echo 'make test-thorough  also run the thorough tests, with five times as many random tries, which takes hours'
+	@echo '                with GPU=1 these five install builds for NVIDIA GPUs (docs/gpus.md)'
 	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
 	@echo 'make matrix-page  write the table of docs/versions.md from RESULTS=build/matrix/….json'
 	@echo 'make lint       run ruff, mypy and import-linter'
@@ -165,17 +164,14 @@ site: $(SITE)/.installed
 	@$(SITE)/bin/mkdocs build --strict
 	@echo 'build/site/index.html'
 
-# The linters run beside the first tests, which run even if a linter finds something; both must succeed. Tests mostly
-# wait for trainers to start, so two processes take little more than half the time. Each process has its own server.
+# The linters run beside the first tests, which run even if a linter finds something; both must succeed. Each process of
+# tests has its own server, and keeps a processor busy.
 JOBS ?= 2
-# Of the slow tests, a quarter runs, which the commit chooses (tests/slow.py). PYTEST=… runs all that it names.
-PART ?= $(if $(PYTEST),,$(shell printf '%d' "0x$$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"))
-test-all test-thorough: PART =
 test-thorough: export CEREBRO_THOROUGH = 5
-test test-all test-thorough: env-dev
+test test-thorough: env-dev
 	@$(MAKE) --no-print-directory lint & linters=$$!; \
-	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
-	    $(addprefix --part=,$(PART)) $(PYTEST); tests=$$?; \
+	  $(RUN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST); \
+	  tests=$$?; \
 	  wait $$linters || { echo 'cerebro_db: the linters found something: make lint'; exit 1; }; exit $$tests
 
 test-matrix: env-dev

@@ -31,7 +31,7 @@ from cerebro_db.embedded.cluster import Cluster
 from cerebro_db.embedded.database import equip
 from cerebro_db.embedded.errors import ClusterError
 from cerebro_db.embedded.installation import Installation
-from tests import slow, thorough
+from tests import thorough
 from tests.given_greenplum import GivenGreenplum
 
 pytest.register_assert_rewrite("tests.nn.other_engine")  # its tests are inherited
@@ -124,24 +124,38 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", help="a whole number: of the slow files, run this part only (tests/slow.py)", type=int)
+# With several processes, what takes longest begins first, and the last files are short. The folders follow each other,
+# because the tests of tests/client share a connection, which no other test may break in between.
+FOLDERS = ("sql", "client", "nn", "embedded", "core")
+LONGEST = (
+    "sql/docs/test_task_pages.py",
+    "sql/server/test_nursery.py",
+    "sql/runs/test_train.py",
+    "sql/serving/test_retraining.py",
+    "sql/runs/test_waiting.py",
+    "sql/docs/test_search_pages.py",
+    "sql/rights/test_hostile_log.py",
+    "sql/runs/test_joint_runs.py",
+    "sql/runs/test_groups.py",
+    "sql/runs/test_groups_start.py",
+    "sql/runs/test_search.py",
+    "sql/serving/test_predict.py",
+    "sql/serving/test_resident.py",
+    "client/test_export.py",
+    "client/test_report.py",
+    "nn/test_fusion.py",
+    "nn/test_graphs.py",
+    "nn/test_jax.py",
+    "nn/test_shards.py",
+)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part: int | None = config.getoption("part")
-    files = {item: item.path.relative_to(CLONE).as_posix() for item in items}
-    if part is not None:
-        left_out = slow.left_out(part)
-        config.hook.pytest_deselected(items=[item for item in items if files[item] in left_out])
-        items[:] = [item for item in items if files[item] not in left_out]
-    # With several processes, what takes longest begins first. The folders follow each other, because the tests of
-    # tests/client share a connection, which no other test may break in between.
-    seconds = slow.known()
-    folders = {name: place for place, name in enumerate(("sql", "client", "nn", "embedded", "core"))}
-
-    def order(item: pytest.Item) -> tuple[int, float, str]:
-        return folders.get(files[item].split("/")[1], 0), -seconds.get(files[item], 0.0), item.path.name
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def order(item: pytest.Item) -> tuple[int, int, str]:
+        file = item.path.relative_to(CLONE / "tests").as_posix()
+        folder = file.split("/")[0]
+        first = LONGEST.index(file) if file in LONGEST else len(LONGEST)
+        return FOLDERS.index(folder) if folder in FOLDERS else 0, first, item.path.name
 
     items.sort(key=order)
     known: dict[str, bool] = {}
