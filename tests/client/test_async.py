@@ -104,7 +104,7 @@ def test_many_cancelled_calls_end_at_once(trained: Trained) -> None:
     async def story() -> float:
         calls = [client.in_thread(trained.cerebro.rows, f"SELECT pg_sleep(600), {number}") for number in range(8)]
         tasks = [asyncio.create_task(call) for call in calls]
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
         began = time.monotonic()
         for task in tasks:
             task.cancel()
@@ -124,7 +124,7 @@ def test_calls_of_several_statements_end_with_the_task(
 
             async def story(call: Callable[[], object] = call) -> None:
                 with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.in_thread(call), 1)
+                    await asyncio.wait_for(client.in_thread(call), 0.5)
 
             asyncio.run(story())
         assert not handle.done
