@@ -15,7 +15,10 @@ from cerebro_db.client.cerebro import Cerebro
 
 @pytest.fixture(scope="session")
 def iris(server: str) -> Iterator[Any]:
-    """A connection (autocommit) to a schema with iris packed into 2 segments, and 3 configurations."""
+    """A connection (autocommit) to a schema with iris packed into 2 segments.
+
+    The selection table mst has three configurations, and ``alone`` has one, for tests to which that is enough.
+    """
     with schema(server, SCHEMA) as connection:
         with connection.cursor() as cursor:
             _load(cursor)
@@ -33,11 +36,12 @@ def _load(cursor: Any) -> None:
     cursor.execute("SELECT pack_plain('iris', 'packed', 'kind', 'attributes', segments => 2, seed => 1)")
     cursor.execute("SELECT pack_like('iris', 'validation', 'kind', 'attributes', 'packed')")
     cursor.execute("SELECT madlib.load_keras_model('arch', %s)", (architecture(),))
-    cursor.execute(
-        "SELECT madlib.load_model_selection_table('arch', 'mst', ARRAY[1], %s, ARRAY['batch_size=8'])",
-        ([f"optimizer='Adam(lr={rate})',loss='categorical_crossentropy',metrics=['accuracy']"
-          for rate in (0.1, 0.01, 0.001)],),
-    )  # fmt: skip
+    for name, rates in (("mst", (0.1, 0.01, 0.001)), ("alone", (0.01,))):
+        cursor.execute(
+            "SELECT madlib.load_model_selection_table('arch', %s, ARRAY[1], %s, ARRAY['batch_size=8'])",
+            (name, [f"optimizer='Adam(lr={rate})',loss='categorical_crossentropy',metrics=['accuracy']"
+                    for rate in rates]),
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

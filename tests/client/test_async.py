@@ -14,7 +14,7 @@ from cerebro_db import client
 
 
 def test_two_runs_are_awaited_while_the_loop_goes_on(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    handles = [trained.cerebro.fit("packed", fresh_output(), "mst", epochs=2, wait=False) for _ in range(2)]
+    handles = [trained.cerebro.fit("packed", fresh_output(), "alone", epochs=2, wait=False) for _ in range(2)]
     ticks = []
 
     async def tick() -> None:
@@ -31,11 +31,11 @@ def test_two_runs_are_awaited_while_the_loop_goes_on(trained: Trained, fresh_out
 
     assert asyncio.run(both()) == [handle.run for handle in handles]
     assert len(ticks) > 5, "nothing blocked the loop"
-    assert [len(handle.leaderboard()) for handle in handles] == [3, 3]
+    assert [len(handle.leaderboard()) for handle in handles] == [1, 1]
 
 
 def test_following_timeouts_and_failures(trained: Trained, fresh_output: Callable[[], str]) -> None:
-    handle = trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000, wait=False)
+    handle = trained.cerebro.fit("packed", fresh_output(), "alone", epochs=100_000, wait=False)
 
     async def story() -> list[str]:
         with pytest.raises(TimeoutError, match=f"run {handle.run} is still running"):
@@ -104,7 +104,7 @@ def test_many_cancelled_calls_end_at_once(trained: Trained) -> None:
     async def story() -> float:
         calls = [client.in_thread(trained.cerebro.rows, f"SELECT pg_sleep(600), {number}") for number in range(8)]
         tasks = [asyncio.create_task(call) for call in calls]
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
         began = time.monotonic()
         for task in tasks:
             task.cancel()
@@ -118,13 +118,13 @@ def test_many_cancelled_calls_end_at_once(trained: Trained) -> None:
 def test_calls_of_several_statements_end_with_the_task(
     trained: Trained, fresh_output: Callable[[], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handle = trained.cerebro.fit("packed", fresh_output(), "mst", epochs=100_000, wait=False)
+    handle = trained.cerebro.fit("packed", fresh_output(), "alone", epochs=100_000, wait=False)
     try:
         for call in (handle.watch, lambda: list(handle.follow(0.01)), handle.wait):
 
             async def story(call: Callable[[], object] = call) -> None:
                 with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.in_thread(call), 1)
+                    await asyncio.wait_for(client.in_thread(call), 0.5)
 
             asyncio.run(story())
         assert not handle.done

@@ -139,17 +139,25 @@ def test_show_on_a_terminal(trained: Trained) -> None:
     assert NAME in drawn
 
 
-@pytest.fixture
-def long_run(trained: Trained, fresh_output: Callable[[], str]) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def begun(trained: Trained) -> Iterator[Any]:
     handle = trained.cerebro.fit(
-        "packed", fresh_output(), "mst", epochs=100_000, validation_table="validation", evaluate_every=1, wait=False
+        "packed", "long_models", "mst", epochs=100_000, validation_table="validation", evaluate_every=1, wait=False
     )
-    for progress in handle.follow():
-        if progress.rows_per_second:
-            break
     yield handle
     handle.cancel()
-    trained.cerebro.rows("SELECT cerebro.wait(%s, 60)", (handle.run,))  # the next one has the same model table
+    trained.cerebro.rows("SELECT cerebro.wait(%s, 60)", (handle.run,))
+
+
+@pytest.fixture
+def long_run(trained: Trained, begun: Any) -> Any:
+    """A run that trains, whatever a test has done to it before."""
+    if begun.status == "cancelled":
+        trained.cerebro.resume(begun, wait=False)
+    for progress in begun.follow(0.1):
+        if progress.status == "running" and progress.rows_per_second:
+            break
+    return begun
 
 
 def test_a_run_under_way_and_a_watch_that_is_interrupted(
@@ -184,43 +192,35 @@ def test_watching_ends_when_the_run_is_cancelled_and_a_resume_is_watched(trained
             time.sleep(0.2)
 
     for command in (["watch", long_run.run], ["resume", long_run.run, "--epochs", 100_001]):
-        threading.Timer(1.0, cancel).start()
+        threading.Timer(0.5, cancel).start()
         shown = cerebro(trained, *command)
         assert shown.exit_code == 1
         assert f"run {long_run.run} cancelled" in shown.output and f"run {long_run.run} was cancelled" in shown.output
     assert "/600006 hops" in shown.output
 
 
-def test_cancelling(trained: Trained, long_run: Any) -> None:
-    shown = cerebro(trained, "cancel", long_run.run)
-    assert shown.exit_code == 0
-    assert shown.output == f"Run {long_run.run} is cancelled.\nTo continue it: cerebro resume {long_run.run}\n"
-    again = cerebro(trained, "cancel", long_run.run)
-    assert (again.exit_code, again.output) == (1, f"Run {long_run.run} is not under way: it is cancelled.\n")
-
-
-def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
+def test_steering_a_run_under_way_and_cancelling_it(trained: Trained, long_run: Any) -> None:
     run, client = long_run.run, trained.cerebro
-
-    def done(request: int) -> str:
-        deadline = time.monotonic() + 60
-        while (status := {one.request_id: one.status for one in client.requests(run)}[request]) == "waiting":
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        return status
 
     def asked(*words: object) -> int:
         shown = cerebro(trained, *words)
         assert shown.exit_code == 0, shown.output
         return int(re.search(r"Request (\d+): ", shown.output)[1])
 
-    assert done(asked("stop", run, 2, "--reason", "too slow")) == "done"
-    assert done(asked("clone", run, 3, "learning_rate=0.02", "batch_size=16")) == "done"
-    assert done(asked("add", run, "units=8", "optimizer=SGD", "learning_rate=0.1", "batch_size=8")) == "done"
-    assert done(asked("go-on", run, "--model", 2)) == "done"
-    assert done(asked("extend", run, 100_007)) == "done"
-    assert done(asked("budget", run, "seconds=100000")) == "done"
-    assert done(asked("budget", run, "3 days")) == "done"
+    def done(*requests: int) -> bool:
+        """Waits until the run has answered, and returns whether it did as it was asked."""
+        deadline = time.monotonic() + 60
+        while any((known := {one.request_id: one.status for one in client.requests(run)})[one] == "waiting"
+                  for one in requests):  # fmt: skip
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return {known[one] for one in requests} == {"done"}
+
+    stopped = asked("stop", run, 2, "--reason", "too slow")
+    cloned = asked("clone", run, 3, "learning_rate=0.02", "batch_size=16")
+    assert done(stopped, cloned, asked("add", run, "units=8", "optimizer=SGD", "learning_rate=0.1", "batch_size=8"))
+    going_on, extended = asked("go-on", run, "--model", 2), asked("extend", run, 100_007)
+    assert done(going_on, extended, asked("budget", run, "seconds=100000"), asked("budget", run, "3 days"))
     assert client.run(run).epochs == 100_007
     models = {entry.model: entry for entry in client.leaderboard(run)}
     assert len(models) == 5 and models[4].parameters["batch_size"] == 16
@@ -235,6 +235,11 @@ def test_steering_a_run_under_way(trained: Trained, long_run: Any) -> None:
         "budget",
     ):
         assert line in shown, line
+    ended = cerebro(trained, "cancel", run)
+    assert ended.exit_code == 0
+    assert ended.output == f"Run {run} is cancelled.\nTo continue it: cerebro resume {run}\n"
+    again = cerebro(trained, "cancel", run)
+    assert (again.exit_code, again.output) == (1, f"Run {run} is not under way: it is cancelled.\n")
 
 
 @pytest.mark.parametrize(

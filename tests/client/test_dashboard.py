@@ -157,7 +157,7 @@ def test_each_user_sees_their_own_runs(place: Place, server: str) -> None:
 
 def test_names_are_texts(place: Place) -> None:
     cerebro = place.trained.cerebro
-    run = cerebro.fit("packed", '"report <b>x"', "mst", epochs=1, run_name=HOSTILE, options={"seed": 1})
+    run = cerebro.fit("packed", '"report <b>x"', "alone", epochs=1, run_name=HOSTILE, options={"seed": 1})
     try:
         text = place.ask("/")[2]
         assert "<img" not in text and "<b>" not in text and "&lt;/script&gt;&lt;img src=x" in text

@@ -41,13 +41,13 @@ def said(session: demo.DemoSession) -> str:
 
 
 def test_from_beginning_to_end(server: str, clean: Any, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "2"]
+    command = [sys.executable, "-m", "cerebro_db.client.demo", "--dsn", server, "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     clean.execute("SELECT run, status, configurations, segments, epochs FROM cerebro.runs ORDER BY run DESC LIMIT 1")
     run, *facts = clean.fetchone()
-    assert facts == ["finished", 16, 2, 2]
+    assert facts == ["finished", 16, 2, 1]
     for statement in ("pack_plain(", "cerebro.fit(",
                       "cerebro.predict_into(", f"cerebro.run_time WHERE run = {run}"):  # fmt: skip
         assert statement in done.stdout
@@ -56,7 +56,7 @@ def test_from_beginning_to_end(server: str, clean: Any, tmp_path: Path) -> None:
     )
     (best, accuracy), *others = clean.fetchall()
     assert len(others) == 15
-    assert accuracy > 0.9  # after two epochs
+    assert accuracy > 0.8  # after one epoch
     right = int(re.search(r"(\d+) of 360 validation images", done.stdout).group(1))  # type: ignore[union-attr]
     assert right / 360 == pytest.approx(accuracy, abs=1e-6)
     assert f"configuration => {best}" in done.stdout

@@ -278,13 +278,16 @@ def test_a_file_of_keras_becomes_an_architecture(cerebro: Cerebro, keras_file: P
 
 def test_training_starts_from_a_file(cerebro: Cerebro, tmp_path: Path) -> None:
     """From one database's model into another's training, which changes nothing with a learning rate of almost 0."""
-    for ending in ("keras", "safetensors"):
+    endings = ("keras", "safetensors")
+    for ending in endings:
         made = cerebro.export("moods", str(tmp_path / f"x.{ending}"))
         cerebro.import_model(str(made.path), f"from_{ending}")
-        cerebro.fit((packed := cerebro.rows("SELECT packed_table FROM moods_summary")[0][0]), f"warm_{ending}",
-                    [{"architecture": f"from_{ending}", "optimizer": "sgd", "learning_rate": 1e-30}],
-                    epochs=1)  # fmt: skip
-        old, new = (cerebro.model(name, 1).get_weights() for name in ("moods", f"warm_{ending}"))
+    packed = cerebro.rows("SELECT packed_table FROM moods_summary")[0][0]
+    more = {"optimizer": "sgd", "learning_rate": 1e-30}
+    cerebro.fit(packed, "warm", [{"architecture": f"from_{ending}", **more} for ending in endings], epochs=1)
+    old = cerebro.model("moods", 1).get_weights()
+    for configuration in (1, 2):
+        new = cerebro.model("warm", configuration).get_weights()
         same = [np.array_equal(a, b) for a, b in zip(old, new)]
         assert len(old) == len(new) and sum(same) >= len(same) - 2, packed  # BatchNormalization would move its means
 

@@ -66,7 +66,7 @@ def test_a_run_is_cancelled_steered_and_resumed(trained: Trained, fresh_output: 
 
 def test_watching_has_the_model_tables_made(trained: Trained, fresh_output: Callable[[], str]) -> None:
     output = fresh_output()
-    handle = trained.cerebro.fit("packed", output, "mst", epochs=1, wait=False)
+    handle = trained.cerebro.fit("packed", output, "alone", epochs=1, wait=False)
     told(trained, "watch", handle.run)
     assert trained.cerebro.rows("SELECT to_regclass(%s) IS NOT NULL", (output,)) == [(True,)]
 

@@ -93,7 +93,7 @@ def test_drift_and_retraining(trained: Trained, name: str) -> None:
 
         assert "largest change" in said("drift", name + "@production", "SELECT * FROM client_tests.retrained_iris")
         assert f"{name}@2: log_loss " in said("retrain", name, "--epochs", "1", "--margin", "100")
-        found = cerebro.retrain(name, if_unchanged=True, epochs=20, metric="accuracy")
+        found = cerebro.retrain(name, if_unchanged=True, epochs=3, metric="accuracy")
         assert found is not None and found.version == 3 and found.metric == "accuracy" and found.after is not None
         production = [one.version for one in cerebro.registered_versions(name) if one.aliases == "production"]
         assert production == [3 if found.promoted else 1]

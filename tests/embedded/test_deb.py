@@ -27,9 +27,11 @@ pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg-de
 def build(to: Path, versions: str) -> subprocess.CompletedProcess[str]:
     """Builds from a copy, so that the packages of the clone stay."""
     copy = to / "clone"
-    ignored = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache")
-    shutil.copytree(CLONE, copy, ignore=ignored, dirs_exist_ok=True)
-    environment = {**os.environ, "PG_VERSIONS": versions, "SOURCE_DATE_EPOCH": "1700000000"}
+    if not copy.exists():
+        ignored = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache")
+        shutil.copytree(CLONE, copy, ignore=ignored)
+    quick = {"DPKG_DEB_COMPRESSOR_LEVEL": "1"}  # the packages are a fifth larger
+    environment = {**os.environ, **quick, "PG_VERSIONS": versions, "SOURCE_DATE_EPOCH": "1700000000"}
     return subprocess.run([copy / "docker/packages/deb.sh"], env=environment, capture_output=True, text=True)
 
 

@@ -280,7 +280,7 @@ def keras_compute(model: Any, document: dict[str, Any]) -> samples.Compute:
         import numpy as np
 
         arrays = [inputs[name] for name in names]
-        found = model.predict(arrays[0] if len(arrays) == 1 else arrays, verbose=0)
+        found = model.predict(arrays[0] if len(arrays) == 1 else arrays, samples.BATCH, verbose=0)
         return [np.asarray(one) for one in (found if isinstance(found, (list, tuple)) else [found])]
 
     return compute

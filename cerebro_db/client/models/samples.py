@@ -21,6 +21,7 @@ from ..errors import ClientError
 from .stored_model import StoredModel
 
 ROWS = 100
+BATCH = 25  # divides ROWS: Keras compiles a model again for a last batch that is smaller
 KEY = "cerebro_row"
 FIRST_OF_USERS = 16384  # the lowest OID of a type that the server's own installation has not made
 # The portable form of dates, intervals and amounts of money, for the scorer and for the server alike.
