@@ -1,5 +1,5 @@
-"""The examples of the pages about judging models, series, groups and graphs run as printed, on the tables of
-docs/prepare.md."""
+"""The examples of docs/concepts.md and of the pages about judging models, series, groups and graphs run as printed,
+on the tables of docs/prepare.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.sql.docs.task_pages import Shown
 from tests.sql.lab import Lab
 
-PAGES = ("judge", "forecast", "groups", "graphs")
+PAGES = ("concepts", "judge", "forecast", "groups", "graphs")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,12 @@ def test_there_are_statements(shown: Shown) -> None:
 
 def test_runs_finish(shown: Shown) -> None:
     statuses = shown.statuses()
-    assert len(statuses) == 10 and set(statuses.values()) == {"finished"}
+    assert len(statuses) == 11 and set(statuses.values()) == {"finished"}
+
+
+def test_the_loss_is_that_of_the_page(shown: Shown) -> None:
+    ((loss,),) = shown.of("of_the_right_class")[0]
+    assert float(loss) == pytest.approx(1.034, abs=0.001)
 
 
 def test_judging(shown: Shown) -> None:

@@ -1,5 +1,4 @@
-"""The examples of docs/concepts.md and of the pages about preparing and training run as printed, on the tables of
-docs/prepare.md.
+"""The examples of the pages about preparing and training run as printed, on the tables of docs/prepare.md.
 
 tests/sql/docs/test_judging_pages.py and test_serving_pages.py have the other task pages, and test_search_pages.py those
 about search and steering.
@@ -17,7 +16,7 @@ from tests.sql.docs.task_pages import RUN, Shown
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks
 
-PAGES = ("prepare", "train", "follow", "resume", "concepts")
+PAGES = ("prepare", "train", "follow", "resume")
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +54,14 @@ def test_columns_become_what_the_page_says(shown: Shown) -> None:
 def test_runs_finish(shown: Shown) -> None:
     statuses = shown.statuses()
     assert statuses.pop(shown.runs["resume"]) == "forgotten"  # by the page, at its end
-    assert len(statuses) == 12 and set(statuses.values()) == {"finished"}
+    assert len(statuses) == 11 and set(statuses.values()) == {"finished"}
 
 
 def test_a_run_is_followed(shown: Shown, server: str) -> None:
     assert shown.of("cerebro.wait(12)") == [[("finished",)]]
     (board,) = shown.of("FROM cerebro.leaderboard WHERE run = 12")
     (curve,) = shown.of("FROM cerebro.learning_curve WHERE run = 12")
-    assert [row[0] for row in board] == [1, 2, 3] and len(curve) == 3 * 10
+    assert [row[0] for row in board] == [1, 2, 3] and len(curve) == 3 * 5
     run = str(shown.runs["follow"])
     (commands,) = blocks("docs/follow.md", "sh")
     for line in commands.splitlines():
@@ -75,8 +74,3 @@ def test_a_run_is_resumed(shown: Shown) -> None:
     assert shown.of("cerebro.cancel(12)") == [[(True,)]]
     assert shown.of("cerebro.wait(12, 60)") == [[("cancelled",)]]
     assert shown.of("SELECT run, status, message")[0][0][:2] == (shown.runs["resume"], "cancelled")
-
-
-def test_the_loss_is_that_of_the_page(shown: Shown) -> None:
-    ((loss,),) = shown.of("of_the_right_class")[0]
-    assert float(loss) == pytest.approx(1.034, abs=0.001)

@@ -101,6 +101,8 @@ def test_an_engine_is_imported_while_the_call_that_needs_it_is_checked(own: tupl
             return any(b"jax" in Path(f"/proc/{one}/cmdline").read_bytes() for pid in there() for one in children(pid))
         return False
 
+    with pytest.raises(psycopg2.Error, match="val_loss"):  # a session asks the nursery once for the default engine
+        lab.fit("train", "refused", "mst", 1, options={"objective": "val_loss"})
     for pid in there():
         os.kill(pid, signal.SIGTERM)
     eventually(lambda: not there(), 60, "the nursery ends")
