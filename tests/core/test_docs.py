@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_db.core import entry_points
 from cerebro_plpy import api, neighbours
-from tests.sql.docs.test_task_pages import AFTER as TASK_PAGES
+from tests.sql.docs import test_judging_pages, test_serving_pages, test_task_pages
 from tests.sql.pages import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,9 @@ TESTS = {file.stem for file in SOURCES}.union(
 
 # The test that runs the SQL of each page.
 RUN_BY = {
-    **dict.fromkeys(("prepare", *TASK_PAGES), "test_task_pages"),
+    **dict.fromkeys(test_task_pages.PAGES, "test_task_pages"),
+    **dict.fromkeys(test_judging_pages.PAGES, "test_judging_pages"),
+    **dict.fromkeys(test_serving_pages.PAGES, "test_serving_pages"),
     **dict.fromkeys(("search", "steer"), "test_search_pages"),
     **dict.fromkeys(("README", "features"), "test_readme"),
     **dict.fromkeys(("reference/options", "madlib"), "test_other_pages"),

@@ -22,12 +22,15 @@ EXAMPLES = {
 }
 # The tests that show that an example works, of those that its commands run; CEREBRO_ALL_TESTS=1 runs all of them.
 SHOW = {
+    "a package that stops models whose objective gets worse": "worse",
     "stopping models that are far behind the best": "contract or field or behind or method",
     "Keras on TensorFlow without a compiled loop": "start_engine or no_rows_and_few or custom_loss or options",
     "trainers that let other processes go first": "option or takes or niceness or precedence or page",
     "the events of runs": "test_run_events or whole_matrix or judged or test_reference or has_a_model or structure",
+    "durations as regression targets": "preparation or durations",
 }
-LEFT_OUT = (".git", ".venv", "build", ".pytest_cache", "__pycache__")  # not what linters know already
+LEFT_OUT = (".git", ".venv", "build", ".pytest_cache")  # not what linters and Python know already
+PYTEST = " .venv/bin/python -m pytest "
 LINTERS = ("ruff format --check --quiet .", "ruff check .", "mypy", "lint-imports --no-logo")
 
 pytestmark = pytest.mark.throw_away
@@ -97,19 +100,40 @@ def test_each_section_has_an_example() -> None:
     assert len(EXAMPLES) == 6 and without == ["An argument"]  # its two places are those of tests/core/test_arguments.py
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A copy of this clone with the changes of all examples, and their commands."""
+    folder = copied(tmp_path_factory.mktemp("together") / "clone")
+    return folder, [command for example in EXAMPLES for command in carried_out(folder, example)]
+
+
+def test_linters_accept_all_examples_together(together: tuple[Path, list[str]]) -> None:
+    for linter in LINTERS:
+        succeeds(f"PYTHONPATH=.:plpy .venv/bin/{linter}", together[0])
+
+
+def test_all_examples_do_what_the_page_says(together: tuple[Path, list[str]]) -> None:
+    """In one copy, and with one call of pytest, which needs one server."""
+    folder, commands = together
+    files: list[str] = []
+    for command in dict.fromkeys(commands):
+        before, pytest_, after = command.partition(PYTEST)
+        if not pytest_:
+            succeeds(command, folder)
+        files += [one for one in after.split() if one not in files and (folder / one).exists()]
+    privileges = folder / "tests/sql/rights/privileges.txt"
+    known = privileges.read_text()
+    environment = "PYTHONPATH=.:plpy:build/site CEREBRO_WRITE_PRIVILEGES=1"
+    succeeds(f"{environment}{PYTEST}{' '.join(files)}", folder, " or ".join(SHOW.values()))
+    assert len(privileges.read_text()) > len(known)
+
+
+@pytest.mark.thorough  # test_all_examples_do_what_the_page_says: all in one copy
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_does_what_the_page_says(example: str, tmp_path: Path) -> None:
     folder = copied(tmp_path / "clone")
     for command in carried_out(folder, example):
         succeeds(command, folder, SHOW.get(example, ""))
-
-
-def test_linters_accept_all_examples_together(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "clone")
-    for example in EXAMPLES:
-        carried_out(folder, example)
-    for linter in LINTERS:
-        succeeds(f"PYTHONPATH=.:plpy .venv/bin/{linter}", folder)
 
 
 def test_a_change_that_does_not_fit_is_noticed(tmp_path: Path) -> None:

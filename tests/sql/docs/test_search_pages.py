@@ -25,7 +25,7 @@ def test_the_page_about_search(irises: Lab) -> None:
     first, add, compare, freeze = blocks("docs/search.md", "sql")
     search, board = statements(first)
     assert search.count(" 64") == 1
-    number = 64 if TIMES >= 5 else 24
+    number = 64 if TIMES >= 5 else 12
     run = irises.value(search.replace(" 64", f" {number}"))
     shown = irises(board.replace("12", str(run)))
     assert len(shown) == number and any(row[2] == "finished" for row in shown)
@@ -45,7 +45,7 @@ def test_the_page_about_search(irises: Lab) -> None:
     tower = {"architecture": "tower", "depth": 1, "width": 16, "dropout": 0.1}
     run = irises.value(
         *verb("search", "iris_search_packed", "scheduled", {**tower, **json.loads(schedule)}, epochs=1,
-              method="random", max_configurations=6)
+              method="random", max_configurations=3)
     )  # fmt: skip
     assert {status for (status,) in irises("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
     irises(drop)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +57,7 @@ from cerebro_db.core.protocol import (
     TryEngine,
     WorkerOpened,
 )
+from cerebro_db.nn.processes import born
 from cerebro_plpy.database import cancellation
 from cerebro_plpy.database.access import Database
 from cerebro_plpy.definitions import custom_functions
@@ -79,9 +79,9 @@ from cerebro_plpy.segment import (
 from cerebro_plpy.segment.scratch import RESERVE
 from cerebro_plpy.segment.states import LOOK_EVERY
 from cerebro_plpy.segment.worker import Segment
-from tests.conftest import BOTH_ENGINES
 from tests.nn import configurations as c
 from tests.nn.test_arrays import array
+from tests.sql.lab import eventually
 from tests.thorough import tries
 
 ROWS = 300
@@ -404,7 +404,10 @@ def test_begin_and_collect(segment: Worker) -> None:
     assert evaluated.models[0].rows == ROWS and evaluated.worker_pid and evaluated.resident == [resident]
 
 
-@pytest.mark.parametrize("engine", BOTH_ENGINES)
+# Thorough: with JAX it is the same segment, and fusion besides.
+@pytest.mark.parametrize(
+    "engine", [pytest.param("tensorflow", marks=[pytest.mark.tensorflow, pytest.mark.thorough]), "jax"]
+)
 def test_a_trainer_on_a_pretended_gpu(segment: Worker, monkeypatch: Any, engine: str) -> None:
     """Where there is no GPU, a framework that is told to use number 0 computes on the processor.
 
@@ -502,7 +505,7 @@ def test_rest_and_wake(segment: Worker) -> None:
     assert segment.open() == opened
     assert segment(training([Group([member(linear())])])).groups[0].error is None
     assert segment(Rest(1)) == Done()
-    time.sleep(2)
+    eventually(lambda: not born(opened.trainer_pid), 30, "the trainer ends")
     assert segment.open().trainer_pid != opened.trainer_pid
     with pytest.raises(CerebroError, match="no rows"):
         segment(training([Group([member(linear())])]))

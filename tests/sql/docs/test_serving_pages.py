@@ -1,0 +1,119 @@
+"""The examples of the pages about predicting, the registry, BI tools, exports and new models run as printed, on the
+tables of docs/prepare.md and models of docs/train.md."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg2.extensions import make_dsn
+from typer.testing import CliRunner
+
+from cerebro_db.client import cli
+from tests.sql.docs.task_pages import Shown, earlier
+from tests.sql.lab import Lab
+from tests.sql.pages import blocks
+
+PAGES = ("predict", "registry", "bi", "export", "retrain")
+BEFORE = ("cerebro.pack('people', 'people_packed',", "'income', target => 'income'", "'people_models', $$[")
+
+
+@pytest.fixture(scope="module")
+def there(lab: Lab) -> Iterator[Shown]:
+    made = Shown(lab)
+    for statement in earlier(("prepare", "train"), BEFORE):
+        lab(statement)
+    yield made
+    lab.remove_registered("income")
+    lab("DROP OWNED BY analyst; DROP ROLE analyst, dashboards")
+
+
+@pytest.fixture(scope="module")
+def shown(there: Shown) -> Shown:
+    """With all pages."""
+    for page in PAGES:
+        there.run(page)
+    return there
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_statement_runs_and_queries_return_rows(there: Shown, page: str) -> None:
+    """With the tables of the pages before."""
+    for one in PAGES[: PAGES.index(page) + 1]:
+        there.run(one)
+    assert there.without_rows() == []
+
+
+def test_there_are_statements(shown: Shown) -> None:
+    assert len(shown.rows) > 35
+
+
+def test_predictions(shown: Shown) -> None:
+    found = shown.of("FROM cerebro.predict(") + shown.of("JOIN cerebro.predict(")
+    sizes = {len(rows) for rows in found if rows}  # a view has none
+    assert len(found) == 5 and sizes == {100}
+    assert shown.of("cerebro.predict_into(") == [[(100,)]]
+    ((rows, least, mean, most),) = shown.of("FROM people_predicted")[0]
+    assert rows == 100 and 0 < least < mean < most < 200000
+    ((income,),) = shown.of("income_of(age")[0]
+    assert 0 < float(str(income)) < 200000
+
+
+def test_runs_finish(shown: Shown) -> None:
+    statuses = shown.statuses()
+    assert len(statuses) == 3 and set(statuses.values()) == {"finished"}
+
+
+def test_an_alias_moves(shown: Shown) -> None:
+    (history,) = shown.of("FROM cerebro.registry_history")
+    assert [(row[2], row[3]) for row in history] == [
+        ("registered", 1), ("alias", 1), ("registered", 2), ("alias", 2), ("alias", 1),
+    ]  # fmt: skip
+    (versions,) = shown.of("FROM cerebro.registered_versions")
+    assert [(row[0], row[1], 1000 < row[4] < 2000) for row in versions] == [(1, "production", True)]
+
+
+def test_the_new_models_are_compared_with_the_old(shown: Shown) -> None:
+    (compared,) = shown.of("UNION ALL")
+    assert {row[0] for row in compared} == {"old", "new"}
+
+
+def test_models(lab: Lab, shown: Shown) -> None:
+    (listed,) = shown.of("FROM cerebro.models")
+    names = {row[0] for row in listed}
+    assert {f"{lab.schema}.{name}" for name in ("income", "people_models", "people_together")} <= names
+    kept = lab("SELECT model_table FROM cerebro.models")
+    assert (f"{lab.schema}.people_together",) not in kept and (f"{lab.schema}.people_models",) in kept
+
+
+def test_a_model_is_exported(
+    shown: Shown, lab: Lab, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert shown.rows
+    monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={lab.schema},public,cerebro"))
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("docs/export.md", "sh"):
+        for line in block.splitlines():
+            done = CliRunner().invoke(cli.app, shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, (line, done.output)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = lab("SELECT to_jsonb(p) FROM new_people p ORDER BY id")
+    names: dict[str, Any] = {"rows": [row for (row,) in given]}
+    said = []
+    for code in blocks("docs/export.md", "python"):
+        *before, last = code.strip().splitlines()
+        exec("\n".join([*before, f"said = {last}"]), names)
+        said.append(names["said"])
+    names["cerebro"].close()
+    assert said[0]["income"].shape == (1,)
+    assert lab("SELECT status FROM cerebro.runs WHERE run = %s", said[2].run) == [("finished",)]
+    expected = [
+        value
+        for (value,) in lab(
+            "SELECT value FROM cerebro.predict('people_models', 'SELECT * FROM new_people') ORDER BY key_value::integer"
+        )
+    ]
+    assert said[1].ravel() == pytest.approx(expected, rel=1e-5)
