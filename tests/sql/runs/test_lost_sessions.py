@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import psycopg2
 import pytest
 
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run
+from tests.thorough import landing
 
 SEGMENTS = 2
 OPEN = "SELECT pid, state FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %s of run %%'"
@@ -230,20 +232,23 @@ def begun_by(place: Lab, output: str, statement: str, timeout: str = "0") -> tup
     return thread, raised, number
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, waits: bool) -> None:
-    fit = "SELECT fit('train', '{}', 'mst', epochs => 1, wait => " + f"{waits})"
-    for way, timeout in (("cancel", "0"), ("timeout", "8s")):
-        output = f"early_{way}_{waits}".lower()
-        with nobody_begins(place):
-            thread, raised, number = begun_by(place, output, fit.format(output), timeout)
-            if way == "cancel":
-                caller = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-                assert place(caller, f"caller of {output}") == [(True,)]
-            thread.join(60)
-            assert raised and raised[0].pgcode == "57014"
-            ((status, ended, message),) = place("SELECT status, ended, message FROM runs WHERE run = %s", number)
-            assert (status, ended) == ("cancelled", True) and way[:6] in message
+# A call that waits and one that does not end with the same statement.
+EARLY = landing(itertools.product(["cancel", "timeout"], [True, False]), ("cancel", False), ("timeout", True))
+
+
+@pytest.mark.parametrize(("way", "waits"), EARLY)
+def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, way: str, waits: bool) -> None:
+    output = f"early_{way}_{waits}".lower()
+    fit = f"SELECT fit('train', '{output}', 'mst', epochs => 1, wait => {waits})"
+    with nobody_begins(place):
+        thread, raised, number = begun_by(place, output, fit, "5s" if way == "timeout" else "0")
+        if way == "cancel":
+            caller = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            assert place(caller, f"caller of {output}") == [(True,)]
+        thread.join(60)
+        assert raised and raised[0].pgcode == "57014"
+        ((status, ended, message),) = place("SELECT status, ended, message FROM runs WHERE run = %s", number)
+        assert (status, ended) == ("cancelled", True) and way[:6] in message
     assert place.value("SELECT resume(%s)", number) == number
     assert place.status(number) == "finished"
 
