@@ -429,7 +429,7 @@ def test_a_run_that_is_killed_and_cancelled_goes_on_to_the_same_bits(points: Lab
 @pytest.mark.throw_away
 def test_people_steer_a_run_that_averages(points: Lab, calm: int) -> None:
     """A clone averages, too; it begins with an average of its parent.  The table has the model that was asked for."""
-    who = Caller(points, "steered", iterations=100)
+    who = Caller(points, "steered", iterations=15)
     eventually(lambda: points("SELECT 1 FROM run WHERE model_table LIKE '%.steered'"), 60, "it is on record")
     run_id = run_of(points, "steered")
     eventually(lambda: points("SELECT 1 FROM hop WHERE run = %s", run_id), 60, "the first hop")

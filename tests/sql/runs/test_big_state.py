@@ -1,6 +1,6 @@
 """Large models through fit, cancel, resume, extension, dump and restore: all checksums, and the memory of a hop.
 
-The state has 32 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
+The state has 16 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
 memory and 40 GB of disk.
 """
 
@@ -22,6 +22,7 @@ from tests.conftest import connect
 from tests.sql.lab import Lab, eventually
 from tests.sql.memory import ADAM, SGD, Watch, compiled, model_of
 from tests.sql.server.test_dump_restore import tool
+from tests.thorough import TIMES
 
 pytestmark = pytest.mark.throw_away
 MB, GB = 1 << 20, 1 << 30
@@ -113,7 +114,7 @@ def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
 @pytest.mark.parametrize(
     ("state", "optimizer", "per_parameter"),
     [
-        pytest.param(32 * MB, "Adam", ADAM, id="32 MB"),
+        pytest.param(16 * MB, "Adam", ADAM, id="16 MB"),
         pytest.param(32 * MB, "SGD", SGD, id="32 MB of weights", marks=pytest.mark.thorough),
         pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB"),
         pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights"),
@@ -137,8 +138,9 @@ def test_a_large_model(
         if lab.status(run) != "finished":
             lab("SELECT resume(%s)", run)
         lab("SELECT wait(%s)", run)
-        with copy_of(lab, "plain", tmp_path) as copied:
-            assert all(same for same, _ in state_hash(copied, run).values())
+        if BIG or TIMES >= 5:  # tests/sql/server/test_dump_restore.py has both kinds of dumps
+            with copy_of(lab, "plain", tmp_path) as copied:
+                assert all(same for same, _ in state_hash(copied, run).values())
         lab("SELECT resume(%s, epochs => %s)", run, epochs)
     expected = state_hash(lab, run)
     assert all(same for same, _ in expected.values())
@@ -177,7 +179,7 @@ def test_a_large_model(
 
 def test_old_states_are_given_back_as_the_run_goes(lab: Lab) -> None:
     """The caller's SELECT stays open during the run, but does not prevent the space from being freed."""
-    configurations, epochs, state = 3, 4, 20 * MB
+    configurations, epochs, state = 3, 3, 10 * MB
     lab.iris(segments=2)
     arch = lab.architecture(model_of(state))
     rates = [0.0001 * (n + 1) for n in range(configurations)]
