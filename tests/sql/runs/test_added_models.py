@@ -219,7 +219,7 @@ def test_a_run_ends_with_its_budget_and_its_models_can_be_used(flowers: Lab) -> 
     assert set(flowers(sums, run)) < set(flowers(sums, whole))
 
 
-@pytest.mark.parametrize("budget", [{"unit_hours": 0.3 / 3600}, {"seconds": 5}], ids=str)
+@pytest.mark.parametrize("budget", [{"unit_hours": 0.3 / 3600}, {"seconds": 3}], ids=str)
 def test_time_is_counted_over_all_parts_of_a_run(flowers: Lab, budget: Any) -> None:
     """A second part of the run finds the budget spent, and begins nothing."""
     name = next(iter(budget))

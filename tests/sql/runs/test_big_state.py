@@ -22,6 +22,7 @@ from tests.conftest import connect
 from tests.sql.lab import Lab, eventually
 from tests.sql.memory import ADAM, SGD, Watch, compiled, model_of
 from tests.sql.server.test_dump_restore import tool
+from tests.thorough import TIMES
 
 pytestmark = pytest.mark.throw_away
 MB, GB = 1 << 20, 1 << 30
@@ -137,8 +138,9 @@ def test_a_large_model(
         if lab.status(run) != "finished":
             lab("SELECT resume(%s)", run)
         lab("SELECT wait(%s)", run)
-        with copy_of(lab, "plain", tmp_path) as copied:
-            assert all(same for same, _ in state_hash(copied, run).values())
+        if BIG or TIMES >= 5:  # tests/sql/server/test_dump_restore.py has both kinds of dumps
+            with copy_of(lab, "plain", tmp_path) as copied:
+                assert all(same for same, _ in state_hash(copied, run).values())
         lab("SELECT resume(%s, epochs => %s)", run, epochs)
     expected = state_hash(lab, run)
     assert all(same for same, _ in expected.values())
@@ -177,7 +179,7 @@ def test_a_large_model(
 
 def test_old_states_are_given_back_as_the_run_goes(lab: Lab) -> None:
     """The caller's SELECT stays open during the run, but does not prevent the space from being freed."""
-    configurations, epochs, state = 3, 4, 20 * MB
+    configurations, epochs, state = 3, 3, 10 * MB
     lab.iris(segments=2)
     arch = lab.architecture(model_of(state))
     rates = [0.0001 * (n + 1) for n in range(configurations)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, natural_fit, run
+from tests.thorough import landing
 
 CANCEL = "SELECT cerebro.cancel(%s)"
 
@@ -79,7 +80,7 @@ def slow_limits(place: Lab) -> Iterator[None]:
         place(before)
 
 
-@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("wait", landing([True, False], False))  # the session that begins it claims it in the same way
 def test_between_the_claim_of_a_run_and_its_commit(place: Lab, wait: bool) -> None:
     """The session that begins the run has read its status, and has not committed that it begins."""
     number = next_run(place)

@@ -12,6 +12,7 @@ from tests.thorough import tries
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # tests/core/test_driver.py simulates these failures, test_recovery.py has a crash
 def test_whatever_happens_the_models_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
     told: list[str] = []
     events = tries(3)

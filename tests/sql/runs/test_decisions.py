@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.sql.lab import CROSS, Lab, flower_model
+from tests.thorough import landing
 
-EPOCHS, SEGMENTS = 4, 2
+EPOCHS, SEGMENTS = 3, 2
 MB = 1 << 20
 
 
@@ -35,7 +36,7 @@ def copy_of(model: int, parent: int, parent_hop: int) -> dict[str, Any]:
     return {"model": model, "parent": parent, "parent_hop": parent_hop}
 
 
-@pytest.mark.parametrize("units", [16, 60_000])
+@pytest.mark.parametrize("units", landing([16, 15_000], 15_000))  # test_added_models.py has small ones
 def test_models_begin_from_states_of_others(flowers: Lab, units: int) -> None:
     """Also if the states are so large that each is freed as soon as the next is committed."""
     name = f"of_{units}"

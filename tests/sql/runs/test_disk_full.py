@@ -111,13 +111,13 @@ def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
     lab.iris(segments=2)
     arch = lab.architecture(flower_model())
     lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=20") for rate in (0.001, 0.01)])
-    calm = lab.fit("train", "calm", "mst", 6, options=OPTIONS)
+    calm = lab.fit("train", "calm", "mst", 4, options=OPTIONS)
     failures: list[BaseException] = []
 
     def fit() -> None:
         try:
             with contextlib.closing(lab.connect()) as connection:
-                lab.fit("train", "hung", "mst", 6, on=connection, options={**OPTIONS, "hang_after": 2})
+                lab.fit("train", "hung", "mst", 4, on=connection, options={**OPTIONS, "hang_after": 2})
         except BaseException as error:
             failures.append(error)
 

@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from tests.nn import configurations as c
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, layer, run, sequential
+from tests.thorough import landing
 
 SEGMENTS, EPOCHS, EVERY, CONFIGURATIONS = 3, 3, 2, 5
 FIT = "batch_size=16, epochs=1"
@@ -533,7 +534,7 @@ def one_segment(flowers: Lab) -> int:
     return flowers.fit("whole", "lone", "two", 2, options={"nan": "keep"})
 
 
-@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize("evaluated", landing([False, True], True))  # then another model comes between, too
 def test_models_of_one_program_take_turns_in_memory(flowers: Lab, one_segment: int, evaluated: bool) -> None:
     """Between two visits of a model another one has replaced its state in the trainer; it is sent again."""
     flowers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,13 +18,24 @@ STATES = (
 )
 
 
-@pytest.fixture
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
 def people(server: str) -> Iterator[tuple[Town, User, User, User]]:
     with town(server) as made:
         alice, bob, admin = made.user("alice", "cerebro_user"), made.user("bob", "cerebro_user"), made.user("admin")
         made(f"GRANT cerebro_admin, cerebro_user TO {admin.name}")
         equip(alice, segments=2)
         yield made, alice, bob, admin
+
+
+@pytest.fixture
+def fitted(people: tuple[Town, User, User, User]) -> int:
+    """A run of alice, in a table of its own."""
+    _, alice, _, admin = people
+    admin.connection.notices.clear()
+    return fit(alice, f"made_{next(NUMBERS)}")
 
 
 def states_of(root: Town, run: int) -> list[str]:
@@ -90,38 +102,36 @@ DEPENDANTS: dict[str, tuple[str, str, str | None]] = {
 
 
 @pytest.mark.parametrize("by", ["admin", "owner"])
-def test_objects_of_others_do_not_hold_up_a_forget(people: Any, by: str) -> None:
+def test_objects_of_others_do_not_hold_up_a_forget(people: Any, fitted: int, by: str) -> None:
     root, alice, bob, admin = people
-    run = fit(alice)
-    table, *_ = states_of(root, run)
+    table, *_ = states_of(root, fitted)
     given = {"alice": alice.name, "bob": bob.name, "table": f"cerebro_state.{table}"}
     alice(f"GRANT SELECT ON cerebro_state.{table} TO {bob.name}")
     alice(DEPENDANTS["view"][1].format(**given))
     bob(DEPENDANTS["another's view"][1].format(**given))
     caller = admin if by == "admin" else alice
     caller.connection.notices.clear()
-    caller("SELECT cerebro.forget(%s, %s)", run, alice.name)
+    caller("SELECT cerebro.forget(%s, %s)", fitted, alice.name)
     (told,) = [notice for notice in caller.connection.notices if notice.startswith("WARNING")]
     assert f"view {alice.name}.seen of {alice.name}, view {bob.name}.seen of {bob.name}" in told
     assert f"{alice.name} can drop" in told
-    assert root("SELECT count(*) FROM cerebro.run WHERE run = %s AND owner = %s::regrole", run, alice.name) == [0]
+    assert root("SELECT count(*) FROM cerebro.run WHERE run = %s AND owner = %s::regrole", fitted, alice.name) == [0]
     assert root(STATES, table[:16] + "%") == [table], "the others are dropped"
     assert bob(f"SELECT count(*) FROM {bob.name}.seen") == alice(f"SELECT count(*) FROM {alice.name}.seen") == [0]
     alice(f"DROP TABLE cerebro_state.{table} CASCADE")
 
 
 @pytest.mark.parametrize("name", list(DEPENDANTS))
-def test_each_dependant_alone(people: Any, name: str) -> None:
+def test_each_dependant_alone(people: Any, fitted: int, name: str) -> None:
     root, alice, bob, admin = people
     maker, statement, words = DEPENDANTS[name]
     if name == "publication" and root.greenplum:
         pytest.skip("Greenplum has no publications")
-    run = fit(alice)
-    table, *_ = states_of(root, run)
+    table, *_ = states_of(root, fitted)
     given = {"alice": alice.name, "bob": bob.name, "table": f"cerebro_state.{table}"}
     alice(f"GRANT SELECT ON cerebro_state.{table} TO {bob.name}")
     {"alice": alice, "bob": bob, "root": root}[maker](statement.format(**given))
-    admin("SELECT cerebro.forget(%s, %s)", run, alice.name)
+    admin("SELECT cerebro.forget(%s, %s)", fitted, alice.name)
     told = [notice for notice in admin.connection.notices if notice.startswith("WARNING")]
     left = root(STATES, table[:16] + "%")
     if words is None:
@@ -134,11 +144,10 @@ def test_each_dependant_alone(people: Any, name: str) -> None:
     root(f"DROP PUBLICATION IF EXISTS p_{alice.name}")
 
 
-def test_no_code_of_the_owner_runs(people: Any) -> None:
+def test_no_code_of_the_owner_runs(people: Any, fitted: int) -> None:
     """_forget() has the rights of a superuser; a trigger on what it empties would have them, too."""
     root, alice, _, admin = people
-    run = fit(alice)
-    table, *_ = states_of(root, run)
+    table, *_ = states_of(root, fitted)
     alice("CREATE TABLE ran (who text); GRANT INSERT ON ran TO PUBLIC")
     alice(f"GRANT USAGE ON SCHEMA {alice.name} TO PUBLIC")
     alice(
@@ -160,38 +169,36 @@ def test_no_code_of_the_owner_runs(people: Any) -> None:
     event, each = kinds[-1]
     alice(f"CREATE TRIGGER child BEFORE {event} ON child FOR EACH {each} EXECUTE FUNCTION spy()")
     alice(f"INSERT INTO child SELECT * FROM ONLY cerebro_state.{table}")
-    admin("SELECT cerebro.forget(%s, %s)", run, alice.name)
+    admin("SELECT cerebro.forget(%s, %s)", fitted, alice.name)
     assert alice("SELECT who FROM ran") == []
     assert alice(f"SELECT count(*) FROM ONLY cerebro_state.{table}") == [0]
     assert alice("SELECT count(*) > 0 FROM child") == [True], "her own table keeps its rows"
     alice(f"DROP TABLE cerebro_state.{table} CASCADE")
 
 
-def test_a_table_of_the_owner_that_looks_like_a_state_holds_up_nothing(people: Any) -> None:
+def test_a_table_of_the_owner_that_looks_like_a_state_holds_up_nothing(people: Any, fitted: int) -> None:
     root, alice, _, admin = people
-    run = fit(alice)
-    table, *_ = states_of(root, run)
+    table, *_ = states_of(root, fitted)
     fake = f"cerebro_state.{table[:16]}_99_1"
     alice(f"CREATE TABLE {fake} (x int) PARTITION BY LIST (x)")
     alice(f"CREATE TABLE part PARTITION OF {fake} FOR VALUES IN (1)")
     alice(f"CREATE VIEW fake AS SELECT * FROM {fake}")
-    admin("SELECT cerebro.forget(%s, %s)", run, alice.name)
+    admin("SELECT cerebro.forget(%s, %s)", fitted, alice.name)
     assert root(STATES, table[:16] + "%") == [fake.split(".")[1]]
     alice(f"DROP TABLE {fake} CASCADE")
 
 
-def test_a_session_that_reads_a_state_is_named(people: Any) -> None:
+def test_a_session_that_reads_a_state_is_named(people: Any, fitted: int) -> None:
     root, alice, _, admin = people
-    run = fit(alice)
-    table, *_ = states_of(root, run)
+    table, *_ = states_of(root, fitted)
     alice(f"BEGIN; SELECT count(*) FROM cerebro_state.{table}")
     pid = alice.connection.info.backend_pid
     admin("SET lock_timeout = '400ms'")
-    error = admin.refused("SELECT cerebro.forget(%s, %s)", run, alice.name, why=errors.LockNotAvailable)
+    error = admin.refused("SELECT cerebro.forget(%s, %s)", fitted, alice.name, why=errors.LockNotAvailable)
     assert f"session {pid} of role {alice.name} holds a lock on cerebro_state.{table}" in str(error)
     admin("SET lock_timeout = 0; SET statement_timeout = '700ms'")
-    admin.refused("SELECT cerebro.forget(%s, %s)", run, alice.name, why=errors.QueryCanceled)
+    admin.refused("SELECT cerebro.forget(%s, %s)", fitted, alice.name, why=errors.QueryCanceled)
     alice("ROLLBACK")
     admin("RESET statement_timeout")
-    eventually(lambda: admin("SELECT cerebro.forget(%s, %s)", run, alice.name) == [""] or True)
+    eventually(lambda: admin("SELECT cerebro.forget(%s, %s)", fitted, alice.name) == [""] or True)
     assert root(STATES, table[:16] + "%") == []

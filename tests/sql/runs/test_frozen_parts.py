@@ -189,13 +189,17 @@ def test_a_damaged_part_is_noticed(place: Lab, interrupted: tuple[int, str]) -> 
     assert place.weights(output) == place.weights("calm")
 
 
-def test_a_part_that_was_dropped_is_noticed(place: Lab, interrupted: tuple[int, str]) -> None:
+def test_a_part_that_was_dropped_is_noticed(place: Lab, interrupted: tuple[int, str], planter: User) -> None:
     run, _ = interrupted
     (table,) = frozen_tables(place, run)
     place(f"DROP TABLE {table}")
     with pytest.raises(psycopg2.Error, match="frozen part of model states.*is not there") as caught:
         place("SELECT resume(%s)", run)
     assert "dropped by hand" in caught.value.diag.message_hint
+    plant(planter, table)  # a view of others in its place is not read
+    with pytest.raises(psycopg2.Error, match="frozen part of model states.*is not there"):
+        place("SELECT resume(%s)", run)
+    uproot(planter, table)
 
 
 @pytest.fixture(scope="module")
@@ -238,18 +242,6 @@ def test_a_view_of_others_in_the_place_of_a_new_part_is_not_read(place: Lab, pla
     uproot(planter, table)
     place("SELECT resume(%s, retry_failed => true)", run)
     assert [name for name in tables(place, run) if name.startswith("frozen_")]
-
-
-def test_a_view_of_others_in_the_place_of_a_dropped_part_is_not_read(
-    place: Lab, interrupted: tuple[int, str], planter: User
-) -> None:
-    run, _ = interrupted
-    (table,) = frozen_tables(place, run)
-    place(f"DROP TABLE {table}")
-    plant(planter, table)
-    with pytest.raises(psycopg2.Error, match="frozen part of model states.*is not there"):
-        place("SELECT resume(%s)", run)
-    uproot(planter, table)
 
 
 def test_a_view_of_others_in_the_place_of_given_weights_is_left_alone(place: Lab, calm: int, planter: User) -> None:
@@ -301,7 +293,7 @@ def test_frozen_statistics_are_a_part_and_others_are_not(place: Lab) -> None:
 
 def test_a_copy_shares_the_part(place: Lab) -> None:
     """A model that starts from the state of another one."""
-    run = place.fit("train", "parents", "two", 2, validation_table="val", options=OPTIONS)
+    run = place.fit("train", "parents", "two", 2, options=OPTIONS)
     config = {"compile_params": f"optimizer='Adam(lr=0.001)', {CROSS}", "fit_params": "batch_size=8, epochs=2"}
     new = {"model": 4, "key": 4, "configuration": config, "parent": 1, "parent_hop": SEGMENTS}
     place(
@@ -309,9 +301,8 @@ def test_a_copy_shares_the_part(place: Lab) -> None:
         run, json.dumps({"added": [new]}),
     )  # fmt: skip
     options = {**OPTIONS, "replay": run}
-    again = place.submit("train", "copied", "two", EPOCHS, validation_table="val", options=options)
-    eventually(lambda: place("SELECT 1 FROM model WHERE run = %s AND model = 4", again), 120, "the copy")
-    place("SELECT wait(%s)", again)
+    again = place.fit("train", "copied", "two", 2, options=options)
+    assert place.value("SELECT parent FROM model WHERE run = %s AND model = 4", again) == 1
     found = tables(place, again)
     assert len(frozen_tables(place, again)) == 1
     assert all(size < HEAD for name, size in found.items() if name.startswith("4_")), found
@@ -345,6 +336,7 @@ def test_the_average_of_replicas(place: Lab) -> None:
     assert weights[:BODY] == given()[:BODY]
 
 
+@pytest.mark.thorough  # a copy shares the part, above; test_groups_start.py starts groups
 def test_groups_start_from_the_weights_of_all_rows(place: Lab) -> None:
     place("CREATE TABLE halves AS SELECT *, CASE WHEN id % 2 = 0 THEN 'even' ELSE 'odd' END AS half FROM flowers")
     place("SELECT add_architecture('frozen_body', %s, %s)", json.dumps(body()), given())
@@ -373,7 +365,7 @@ def test_in_the_callers_own_session(place: Lab) -> None:
     with contextlib.closing(place.connect()) as connection:
         run(connection, "BEGIN")
         run(connection, "SELECT pack_plain('flowers', 'mine', 'species', 'sl, sw, pl, pw', segments => 1, seed => 1)")
-        run(connection, *verb("fit", "mine", "of_mine", "two", epochs=2, options=OPTIONS))
+        run(connection, *verb("fit", "mine", "of_mine", "two", epochs=1, options=OPTIONS))
         run(connection, "COMMIT")
     number = place.value("SELECT max(run) FROM run")
     assert place.value("SELECT options ->> 'in_session' FROM cerebro.run WHERE run = %s", number) == "true"

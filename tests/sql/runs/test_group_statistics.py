@@ -66,6 +66,7 @@ def test_the_best_configuration_of_each_group_predicts(place: Lab, run: int) -> 
     assert len(rows) == 4 and all(difference < 0.5 for _, difference in rows)
 
 
+@pytest.mark.thorough  # test_groups.py extends a run, tests/nn/test_group_statistics.py has the numbers
 def test_a_run_has_the_same_bits_again_and_when_it_goes_on(place: Lab, run: int) -> None:
     again = fit(place, "again", PLAIN, MEASURED, epochs=3)
     place("SELECT resume(%s, epochs => 8)", again)
@@ -75,7 +76,7 @@ def test_a_run_has_the_same_bits_again_and_when_it_goes_on(place: Lab, run: int)
 def test_a_search_can_try_both(place: Lab) -> None:
     space = {**PLAIN, "group_statistics": {"choice": [0, 1]}}
     run = place.value(
-        "SELECT search('sold', 'searched', %s, target => 'spent', inputs => 'items', group_by => 'shop', epochs => 8,"
+        "SELECT search('sold', 'searched', %s, target => 'spent', inputs => 'items', group_by => 'shop', epochs => 4,"
         " max_configurations => 2, segments => 2, options => %s)",
         json.dumps(space), json.dumps(OPTIONS),
     )  # fmt: skip

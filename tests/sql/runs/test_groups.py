@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
 from tests.thorough import TIMES
 
-EPOCHS, SEGMENTS = 4, 3
+EPOCHS, SEGMENTS = 3, 3  # of all tables: trainers go on from one fit to the next, with what they have compiled
 LONG = 40  # epochs of runs whose orders have several
 OPTIONS = {"deterministic": True, "seed": 3}
 NOISY = sequential(
@@ -99,18 +99,20 @@ def plain_keras(
     folder: Path,
     starts: dict[int, list[np.ndarray]] | None = None,
     order_of: Callable[[int, int, int | None], tuple[Any, ...]] = lambda model, key, group: (model - 1,),
+    skip: Iterable[int] = (),
 ) -> dict[int, list[np.ndarray]]:
     """The variables of plain Keras after the visits of each model, on the rows of its group in their order.
 
     ``starts``: the variables that some models start with.  ``order_of``: what the order of a model's rows follows from.
+    ``skip``: models that another test compares.
     """
     rows, lie, asked = partitions(place, "by_shop"), spans(place, "by_shop"), []
     seed = place.value("SELECT seed FROM run WHERE run = %s", run)
     for model, key, group, initial in place(
         "SELECT model, configuration, group_number, seed FROM model WHERE run = %s ORDER BY model", run
     ):
-        if TIMES < 5 and key > 1 and group:  # of the other configurations, the models on all rows have to do
-            continue
+        if TIMES < 5 and (model in skip or key > 1 and group):
+            continue  # of the other configurations, the models on all rows have to do
         visits = place("SELECT hop, segment FROM hop WHERE run = %s AND model = %s ORDER BY hop", run, model)
         arrays = {}
         for number, (hop, segment) in enumerate(visits):
@@ -155,13 +157,13 @@ def test_only_the_group_that_is_split_hops(sales: Lab, run: int) -> None:
         "SELECT count(*)::int FROM hop JOIN model USING (run, model) WHERE run = %s GROUP BY model, group_number"
         " ORDER BY group_number NULLS FIRST, model", run
     )  # fmt: skip
-    assert [count for (count,) in hops] == [12, 12, 8, 8, *[4] * 6]
+    assert [count for (count,) in hops] == [9, 9, 6, 6, *[3] * 6]
 
 
 @pytest.fixture(scope="module")
 def long(sales: Lab) -> int:
     """A run whose orders have several epochs: the mean of all visits, also of slow first ones, says how many."""
-    return fit(sales, "by_shop", "many_epochs", epochs=LONG, evaluate_every=1)
+    return fit(sales, "by_shop", "many_epochs", epochs=LONG)
 
 
 def test_an_order_has_several_epochs_of_a_group_on_one_segment(sales: Lab, long: int) -> None:
@@ -263,8 +265,7 @@ def test_the_view_of_groups_has_the_best_model_of_each(sales: Lab, run: int) -> 
     assert found == best and [one[0] for one in found] == [1, 2, 3, 4]
 
 
-def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab) -> None:
-    run = fit(sales, "by_shop", "compared", evaluate_every=1)
+def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab, run: int) -> None:
     found = sales(
         "SELECT group_value, all_rows_configuration, all_rows_validation_loss, validation_loss,"
         " all_rows_objective_value, worse_than_all_rows FROM groups WHERE run = %s ORDER BY group_number", run
@@ -286,10 +287,10 @@ def test_the_model_on_all_rows_is_compared_on_the_rows_of_each_group(sales: Lab)
     assert total == pytest.approx(loss, rel=1e-5)
 
 
-def test_the_comparison_is_by_the_objective_and_its_best_epoch(sales: Lab) -> None:
+def test_best_states_are_kept_for_each_group_and_the_comparison_is_by_their_epochs(sales: Lab) -> None:
     run = fit(
         sales, "by_shop", "by_accuracy", json.dumps([{"architecture": "mlp", "units": 4, "metrics": ["accuracy"]}]),
-        epochs=3, objective="val_accuracy", options={"keep": "best"},
+        epochs=2, objective="val_accuracy", options={"keep": "best"},
     )  # fmt: skip
     found = sales(
         "SELECT all_rows_objective_value, objective_value, worse_than_all_rows, validation_rows FROM groups"
@@ -301,7 +302,14 @@ def test_the_comparison_is_by_the_objective_and_its_best_epoch(sales: Lab) -> No
     assert all(worse == (own < value) for value, own, worse, _ in found)
     total = sum(value * rows for value, _, _, rows in found) / sum(rows for *_, rows in found)
     assert total == pytest.approx(whole, rel=1e-6)
-    assert 1 <= epoch <= 3
+    assert 1 <= epoch <= 2
+    board = sales("SELECT best_value, objective_value FROM leaderboard WHERE run = %s", run)
+    assert len(board) == 5 and all(value == best for best, value in board)
+    stored = sales(
+        "SELECT g.which, g.epoch = b.best_epoch, g.objective_value = b.best_value, g.weights IS NOT NULL"
+        " FROM by_accuracy_groups g JOIN leaderboard b USING (model) WHERE run = %s AND b.best_epoch IS NOT NULL", run
+    )  # fmt: skip
+    assert set(stored) == {("best", True, True, True)}
 
 
 def test_a_metric_that_is_no_mean_is_unknown_for_a_group_on_several_segments(sales: Lab) -> None:
@@ -361,10 +369,12 @@ def require_same_when_extended_and_replayed(place: Lab, run: int, epochs: int, *
     assert digests(place, again) == digests(place, run)
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_groups_folds.py resumes groups with folds
 def test_a_cancelled_run_that_is_resumed_has_the_same_bits(sales: Lab, run: int) -> None:
     require_same_when_resumed(sales, run, EPOCHS, 5)
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_groups_start.py extends and replays groups
 def test_an_extension_and_a_replay_have_the_same_bits(sales: Lab, run: int) -> None:
     require_same_when_extended_and_replayed(sales, run, EPOCHS)
 
@@ -382,7 +392,7 @@ def fit_line(place: Lab, name: str, part: str, tens: str, rate: float) -> int:
     place(f"CREATE TABLE {name} AS SELECT i AS id, {part} AS part, ARRAY[CASE WHEN {tens} THEN 10 ELSE 1 END]::real[]"
           " AS x, 0.5::real + i % 3 AS y FROM generate_series(1, 640) i")  # fmt: skip
     place(f"ALTER TABLE {name} ADD PRIMARY KEY (id)")
-    packed(place, f"by_{name}", "y", name, inputs="x", group_by="part", segments=2, seed=1, validation=0)
+    packed(place, f"by_{name}", "y", name, inputs="x", group_by="part", segments=SEGMENTS, seed=1, validation=0)
     line = place.architecture(sequential([1], layer("Dense", "out", units=1, use_bias=False)))
     place.selection(f"{name}_line", [(line, f"optimizer='SGD(learning_rate={rate})', loss='mse'", "batch_size=8")])
     return fit(place, f"by_{name}", f"{name}_models", f"{name}_line", epochs=12)
@@ -405,17 +415,7 @@ def test_a_run_whose_models_on_all_rows_failed_says_why_there_are_no_tables(sale
     assert status == {None: "failed", "0": "failed", "1": "finished"}
 
 
-def test_best_states_are_kept_for_each_group(sales: Lab) -> None:
-    run = fit(sales, "by_shop", "kept", epochs=4, objective="val_loss", options={"keep": "best"})
-    board = sales("SELECT group_number, best_value, objective_value, best_epoch FROM leaderboard WHERE run = %s", run)
-    assert len(board) == 10 and all(value == best for _, best, value, _ in board)
-    stored = sales(
-        "SELECT g.which, g.epoch = b.best_epoch, g.objective_value = b.best_value, g.weights IS NOT NULL"
-        " FROM kept_groups g JOIN leaderboard b USING (model) WHERE run = %s AND b.best_epoch IS NOT NULL", run
-    )  # fmt: skip
-    assert set(stored) == {("best", True, True, True)}
-
-
+@pytest.mark.thorough  # tests/sql/runs/test_groups_start.py has large states of groups
 def test_large_states_are_stored_for_each_group(sales: Lab) -> None:
     wide = sales.architecture(
         sequential(
@@ -460,12 +460,12 @@ def test_a_clone_keeps_the_group_and_an_added_configuration_gets_all_groups(sale
 def test_a_segment_without_rows_for_validation(sales: Lab) -> None:
     sales("CREATE TABLE later AS SELECT * FROM sales WHERE shop = 'giant' AND id < 40")
     packed(
-        sales, "one_sided", "price", "sales", inputs="facts", group_by="shop", validation_table="later", segments=4,
-        seed=1,
+        sales, "one_sided", "price", "sales", inputs="facts", group_by="shop", validation_table="later",
+        segments=SEGMENTS, seed=1,
     )  # fmt: skip
     parts = sales.value("SELECT layout -> 'partitions' FROM one_sided_validation_summary")
-    assert len(parts) == 4 and min(part["rows"] for part in parts) == 0
-    run = fit(sales, "one_sided", "one_sided_models", evaluate_every=1, objective="val_loss", options={"keep": "best"})
+    assert len(parts) == SEGMENTS and min(part["rows"] for part in parts) == 0
+    run = fit(sales, "one_sided", "one_sided_models", epochs=1, objective="val_loss", options={"keep": "best"})
     valued = "SELECT DISTINCT COALESCE(group_value, 'none') FROM leaderboard WHERE run = %s AND objective_value > 0"
     whole = " AND group_number > 0"
     assert sales(valued + whole, run) == [("giant",)]
@@ -487,24 +487,25 @@ def test_models_of_groups_train_beside_fused_models_of_all_rows(sales: Lab) -> N
 
 def test_each_group_with_two_rows_has_rows_for_training_and_for_validation(sales: Lab) -> None:
     sales("CREATE TABLE pairs AS SELECT i AS id, i / 2 AS pair, i::real AS x, (i % 3)::real AS y"
-          " FROM generate_series(2, 81) i UNION ALL SELECT 1000, 1000, 1, 1")  # fmt: skip
+          " FROM generate_series(2, 41) i UNION ALL SELECT 1000, 1000, 1, 1")  # fmt: skip
     sales("ALTER TABLE pairs ADD PRIMARY KEY (id)")
-    packed(sales, "paired", "y", "pairs", inputs="x", group_by="pair", segments=2, seed=1, validation=0.2)
+    packed(sales, "paired", "y", "pairs", inputs="x", group_by="pair", segments=SEGMENTS, seed=1, validation=0.2)
     run = fit(sales, "paired", "pairs_models", '[{"architecture": "mlp", "units": 2}]', epochs=1)
     found = sales("SELECT group_rows::int, validation_rows::int, group_value FROM model WHERE run = %s"
                   " AND group_number > 0", run)  # fmt: skip
-    assert len(found) >= 40 and {row[:2] for row in found if row[2] != "1000"} == {(1, 1)}
+    assert len(found) >= 20 and {row[:2] for row in found if row[2] != "1000"} == {(1, 1)}
 
 
 # -- fewer models ------------------------------------------------------------------------------------------------
 
 
 def test_small_groups_have_no_models(sales: Lab) -> None:
-    run = fit(sales, "by_shop", "large_only", options={"least_group_rows": 10})
+    run = fit(sales, "by_shop", "large_only", epochs=1, options={"least_group_rows": 10})
     found = sales("SELECT DISTINCT group_value, group_rows >= 10 FROM model WHERE run = %s AND group_number > 0", run)
     assert sorted(found, key=str) == [("giant", True), ("small", True), (None, True)]
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_group_statistics.py packs by group in one call
 def test_fit_packs_by_group(sales: Lab) -> None:
     run = sales.value(
         "SELECT fit('sales', 'in_one_call', %s, target => 'price', inputs => 'facts', group_by => 'shop', epochs => 1,"
@@ -524,17 +525,23 @@ def test_a_dry_run_says_how_many_groups_there_are(sales: Lab) -> None:
     assert sales.tables() == before
 
 
-def test_a_table_of_the_users_that_has_the_name_of_the_table_of_groups_stays(sales: Lab) -> None:
-    packed(sales, "whole", "price", "sales", inputs="facts", segments=2, seed=1)
-    run = fit(sales, "whole", "beside", epochs=1)
-    sales("CREATE TABLE beside_groups AS SELECT 'precious' AS mine")
-    sales("SELECT resume(%s, epochs => 2)", run)
-    sales("SELECT fit('whole', 'beside', 'mst', epochs => 1, warm_start => true)")
-    assert sales("SELECT mine FROM beside_groups") == [("precious",)]
+@pytest.fixture(scope="module")
+def plain(sales: Lab) -> int:
+    """A run on the same rows, packed without groups."""
+    packed(sales, "plain", "price", "sales", inputs="facts", segments=SEGMENTS, seed=1)
+    return fit(sales, "plain", "whole_models", epochs=1)
+
+
+def test_a_table_of_the_users_that_has_the_name_of_the_table_of_groups_stays(sales: Lab, plain: int) -> None:
+    sales("CREATE TABLE whole_models_groups AS SELECT 'precious' AS mine")
+    sales("SELECT resume(%s, epochs => 2)", plain)
+    sales("SELECT fit('plain', 'whole_models', 'mst', epochs => 1, warm_start => true)")
+    assert sales("SELECT mine FROM whole_models_groups") == [("precious",)]
+    sales("DROP TABLE whole_models_groups")
 
 
 def test_another_table_in_place_of_that_of_the_groups_is_not_replaced(sales: Lab) -> None:
-    run = fit(sales, "by_shop", "lost", epochs=1, evaluate_every=1)
+    run = fit(sales, "by_shop", "lost", epochs=1)
     sales("DROP TABLE lost_groups; CREATE TABLE lost_groups AS SELECT 'precious' AS mine")
     with pytest.raises(psycopg2.Error, match="lost_groups' is not part of a model") as error:
         sales("SELECT resume(%s, epochs => 2)", run)
@@ -560,11 +567,9 @@ def test_another_table_in_place_of_that_of_the_groups_is_not_replaced(sales: Lab
         ("madlib.madlib_keras_fit('by_shop', 'no', 'arch', 1, $$loss='mse'$$, $$batch_size=8$$, 1)", "group_by"),
     ],
 )  # fmt: skip
-def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, call: str, text: str) -> None:
-    if "plain" not in sales.tables():
-        packed(sales, "plain", "price", "sales", inputs="facts", segments=2, seed=1)
+def test_what_has_no_meaning_with_groups_is_refused(sales: Lab, run: int, plain: int, call: str, text: str) -> None:
+    if "alike" not in sales.tables():
         sales.pack("sales", "alike", "price", "facts", packed_table="by_shop")
-        fit(sales, "plain", "whole_models", epochs=1)
     before = sales.tables()
     with pytest.raises(psycopg2.Error) as error:
         sales(f"SELECT {call}")

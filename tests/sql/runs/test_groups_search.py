@@ -32,9 +32,8 @@ def epochs_of_groups(place: Lab, run: int) -> dict[int | None, list[int]]:
     return {group: sorted(epochs) for group, epochs in found.items()}
 
 
-@pytest.mark.parametrize(
-    "name", landing(["asha", "halving", "hyperband", "median", "patience", "threshold"], "asha", "median")
-)
+# tests/core/test_group_policies.py has the decisions of the others.
+@pytest.mark.parametrize("name", landing(["asha", "halving", "hyperband", "median", "patience", "threshold"], "asha"))
 def test_each_method_stops_models_within_their_group(sales: Lab, name: str) -> None:
     method: dict[str, Any] = {"name": name}
     if name in ("asha", "halving", "hyperband"):
@@ -56,12 +55,16 @@ def test_each_method_stops_models_within_their_group(sales: Lab, name: str) -> N
     assert about[0][0] >= 0
 
 
-def test_a_stopped_model_is_worse_than_the_others_of_its_group(sales: Lab) -> None:
+@pytest.fixture(scope="module")
+def halved(sales: Lab) -> int:
     method = {"method": {"name": "halving", "reduction": 2}}
-    run = fit(sales, "by_shop", "halved", json.dumps(UNITS), epochs=4, evaluate_every=1, options=method)
+    return fit(sales, "by_shop", "halved", json.dumps(UNITS), epochs=2, evaluate_every=1, options=method)
+
+
+def test_a_stopped_model_is_worse_than_the_others_of_its_group(sales: Lab, halved: int) -> None:
     first = sales(
         "SELECT b.group_number, l.validation_loss, b.epochs_done FROM leaderboard b JOIN learning_curve l"
-        " USING (run, model) WHERE run = %s AND l.epoch = 1 AND l.validation_loss IS NOT NULL", run
+        " USING (run, model) WHERE run = %s AND l.epoch = 1 AND l.validation_loss IS NOT NULL", halved
     )  # fmt: skip
     by_group = defaultdict(list)
     for group, loss, epochs in first:
@@ -72,38 +75,34 @@ def test_a_stopped_model_is_worse_than_the_others_of_its_group(sales: Lab) -> No
         assert len(stopped) == 2 and min(stopped) >= max(loss for loss, epochs in figures if epochs > 1)
 
 
-def test_a_replay_repeats_what_each_group_has_decided(sales: Lab) -> None:
-    method = {"method": {"name": "halving", "reduction": 2}}
-    run = fit(sales, "by_shop", "decided", json.dumps(UNITS), epochs=4, evaluate_every=1, options=method)
+def test_a_replay_repeats_what_each_group_has_decided(sales: Lab, halved: int) -> None:
     again = sales.value(
-        "SELECT fit('by_shop', 'decided_again', %s, epochs => 4, evaluate_every => 1, options => %s)",
-        json.dumps(UNITS), json.dumps({"replay": run}),
+        "SELECT fit('by_shop', 'decided_again', %s, epochs => 2, evaluate_every => 1, options => %s)",
+        json.dumps(UNITS), json.dumps({"replay": halved}),
     )  # fmt: skip
     states = (
         "SELECT group_number, configuration, hop, state_sha256 FROM hop JOIN model USING (run, model) WHERE run = %s"
     )
-    assert set(sales(states, again)) == set(sales(states, run))
+    assert set(sales(states, again)) == set(sales(states, halved))
 
 
 SPACE = {"architecture": "mlp", "units": {"choice": [2, 4, 8]}, "learning_rate": {"log_uniform": [0.001, 0.1]}}
 
 
 @pytest.mark.parametrize(
-    ("start", "method"),
-    landing(
-        itertools.product(["random", "all rows"], ["asha", "random", "tpe"]), ("random", "asha"), ("all rows", "tpe")
-    ),
+    ("start", "method"),  # tests/sql/runs/test_search.py has the methods
+    landing(itertools.product(["random", "all rows"], ["asha", "random", "tpe"]), ("all rows", "tpe")),
 )
 def test_a_search_finds_the_best_configuration_of_each_group(sales: Lab, method: str, start: str) -> None:
     name = f"{method}_{start}".replace(" ", "_")
     run = sales.value(
-        "SELECT search('by_shop', %s, %s, method => %s, max_configurations => 4, epochs => 3, at_once => 10,"
+        "SELECT search('by_shop', %s, %s, method => %s, max_configurations => 3, epochs => 2, at_once => 10,"
         " options => %s)",
         name, json.dumps(SPACE), method, json.dumps({**OPTIONS, "groups_start": start}),
     )  # fmt: skip
     assert sales.status(run) == "finished"
     found = epochs_of_groups(sales, run)
-    assert len(found) == 5 and {len(epochs) for epochs in found.values()} == {4}
+    assert len(found) == 5 and {len(epochs) for epochs in found.values()} == {3}
     best = sales("SELECT group_number, configuration FROM groups WHERE run = %s ORDER BY 1", run)
     assert [group for group, _ in best] == [1, 2, 3, 4]
     assert sales(f"SELECT count(DISTINCT group_number)::int FROM {name}_groups WHERE weights IS NOT NULL") == [(4,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import psycopg2
 import pytest
 
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run
+from tests.thorough import landing
 
 SEGMENTS = 2
 OPEN = "SELECT pid, state FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment %s of run %%'"
@@ -110,6 +112,7 @@ def served(place: Lab) -> Lab:
     return place
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_waiting.py replaces one that died while it waited
 @pytest.mark.parametrize("call", [evaluate, predict])
 def test_kept_sessions_that_have_ended_are_replaced(served: Lab, call: Callable[[str], str]) -> None:
     name = f"{call.__name__}_kept"
@@ -150,9 +153,10 @@ def ended_at_work(served: Lab, statement: str, lock: str, times: int) -> Any:
     return raised[0] if raised else None
 
 
-@pytest.mark.parametrize(
-    ("call", "lock"), [(evaluate, "blocked IN ACCESS EXCLUSIVE MODE"), (predict, "pg_catalog.pg_depend IN SHARE MODE")]
-)
+LOCKS = [(evaluate, "blocked IN ACCESS EXCLUSIVE MODE"), (predict, "pg_catalog.pg_depend IN SHARE MODE")]
+
+
+@pytest.mark.parametrize(("call", "lock"), landing(LOCKS, LOCKS[1]))
 def test_a_session_that_ends_at_work_is_replaced_once(served: Lab, call: Callable[[str], str], lock: str) -> None:
     """Evaluating and predicting repeat the whole work once; then the error says what to do."""
     name = f"{call.__name__}_lost"
@@ -230,25 +234,28 @@ def begun_by(place: Lab, output: str, statement: str, timeout: str = "0") -> tup
     return thread, raised, number
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, waits: bool) -> None:
-    fit = "SELECT fit('train', '{}', 'mst', epochs => 1, wait => " + f"{waits})"
-    for way, timeout in (("cancel", "0"), ("timeout", "8s")):
-        output = f"early_{way}_{waits}".lower()
-        with nobody_begins(place):
-            thread, raised, number = begun_by(place, output, fit.format(output), timeout)
-            if way == "cancel":
-                caller = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-                assert place(caller, f"caller of {output}") == [(True,)]
-            thread.join(60)
-            assert raised and raised[0].pgcode == "57014"
-            ((status, ended, message),) = place("SELECT status, ended, message FROM runs WHERE run = %s", number)
-            assert (status, ended) == ("cancelled", True) and way[:6] in message
+# A call that waits and one that does not end with the same statement.
+EARLY = landing(itertools.product(["cancel", "timeout"], [True, False]), ("cancel", False), ("timeout", True))
+
+
+@pytest.mark.parametrize(("way", "waits"), EARLY)
+def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, way: str, waits: bool) -> None:
+    output = f"early_{way}_{waits}".lower()
+    fit = f"SELECT fit('train', '{output}', 'mst', epochs => 1, wait => {waits})"
+    with nobody_begins(place):
+        thread, raised, number = begun_by(place, output, fit, "5s" if way == "timeout" else "0")
+        if way == "cancel":
+            caller = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            assert place(caller, f"caller of {output}") == [(True,)]
+        thread.join(60)
+        assert raised and raised[0].pgcode == "57014"
+        ((status, ended, message),) = place("SELECT status, ended, message FROM runs WHERE run = %s", number)
+        assert (status, ended) == ("cancelled", True) and way[:6] in message
     assert place.value("SELECT resume(%s)", number) == number
     assert place.status(number) == "finished"
 
 
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", landing([True, False], False))
 def test_a_run_is_cancelled_before_it_begins(place: Lab, waits: bool) -> None:
     """Nobody begins it afterwards; resume() does."""
     output = f"unbegun_{waits}".lower()
