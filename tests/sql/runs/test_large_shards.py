@@ -24,7 +24,7 @@ from tests.conftest import ENGINE
 from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.memory import Peaks, compiled, model_of, proportional
 from tests.sql.runs.test_recovery import Caller, the_run
-from tests.thorough import landing
+from tests.thorough import TIMES, landing
 
 pytestmark = [
     pytest.mark.throw_away,
@@ -80,8 +80,9 @@ def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_pro
         lab("SELECT * FROM evaluate('large', 'SELECT * FROM garden')")
         peaks.begin("materialize")
         lab("SELECT materialize(%s, 'again')", run)
-        peaks.begin("warm start")
-        fit(lab, "large", warm_start=True)
+        if TIMES >= 5:  # it reads the state as the visit of another segment does
+            peaks.begin("warm start")
+            fit(lab, "large", warm_start=True)
         peaks.begin("export")
         client = exported(lab, tmp_path, "cerebro")
         peaks.begin("end")
