@@ -88,7 +88,7 @@ def reader(lab: Lab) -> Iterator[None]:
 
 def test_a_reader_of_all_state_tables_stops_no_run(small: Lab) -> None:
     with reader(small):
-        run_id = small.fit("train", "read", "small", 20)
+        run_id = small.fit("train", "read", "small", 14)
     assert statuses(small, run_id) == {("finished", None)}
 
 

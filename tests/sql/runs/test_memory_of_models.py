@@ -14,7 +14,6 @@ import pytest
 
 from tests.conftest import ENGINE
 from tests.sql.lab import Lab, adam_and_sgd, layer, sequential
-from tests.thorough import landing
 
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
 PLENTY, TOO_LITTLE = 5000, 100  # MB
@@ -66,8 +65,7 @@ def test_the_summary_has_it(place: Lab) -> None:
     assert summaries(place) == [(PLENTY,), (PLENTY,)]
 
 
-# These two are judged like the models of packed rows and the plain model table.
-@pytest.mark.parametrize("use", landing(USES, *(set(USES) - {"importance", "MADlib's evaluate"})))
+@pytest.mark.parametrize("use", USES)
 def test_each_use_of_the_models_keeps_to_it(little: Lab, use: str) -> None:
     with pytest.raises(psycopg2.Error, match=REFUSED):
         little(USES[use])

@@ -51,7 +51,7 @@ def place(lab: Lab) -> Lab:
     lab.iris(SEGMENTS)
     model = lab.architecture(flower_model())
     # Small batches make a hop long enough to interrupt it.
-    lab.selection("mst", adam_and_sgd(model, epochs=20))
+    lab.selection("mst", adam_and_sgd(model, epochs=14))
     return lab
 
 
@@ -282,6 +282,7 @@ def back(place: Lab) -> None:
 
 
 @pytest.mark.needs_cluster
+@pytest.mark.thorough  # the next test stops the server without a warning
 def test_a_crash(place: Lab, calm: Calm) -> None:
     """A kill -9 of a worker's backend makes PostgreSQL restart."""
     run_id = submitted(place, "crashed")
@@ -340,6 +341,7 @@ def test_an_immediate_stop_takes_only_the_last_commits_that_did_not_wait(place: 
         place("SELECT cancel(%s)", run_id)
         assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
         assert place("SELECT DISTINCT setting FROM waited") == [("off",)]
+        assert not place.abandoned(), "later workers took away what the killed ones had left"
     finally:
         place("DROP TRIGGER note ON cerebro.hop; DROP FUNCTION note(); DROP TABLE waited")
 
@@ -410,6 +412,7 @@ def test_an_extension_that_is_cancelled_replaces_the_tables_when_it_ends(place: 
 # -- missing or damaged tables -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough  # test_many_small.py has a run whose name is taken, and hands out its models
 def test_the_name_of_the_result_is_taken_meanwhile(place: Lab, calm: Calm) -> None:
     who = caller(place, "taken")
     run_id = the_run(place, "taken")

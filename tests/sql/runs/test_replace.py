@@ -75,7 +75,7 @@ def test_a_source_table_in_the_name_of_the_model_is_not_to_be_dropped(goods: Lab
 
 
 # tests/sql/runs/test_verbs.py: the verbs share their arguments.
-@pytest.mark.parametrize("which", landing(["train", "search", "fit"], "train", "fit"))
+@pytest.mark.parametrize("which", landing(["train", "search", "fit"], "train"))
 def test_each_verb_replaces_a_model(goods: Lab, which: str) -> None:
     (first,) = call(goods)[0]
     error = refused(goods, which)

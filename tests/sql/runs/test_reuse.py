@@ -19,7 +19,6 @@ from tests.sql.lab import Lab, eventually
 from tests.thorough import landing
 
 RATES = (0.01, 0.003)
-GRADIENTS = {"parallel": "gradients"}
 
 
 @pytest.fixture(scope="module")
@@ -66,27 +65,28 @@ def kept(place: Lab) -> tuple[int, list[str]]:
     return fit(place, "kept", reuse="all"), place.told()
 
 
-# tests/nn/test_features.py has the other engine.
-@pytest.mark.parametrize("more", landing([{}, {"engine": "jax"}, GRADIENTS], {}, GRADIENTS), ids=str)
 def test_the_results_are_those_of_computing_them_in_each_step(
-    place: Lab, computed: int, kept: tuple[int, list[str]], more: dict[str, Any]
+    place: Lab, computed: int, kept: tuple[int, list[str]]
 ) -> None:
     run, messages = kept
-    name, of = "kept", "computed"
-    if more:
-        name, of = "kept_" + "_".join(more.values()), "computed_" + "_".join(more.values())
-        place.told()
-        run, messages = fit(place, name, reuse="all", **more), place.told()
-        computed = fit(place, of, reuse="none", **more)
     (told,) = (text for text in messages if "frozen layer" in text)
     assert "2 configurations with 5 frozen layers" in told and "where that is faster" not in told
     assert built(place, run) == {(5, 4 * 24)}
     assert losses(place, run) == pytest.approx(losses(place, computed), rel=1e-3)
     predicted = [
         place("SELECT value FROM cerebro.predict(%s, 'SELECT * FROM digits') ORDER BY key_value::integer", one)
-        for one in (name, of)
+        for one in ("kept", "computed")
     ]
     assert sum(one != other for one, other in zip(*predicted)) <= 3  # of 600
+
+
+# tests/nn/test_features.py has the other engine.
+@pytest.mark.parametrize("more", landing([{"engine": "jax"}, {"parallel": "gradients"}], {"parallel": "gradients"}))
+def test_so_they_are_however_models_are_trained(place: Lab, more: dict[str, Any]) -> None:
+    name = "_".join(more.values())
+    run, other = (fit(place, f"{reuse}_{name}", reuse=reuse, **more) for reuse in ("all", "none"))
+    assert built(place, run) == {(5, 4 * 24)} and built(place, other) == {(None, None)}
+    assert losses(place, run) == pytest.approx(losses(place, other), rel=1e-3)
 
 
 def figures(place: Lab, run: int) -> dict[str, Any]:
@@ -149,9 +149,6 @@ def test_nothing_is_kept_unless_it_may_be(place: Lab, computed: int) -> None:
     (line,) = said(place)
     assert "keeps nothing for 2 configurations" in line and "Dropout" in line
     assert {*built(place, deterministic), *built(place, computed), *built(place, nothing)} == {(None, None)}
-    place("SELECT fit('digits_packed', 'dropping', %s, epochs => 1, options => '{\"reuse\": \"all\"}')",
-          json.dumps([{"architecture": "mlp", "frozen": 1, "dropout": 0.1}]))  # fmt: skip
-    assert len(said(place)) == 1, "either what is kept, or that nothing is"
     small = fit(place, "small", reuse="all", features_mb=0)
     assert losses(place, small) == losses(place, computed)  # there is room for no features
 

@@ -271,6 +271,7 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab,
     assert flowers(board, again) == found and flowers.states(again) == flowers.states(run)
 
 
+@pytest.mark.thorough  # tests/core/test_searches.py resumes searches, and a search is resumed above
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     """What is proposed after the resume is what would have been proposed without the cancel."""
     given = {"method": "random", "max_configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
