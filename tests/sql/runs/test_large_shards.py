@@ -24,7 +24,7 @@ from tests.conftest import ENGINE
 from tests.sql.lab import Lab, eventually, layer, sequential
 from tests.sql.memory import Peaks, compiled, model_of, proportional
 from tests.sql.runs.test_recovery import Caller, the_run
-from tests.thorough import landing
+from tests.thorough import TIMES
 
 pytestmark = [
     pytest.mark.throw_away,
@@ -80,8 +80,9 @@ def test_no_process_holds_the_whole_state(place: Lab, tmp_path: Path, record_pro
         lab("SELECT * FROM evaluate('large', 'SELECT * FROM garden')")
         peaks.begin("materialize")
         lab("SELECT materialize(%s, 'again')", run)
-        peaks.begin("warm start")
-        fit(lab, "large", warm_start=True)
+        if TIMES >= 5:  # it reads the state as the visit of another segment does
+            peaks.begin("warm start")
+            fit(lab, "large", warm_start=True)
         peaks.begin("export")
         client = exported(lab, tmp_path, "cerebro")
         peaks.begin("end")
@@ -113,8 +114,8 @@ def both(place: Lab) -> Lab:
     return place
 
 
-# tests/client/test_large_files.py writes files of both.
-@pytest.mark.parametrize("ending", landing(["keras", "safetensors"], "safetensors"))
+@pytest.mark.thorough  # tests/client/test_large_files.py writes files of both, and the test above a file of ours
+@pytest.mark.parametrize("ending", ["keras", "safetensors"])
 def test_files_are_written_without_the_whole_model(both: Lab, tmp_path: Path, ending: str) -> None:
     """Beside Keras with TensorFlow, which the export of a small model takes, too, and pieces of 16 MB."""
     framework = exported(both, tmp_path, ending, "small")

@@ -21,7 +21,7 @@ from cerebro_plpy.runs.record.log import MODEL_INFO
 from tests.conftest import connect
 from tests.sql.lab import run
 
-SHAPES = {"models": (100, 50), "runs": (5000, 1)}  # runs and models of each
+SHAPES = {"models": (100, 50), "runs": (1500, 1)}  # runs and models of each
 RUNS, MODELS = SHAPES["models"]
 EPOCHS, SEGMENTS = 2, 2
 BEATS = 3

@@ -88,7 +88,7 @@ def reader(lab: Lab) -> Iterator[None]:
 
 def test_a_reader_of_all_state_tables_stops_no_run(small: Lab) -> None:
     with reader(small):
-        run_id = small.fit("train", "read", "small", 40)
+        run_id = small.fit("train", "read", "small", 14)
     assert statuses(small, run_id) == {("finished", None)}
 
 
@@ -115,7 +115,7 @@ def test_emptying_a_table_changes_no_setting_of_its_transaction(small: Lab) -> N
 def test_the_disk_that_was_announced_is_enough(small: Lab) -> None:
     """And when a run has finished, only the last state of each model is left.  Greenplum has copies besides."""
     small.told()
-    run_id = small.fit("train", "counted", "small", 40)
+    run_id = small.fit("train", "counted", "small", 12)
     (needs,) = [line for line in small.told() if "of disk for model states" in line]
     size = (
         "SELECT sum(pg_relation_size(c.oid)) FROM pg_class c, run r WHERE r.run = %s"

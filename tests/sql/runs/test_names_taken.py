@@ -58,7 +58,7 @@ def test_rows_that_are_being_packed(place: Lab) -> None:
     """No run is on record yet."""
     with transaction(place) as blocker:
         run(blocker, "LOCK TABLE flowers IN ACCESS EXCLUSIVE MODE")
-        call = Call(place, "SELECT cerebro.train('flowers', 'early', 'species', budget => '5 seconds')")
+        call = Call(place, "SELECT cerebro.train('flowers', 'early', 'species', epochs => 1, max_configurations => 1)")
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'flowers'::regclass"
         eventually(lambda: place(waits), 60, "it waits for the rows")
         refused(place, "early", "another session of yours, with process id [0-9]+, is making '[^']*early' now")

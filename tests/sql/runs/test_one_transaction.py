@@ -35,7 +35,10 @@ def play(lab: Lab, scripts: tuple[str, ...], *options: str, path: str) -> str:
     return psql(lab, scripts[-1], *options, *first, path=path)
 
 
-@pytest.mark.parametrize("scripts", SETS.values(), ids=SETS)
+# tests/sql/runs/test_own_session.py has a search in one transaction.
+@pytest.mark.parametrize(
+    "scripts", [SETS["models"], pytest.param(SETS["a search"], marks=pytest.mark.thorough)], ids=SETS
+)
 def test_in_one_transaction(madlib: Lab, schema: str, scripts: tuple[str, ...]) -> None:
     before = madlib.value("SELECT count(*) FROM cerebro.run")
     play(madlib, scripts, "-1", path=schema)
@@ -47,6 +50,7 @@ def test_in_one_transaction(madlib: Lab, schema: str, scripts: tuple[str, ...]) 
     ]
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_own_session.py: a rollback leaves nothing
 def test_a_script_that_fails_leaves_nothing(madlib: Lab, schema: str) -> None:
     counts = "SELECT (SELECT count(*) FROM cerebro.run), (SELECT count(*) FROM pg_class)"
     before = madlib(counts)

@@ -15,6 +15,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.sql.lab import CROSS, Lab, eventually, flower_model, run, trainer_processes, verb
+from tests.thorough import tries
 
 PACK = "SELECT pack_plain('flowers', %s, 'species', 'sl, sw, pl, pw', segments => %s, seed => 1)"
 VALIDATE = "SELECT pack_like('garden', %s, 'species', 'sl, sw, pl, pw', %s)"
@@ -185,19 +186,6 @@ def test_a_search_in_one_transaction(flowers: Lab) -> None:
         assert run(mine, "SELECT count(*), bool_or(status = 'finished') FROM sought_out_info") == [(6, True)]
 
 
-def test_a_cancel_is_heard(flowers: Lab) -> None:
-    with transaction(flowers) as mine:
-        run(mine, PACK, "halted", 1)
-        run(mine, "SET statement_timeout = '4s'")
-        with pytest.raises(errors.QueryCanceled):
-            run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', epochs => 100000)")
-        run(mine, "ROLLBACK; RESET statement_timeout")
-        run(mine, "BEGIN")
-        run(mine, PACK, "halted", 1)
-        run(mine, "SELECT cerebro.fit('halted', 'halted_out', 'mst', epochs => 1)")
-        assert run(mine, "SELECT count(*) FROM halted_out") == [(2,)]
-
-
 # -- cancels, ends and other sessions --------------------------------------------------------------------------
 
 
@@ -225,7 +213,7 @@ def test_an_end_in_the_middle_of_a_visit(flowers: Lab, end: str) -> None:
         run(mine, PACK, "ended", 2)
         fitting = thread.submit(run, mine, "SELECT cerebro.fit('ended', 'ended_out', 'long_mst', epochs => 3)")
         eventually(lambda: trainers_of(flowers, processes(flowers, pid)), 60, "a trainer starts")
-        time.sleep(4)  # into a visit that would take minutes
+        time.sleep(2)  # into a visit that would take minutes
         ours = processes(flowers, pid)
         assert not fitting.done() and len(trainers_of(flowers, ours)) == (2 if flowers.greenplum else 1)
         began = time.monotonic()
@@ -257,9 +245,10 @@ def test_a_cancel_at_any_moment(flowers: Lab) -> None:
         run(mine, fit)
         whole = time.monotonic() - began
         heard = 0
-        for moment in range(16):
+        moments = tries(8)
+        for moment in range(moments):
             run(mine, "ROLLBACK TO packed")
-            run(mine, "SET statement_timeout = %s", max(20, int(1000 * whole * moment / 16)))
+            run(mine, "SET statement_timeout = %s", max(20, int(1000 * whole * moment / moments)))
             try:
                 run(mine, fit)
             except psycopg2.Error as error:
@@ -267,7 +256,7 @@ def test_a_cancel_at_any_moment(flowers: Lab) -> None:
                 heard += 1
             else:
                 run(mine, "RESET statement_timeout")
-        assert heard >= 8
+        assert heard >= moments / 2
         run(mine, "ROLLBACK TO packed; RESET statement_timeout")
         run(mine, fit)
         assert run(mine, "SELECT count(*), min(status) FROM often_out_info") == [(2, "finished")]
@@ -295,13 +284,13 @@ def test_others_read_the_log_while_it_grows_and_is_committed(flowers: Lab) -> No
     try:
         with transaction(flowers) as mine:
             run(mine, PACK, "read", 2)
-            ((number,),) = run(mine, "SELECT cerebro.fit('read', 'read_out', 'mst', epochs => 40)")
+            ((number,),) = run(mine, "SELECT cerebro.fit('read', 'read_out', 'mst', epochs => 20)")
             inside = counts(mine, number)
             run(mine, "COMMIT")
     finally:
         over.set()
         reader.join()
-    assert inside["hop"] == 160
+    assert inside["hop"] == 80
     assert counts(flowers.db, number) == inside
 
 

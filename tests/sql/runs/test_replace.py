@@ -11,6 +11,7 @@ import pytest
 
 from tests.sql.lab import Lab, eventually, run, verb
 from tests.sql.users import town
+from tests.thorough import landing
 
 ONE = [{"architecture": "mlp", "units": 4, "layers": 1}]
 OF_VERB: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -46,6 +47,22 @@ def goods(lab: Lab) -> Iterator[Lab]:
     lab(f"DROP SCHEMA {lab.schema} CASCADE; CREATE SCHEMA {lab.schema}")
 
 
+@pytest.fixture(scope="module")
+def trained() -> list[int]:
+    """A run whose models several tests hand out; at first none."""
+    return []
+
+
+@pytest.fixture
+def known(goods: Lab, trained: list[int]) -> Lab:
+    """With a model in the table known."""
+    if trained:
+        goods("SELECT cerebro.materialize(%s, 'known')", *trained)
+    else:
+        trained.extend(call(goods)[0])
+    return goods
+
+
 def of_run(lab: Lab, model: str = "known") -> int:
     return int(lab.value(f"SELECT run FROM {model}_summary"))
 
@@ -57,7 +74,8 @@ def test_a_source_table_in_the_name_of_the_model_is_not_to_be_dropped(goods: Lab
         assert "drop" not in error.diag.message_hint.lower() and "another name" in error.diag.message_hint
 
 
-@pytest.mark.parametrize("which", ["train", "search", "fit"])
+# tests/sql/runs/test_verbs.py: the verbs share their arguments.
+@pytest.mark.parametrize("which", landing(["train", "search", "fit"], "train"))
 def test_each_verb_replaces_a_model(goods: Lab, which: str) -> None:
     (first,) = call(goods)[0]
     error = refused(goods, which)
@@ -72,8 +90,8 @@ def test_what_is_replaced_may_not_be_there(goods: Lab) -> None:
     assert of_run(goods) == first and goods.tables() >= MODEL
 
 
-def test_the_old_model_predicts_while_the_new_one_is_trained(goods: Lab) -> None:
-    (first,) = call(goods)[0]
+def test_the_old_model_predicts_while_the_new_one_is_trained(known: Lab) -> None:
+    goods, first = known, of_run(known)
     seen: list[int] = []
     caller = goods.connect()
 
@@ -95,8 +113,8 @@ def test_the_old_model_predicts_while_the_new_one_is_trained(goods: Lab) -> None
     assert goods.value("SELECT options ->> 'replace' FROM cerebro.run_plan WHERE run = %s", going) == "true"
 
 
-def test_a_submitted_run_replaces(goods: Lab) -> None:
-    call(goods)
+def test_a_submitted_run_replaces(known: Lab) -> None:
+    goods = known
     (second,) = call(goods, replace=True, wait=False)[0]
     assert goods.value("SELECT cerebro.wait(%s)", second) == "finished"
     assert of_run(goods) == second
@@ -125,10 +143,9 @@ def test_materialize_replaces(goods: Lab) -> None:
         ("CREATE VIEW seen AS SELECT configuration FROM known", "cannot be replaced, because the view seen depends"),
     ],
 )
-def test_what_is_no_model_is_not_replaced(goods: Lab, instead: str, says: str) -> None:
-    call(goods)
-    goods(instead)
-    assert says in str(refused(goods, replace=True)).replace(f"{goods.schema}.", "")
+def test_what_is_no_model_is_not_replaced(known: Lab, instead: str, says: str) -> None:
+    known(instead)
+    assert says in str(refused(known, replace=True)).replace(f"{known.schema}.", "")
 
 
 def test_a_model_of_another_owner_is_not_replaced(server: str) -> None:
@@ -144,13 +161,12 @@ def test_a_model_of_another_owner_is_not_replaced(server: str) -> None:
 
 
 @pytest.mark.parametrize("gone", ["known", "known_info", "known_summary"])
-def test_drop_model_when_a_table_is_gone(goods: Lab, gone: str) -> None:
-    call(goods)
-    goods(f"DROP TABLE {gone}; CREATE TABLE known_weights AS SELECT 1 AS mine")
-    goods("SELECT cerebro.drop_model('known')")
-    assert not MODEL & goods.tables() and goods("SELECT mine FROM known_weights") == [(1,)]
+def test_drop_model_when_a_table_is_gone(known: Lab, gone: str) -> None:
+    known(f"DROP TABLE {gone}; CREATE TABLE known_weights AS SELECT 1 AS mine")
+    known("SELECT cerebro.drop_model('known')")
+    assert not MODEL & known.tables() and known("SELECT mine FROM known_weights") == [(1,)]
     with pytest.raises(psycopg2.Error, match="there is no table 'known'"):
-        goods("SELECT cerebro.drop_model('known')")
+        known("SELECT cerebro.drop_model('known')")
 
 
 @pytest.mark.parametrize("gone", ["known", "known_info", "known_summary"])

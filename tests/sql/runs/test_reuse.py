@@ -16,6 +16,7 @@ import pytest
 from tests.nn import configurations as c
 from tests.nn.test_features import network
 from tests.sql.lab import Lab, eventually
+from tests.thorough import landing
 
 RATES = (0.01, 0.003)
 
@@ -57,21 +58,35 @@ def computed(place: Lab) -> int:
     return fit(place, "computed", reuse="none")
 
 
-@pytest.mark.parametrize("more", [{}, {"engine": "jax"}, {"parallel": "gradients"}], ids=str)
-def test_the_results_are_those_of_computing_them_in_each_step(place: Lab, computed: int, more: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def kept(place: Lab) -> tuple[int, list[str]]:
+    """A run that keeps what frozen layers give, and its messages."""
     place.told()
-    name = "kept_" + "_".join(more.values())
-    run = fit(place, name, reuse="all", **more)
-    (told,) = said(place)
+    return fit(place, "kept", reuse="all"), place.told()
+
+
+def test_the_results_are_those_of_computing_them_in_each_step(
+    place: Lab, computed: int, kept: tuple[int, list[str]]
+) -> None:
+    run, messages = kept
+    (told,) = (text for text in messages if "frozen layer" in text)
     assert "2 configurations with 5 frozen layers" in told and "where that is faster" not in told
     assert built(place, run) == {(5, 4 * 24)}
-    other = fit(place, f"{name}_computed", reuse="none", **more) if more else computed
-    assert losses(place, run) == pytest.approx(losses(place, other), rel=1e-3)
+    assert losses(place, run) == pytest.approx(losses(place, computed), rel=1e-3)
     predicted = [
         place("SELECT value FROM cerebro.predict(%s, 'SELECT * FROM digits') ORDER BY key_value::integer", one)
-        for one in (name, f"{name}_computed" if more else "computed")
+        for one in ("kept", "computed")
     ]
     assert sum(one != other for one, other in zip(*predicted)) <= 3  # of 600
+
+
+# tests/nn/test_features.py has the other engine.
+@pytest.mark.parametrize("more", landing([{"engine": "jax"}, {"parallel": "gradients"}], {"parallel": "gradients"}))
+def test_so_they_are_however_models_are_trained(place: Lab, more: dict[str, Any]) -> None:
+    name = "_".join(more.values())
+    run, other = (fit(place, f"{reuse}_{name}", reuse=reuse, **more) for reuse in ("all", "none"))
+    assert built(place, run) == {(5, 4 * 24)} and built(place, other) == {(None, None)}
+    assert losses(place, run) == pytest.approx(losses(place, other), rel=1e-3)
 
 
 def figures(place: Lab, run: int) -> dict[str, Any]:
@@ -85,11 +100,11 @@ def computed_in(place: Lab, run: int) -> float | None:
     return found[0][0] if found else None
 
 
-def test_the_plan_is_told_before_and_compared_with_what_happened(place: Lab, computed: int) -> None:
-    place.told()
-    run = fit(place, "told", reuse="all")
-    told = [text for text in place.told() if "features: " in text]
-    before, after = told
+def test_the_plan_is_told_before_and_compared_with_what_happened(
+    place: Lab, computed: int, kept: tuple[int, list[str]]
+) -> None:
+    run, messages = kept
+    before, after = (text for text in messages if "features: " in text)
     assert re.search(r"1 MB are kept; computing them takes about \d+\.\d s .* would take about \d+\.\d s", before)
     assert re.search(r"1 MB were kept; computing them took \d+\.\d s .* saved about .* \(expected: ", after)
     found = figures(place, run)
@@ -113,8 +128,7 @@ def test_half_the_room_for_float16(place: Lab, computed: int) -> None:
     assert losses(place, run) == pytest.approx(losses(place, computed), rel=0.02)
 
 
-def test_a_run_goes_on_with_features(place: Lab) -> None:
-    whole = fit(place, "whole", reuse="all")
+def test_a_run_goes_on_with_features(place: Lab, kept: tuple[int, list[str]]) -> None:
     parts = place.value(
         "SELECT fit('digits_packed', 'parts', %s, epochs => 2, options => %s)",
         json.dumps(
@@ -124,7 +138,7 @@ def test_a_run_goes_on_with_features(place: Lab) -> None:
         json.dumps({"seed": 7, "threads": 1, "reuse": "all"}),
     )  # fmt: skip
     place("SELECT resume(%s, epochs => 3)", parts)
-    assert losses(place, parts) == losses(place, whole)
+    assert losses(place, parts) == losses(place, kept[0])
 
 
 def test_nothing_is_kept_unless_it_may_be(place: Lab, computed: int) -> None:
@@ -135,9 +149,6 @@ def test_nothing_is_kept_unless_it_may_be(place: Lab, computed: int) -> None:
     (line,) = said(place)
     assert "keeps nothing for 2 configurations" in line and "Dropout" in line
     assert {*built(place, deterministic), *built(place, computed), *built(place, nothing)} == {(None, None)}
-    place("SELECT fit('digits_packed', 'dropping', %s, epochs => 1, options => '{\"reuse\": \"all\"}')",
-          json.dumps([{"architecture": "mlp", "frozen": 1, "dropout": 0.1}]))  # fmt: skip
-    assert len(said(place)) == 1, "either what is kept, or that nothing is"
     small = fit(place, "small", reuse="all", features_mb=0)
     assert losses(place, small) == losses(place, computed)  # there is room for no features
 

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.search import named_methods
+from cerebro_plpy.runs.search import models_at_once
 from tests.sql.lab import Lab, eventually, layer, sequential, verb
 from tests.thorough import landing
 
@@ -196,10 +198,10 @@ def test_evolution_changes_architectures(flowers: Lab) -> None:
     "method",
     [
         {"name": "asha", "reduction": 2, "sampler": {"name": "tpe", "startup": 3}},
-        {"name": "pbt"},
         # tests/core/test_searches.py interrupts, resumes and replays searches by every method.
         *landing(
             [
+                {"name": "pbt"},
                 {"name": "hyperband", "reduction": 2},
                 {"name": "median", "min_models": 2},
                 {"name": "evolution", "population": 3},
@@ -240,7 +242,7 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab,
     options = {"deterministic": True, "seed": 4, "threads": 1, **same}
     given = {"method": {"name": "paced", "min_epochs": 1}, "options": options}
     space = {"units": 16, "learning_rate": {"log_uniform": [0.001, 0.1]}, "passes": 1}  # one program
-    budget = {"seconds": 30, "least_epochs": 1}
+    budget = {"seconds": 7, "least_epochs": 1}
     run = search(flowers, f"timed_{keep}", space, epochs=729, max_configurations=None, budget=budget, **given)
     told = flowers.told()
     assert any("an epoch takes" in line and "configurations" in line for line in told), told
@@ -255,7 +257,7 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab,
     rates = {model: chosen["learning_rate"] for model, _, chosen, _ in found}
     for model, parent, *_ in found:
         assert parent is None or rates[model] == pytest.approx(rates[parent] / 3, rel=0.01)
-    assert flowers.value("SELECT seconds_elapsed FROM run_progress WHERE run = %s", run) < 90
+    assert flowers.value("SELECT seconds_elapsed FROM run_progress WHERE run = %s", run) < 60
     hops = flowers(
         "SELECT c.parent_hop, max(h.hop), min(h.hop) FILTER (WHERE h.hop = c.parent_hop) FROM cerebro.model c"
         " JOIN cerebro.hop h ON h.run = c.run AND h.model = c.parent WHERE c.run = %s GROUP BY c.model, c.parent_hop",
@@ -269,11 +271,12 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab,
     assert flowers(board, again) == found and flowers.states(again) == flowers.states(run)
 
 
+@pytest.mark.thorough  # tests/core/test_searches.py resumes searches, and a search is resumed above
 def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
     """What is proposed after the resume is what would have been proposed without the cancel."""
     given = {"method": "random", "max_configurations": 6, "at_once": 2, "options": {"deterministic": True, "seed": 9}}
-    whole = search(flowers, "whole", epochs=48, **given)
-    run = search(flowers, "parts", epochs=48, wait=False, **given)
+    whole = search(flowers, "whole", epochs=20, **given)
+    run = search(flowers, "parts", epochs=20, wait=False, **given)
     eventually(lambda: flowers.value("SELECT count(*) FROM hop WHERE run = %s", run) > 5, 60)
     flowers("SELECT cancel(%s)", run)
     eventually(lambda: flowers.status(run) == "cancelled", 30)
@@ -286,20 +289,20 @@ def test_a_search_that_was_cancelled_goes_on_where_it_was(flowers: Lab) -> None:
 
 def test_more_models_train_at_once_where_visits_are_short_and_all_models_will_train(flowers: Lab) -> None:
     def at_once(name: str, **given: Any) -> int:
-        run = search(flowers, name, epochs=1, max_configurations=2, **given)
+        run = search(flowers, name, epochs=1, max_configurations=1, **given)
         found: int = flowers.value(
             "SELECT (options -> 'space' ->> 'at_once')::int FROM cerebro.run WHERE run = %s", run
         )
         return found
 
     assert at_once("at_once_random", method="random") == 32
-    assert at_once("at_once_asha", method="asha") == 32
-    assert at_once("at_once_evolution", method="evolution") == 4
     assert at_once("at_once_limited", method="random", budget={"seconds": 600}) == 4
     flowers("CREATE TABLE meadow AS SELECT f.* FROM flowers f, generate_series(1, 90)")
     flowers.pack("meadow", "meadow_packed", "species", "sl, sw, pl, pw", segments=2)
     assert at_once("at_once_larger", method="random", source_table="meadow_packed") == 8
-    assert at_once("at_once_larger_tpe", method="tpe", source_table="meadow_packed") == 4
+    for method, of_few, of_many in (("asha", 32, 8), ("evolution", 4, 4), ("tpe", 4, 4)):
+        spec = named_methods.checked(method, proposes=True)
+        assert [models_at_once(spec, None, 2, rows) for rows in (120, 10_800)] == [of_few, of_many], method
 
 
 @pytest.mark.tensorflow  # JAX's loss stays finite

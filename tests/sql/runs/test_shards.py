@@ -15,11 +15,21 @@ import pytest
 from psycopg2 import errors
 
 from tests.conftest import ENGINE
-from tests.sql.lab import CROSS, Lab, adam_and_sgd, commits_that_wait, eventually, layer, sequential
+from tests.sql.lab import (
+    CROSS,
+    Lab,
+    adam_and_sgd,
+    commits_that_wait,
+    eventually,
+    fit_statement,
+    layer,
+    sequential,
+)
 from tests.sql.runs.test_recovery import Caller, the_run
+from tests.thorough import landing
 
 pytestmark = pytest.mark.skipif(ENGINE != "tensorflow", reason="only TensorFlow trains models that are cut")
-EPOCHS, SEGMENTS, HOPS = 3, 2, 12
+EPOCHS, SEGMENTS, HOPS = 2, 2, 8
 CUT = {"deterministic": True, "seed": 5, "synchronous_commit": True, "engine": "tensorflow", "shard": 3}
 WHOLE = {**CUT, "shard": "never"}
 LONG = 1000  # epochs of a run that is ended
@@ -41,7 +51,10 @@ def place(lab: Lab) -> Lab:
             layer("Dense", "out", units=3, activation="softmax"),
         )
     )  # fmt: skip
-    lab.selection("mst", adam_and_sgd(model, epochs=6))
+    # Both are one program, which is compiled once. tests/nn/test_shard_steps.py has the other optimizers.
+    fit = "batch_size=4, epochs=4"
+    lab.selection("mst", [(model, f"optimizer='Adam(lr={rate})', {CROSS}", fit) for rate in (0.01, 0.003)])
+    lab.selection("unlike", adam_and_sgd(model, epochs=4))
     return lab
 
 
@@ -53,9 +66,19 @@ def calm(place: Lab) -> int:
 
 @pytest.fixture(scope="module")
 def cut(place: Lab) -> int:
-    place.told()
-    run = place.fit("train", "cut", "mst", EPOCHS, validation_table="val", options=CUT)
-    told = place.told()
+    """The run of the models that are cut. Its driver is killed after some hops, and it is resumed."""
+    more = {"validation_table": "val", "options": CUT}
+    caller = Caller(place, *fit_statement("madlib_fit_multiple_model", "train", "cut", "mst", EPOCHS, more))
+    run = the_run(place, "cut")
+    has_hops(place, run, 3)
+    place.end_driver(run)
+    caller.done()
+    eventually(lambda: place.status(run) != "running", 60, "the driver is gone")
+    before = hashes(place, run)
+    assert 3 <= len(before) < HOPS
+    place("SELECT resume(%s)", run)
+    assert set(before) <= set(hashes(place, run))
+    told = caller.connection.notices
     (line,) = [line for line in told if "configurations 1, 2 are cut into 3 shards" in line]
     assert re.search("a batch takes at least [0-9.]+( to [0-9.]+)? times as long as without shards", line), line
     return run
@@ -90,7 +113,7 @@ def has_hops(lab: Lab, run: int, least: int) -> None:
     eventually(lambda: lab.value("SELECT count(*) FROM hop WHERE run = %s", run) >= least, 300, f"{least} hops")
 
 
-def test_a_model_that_is_cut_has_the_same_bits(place: Lab, calm: int, cut: int) -> None:
+def test_a_model_that_is_cut_has_the_same_bits_though_its_driver_is_killed(place: Lab, calm: int, cut: int) -> None:
     assert hashes(place, cut) == hashes(place, calm) and len(hashes(place, cut)) == HOPS
     assert figures(place, cut) == figures(place, calm)
     assert place.weights("cut") == place.weights("calm")
@@ -124,19 +147,6 @@ def test_a_session_that_is_killed_at_its_commit(place: Lab, calm: int) -> None:
         end()
     assert place.value("SELECT wait(%s)", run) == "finished"
     assert hashes(place, run) == hashes(place, calm)
-
-
-@pytest.mark.same_machine
-def test_a_driver_that_is_killed_and_a_resume(place: Lab, calm: int) -> None:
-    run = submitted(place, "resumed")
-    has_hops(place, run, 3)
-    place.end_driver(run)
-    eventually(lambda: place.status(run) != "running", 60, "the driver is gone")
-    before = hashes(place, run)
-    assert 3 <= len(before) < HOPS
-    place("SELECT resume(%s)", run)
-    assert hashes(place, run) == hashes(place, calm) and set(before) <= set(hashes(place, run))
-    assert shards(place, run) == [(3, True), (3, True)]
 
 
 @pytest.mark.thorough  # tests/sql/runs/test_large_shards.py cancels in the middle of a batch
@@ -185,7 +195,7 @@ def test_what_does_not_go_with_shards(place: Lab) -> None:
             assert f"the engine {engine} cannot train models that are cut" in str(error)
 
 
-@pytest.mark.parametrize("options", [{"shard": "never"}, {"shard": 1}])
+@pytest.mark.parametrize("options", landing([{"shard": "never"}, {"shard": 1}], {"shard": "never"}))
 def test_a_model_that_may_not_be_cut_and_does_not_fit(place: Lab, options: dict[str, Any]) -> None:
     """It is refused before training, with what it needs, what there is, and what to do."""
     error = refused(place, {**options, "memory_mb": 100})
@@ -198,7 +208,7 @@ def test_a_model_that_may_not_be_cut_and_does_not_fit(place: Lab, options: dict[
 def test_a_dry_run_says_what_memory_is_needed(place: Lab) -> None:
     def said(**options: Any) -> list[str]:
         place.told()
-        call = "SELECT cerebro.fit('train', 'none', 'mst', epochs => 1, dry_run => true, options => %s)"
+        call = "SELECT cerebro.fit('train', 'none', 'unlike', epochs => 1, dry_run => true, options => %s)"
         assert place.value(call, json.dumps({"engine": "tensorflow", **options})) is None
         return [line for line in place.told() if "a trainer needs" in line]
 

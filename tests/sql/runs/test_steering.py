@@ -186,8 +186,8 @@ def test_whose_runs_may_be_steered(server: str) -> None:
         ("SELECT 'x'::text AS configuration, 'y' FROM cerebro.metrics WHERE run = $1", "must be a whole number"),
         ("SELECT configuration, nope FROM cerebro.metrics WHERE run = $1", 'column "nope" does not exist'),
         ("SELECT id AS configuration, 'x' FROM flowers WHERE id = $1", 'relation "flowers" does not exist'),
-        ("SELECT 1 AS configuration, 'x' FROM pg_sleep(60) WHERE $1 >= 0",
-         "canceling statement due to statement timeout"),
+        pytest.param("SELECT 1 AS configuration, 'x' FROM pg_sleep(60) WHERE $1 >= 0",
+                     "canceling statement due to statement timeout", marks=pytest.mark.thorough),  # as a rule below
         ("SELECT configuration, 'x' FROM cerebro.metrics", r"lacks \$1"),
         ("nonsense $1", "syntax error"),
         ("", "stop_when is empty"),

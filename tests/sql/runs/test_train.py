@@ -33,6 +33,7 @@ FROM generate_series(1, 24) who, generate_series(0, 39) at;
 """
 WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
 FEW = {"epochs": 4, "max_configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}}
+ONE = {**FEW, "epochs": 1, "max_configurations": 1}
 
 
 def call(model: str, target: str | None = "rent", source: str = "flats", **more: Any) -> tuple[str, list[Any]]:
@@ -84,7 +85,7 @@ def test_two_statements_lead_from_a_table_to_predictions(flats: Lab, rent: int) 
 )
 def test_other_targets(flats: Lab, target: str, says: str, objective: str | None) -> None:
     model = "other_" + target[0]
-    train(flats, model, target, objective=objective, **FEW)
+    train(flats, model, target, objective=objective, **ONE)
     told = flats.told()
     assert any(f"loss {says}" in line for line in told)
     found = flats(
@@ -99,7 +100,7 @@ def test_other_targets(flats: Lab, target: str, says: str, objective: str | None
 
 def test_prediction_takes_the_best_model_by_the_objective(flats: Lab) -> None:
     """Not the one with the lowest loss: here the objective likes large losses."""
-    more = {**FEW, "max_configurations": 3, "method": "random"}
+    more = {**FEW, "epochs": 1, "max_configurations": 3, "method": "random"}
     train(flats, "worst", objective="val_loss", direction="max", **more)
     values = dict(flats("SELECT configuration, objective_value FROM worst_info"))
     (best,) = [key for key, value in values.items() if value == max(values.values())]
@@ -130,7 +131,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> 
 
 def test_a_model_joins_an_ensemble_only_if_it_makes_the_objective_better(flats: Lab) -> None:
     """The figures are those of the rows of validation, and the ensemble is never worse than the best model there."""
-    more = {**FEW, "max_configurations": 4, "method": "random", "budget": "1 minute"}
+    more = {**FEW, "max_configurations": 3, "method": "random", "budget": "1 minute"}
     train(flats, "several", objective="val_mae", **more)
     flats("CREATE TABLE spoilt AS TABLE several")
     for ending in ("_info", "_summary"):
@@ -147,12 +148,11 @@ def test_a_model_joins_an_ensemble_only_if_it_makes_the_objective_better(flats: 
 
     best = flats.value("SELECT min(objective_value) FROM several_info")
     validation = flats.value("SELECT validation_table FROM several_summary")
-    for table in ("several", "spoilt"):
-        flats(f"SELECT cerebro.ensemble('{table}', '{table}_together', 4)")
-        value, reason = flats(f"SELECT objective_value, reason FROM {table}_together_info")[0]
-        assert value == pytest.approx(judged(f"{table}_together"), rel=1e-5)
-        assert value <= best * (1 + 1e-6)
-        assert any(reason in line for line in flats.told())
+    flats("SELECT cerebro.ensemble('spoilt', 'spoilt_together', 4)")
+    value, reason = flats("SELECT objective_value, reason FROM spoilt_together_info")[0]
+    assert value == pytest.approx(judged("spoilt_together"), rel=1e-5)
+    assert value <= best * (1 + 1e-6)
+    assert any(reason in line for line in flats.told())
     members = reason.partition(" of lab_")[0]  # without the table's name, whose schema is random
     assert "configuration" in members and not {str(key) for key in ranked[2:]} & set(re.findall(r"\d+", members))
     flats("SELECT cerebro.ensemble('spoilt', 'all_together', 4, all_join => true)")
@@ -161,15 +161,15 @@ def test_a_model_joins_an_ensemble_only_if_it_makes_the_objective_better(flats: 
     assert rows == [(400,)]
 
 
-def test_an_ensemble_of_a_run_without_validation_rows_has_all_members(flats: Lab) -> None:
-    train(flats, "unjudged", validation=0, **{**FEW, "max_configurations": 2})
+def test_an_ensemble_of_a_run_without_validation_rows_has_all_members(flats: Lab, rent: int) -> None:
+    train(flats, "unjudged", validation=0, **{**FEW, "epochs": 1})
     flats("SELECT cerebro.ensemble('unjudged', 'unjudged_together', 2)")
     assert any("no validation rows, so all members join" in line for line in flats.told())
-    train(flats, "orphaned", **{**FEW, "max_configurations": 2})
-    (rows,) = flats("SELECT validation_table::regclass FROM cerebro.run ORDER BY run DESC LIMIT 1")[0]
-    flats(f"ALTER TABLE {rows} RENAME TO hidden")
-    flats("SELECT cerebro.ensemble('orphaned', 'orphaned_together', 2)")
-    flats(f"ALTER TABLE hidden RENAME TO {rows}")
+    flats("ALTER TABLE rent_packed_validation RENAME TO hidden")
+    try:
+        flats("SELECT cerebro.ensemble('rent', 'orphaned_together', 2)")
+    finally:
+        flats("ALTER TABLE hidden RENAME TO rent_packed_validation")
     assert any("so all members join" in line for line in flats.told())
     assert flats.value("SELECT reason FROM orphaned_together_info").startswith("the mean of configurations ")
 
@@ -178,8 +178,8 @@ def test_windows_in_one_call(flats: Lab) -> None:
     flats(STEPS)
     more = {
         **FEW,
+        "epochs": 1,
         "architectures": ["mlp", "conv1d"],
-        "max_configurations": 4,
         "sequence": WINDOWS,
         "budget": "30 seconds",
     }
@@ -222,7 +222,7 @@ def test_at_most_200_000_windows_are_for_validation() -> None:
 
 def test_weights_in_one_call(flats: Lab) -> None:
     flats("CREATE VIEW weighing AS SELECT *, 3 AS weight FROM flats")
-    more = {**FEW, "epochs": 1, "max_configurations": 1, "weights": "weight", "class_weight": "balanced"}
+    more = {**ONE, "weights": "weight", "class_weight": "balanced"}
     before = flats.tables()
     assert (
         train(flats, "weighed", "class", source="weighing", dry_run=True, **more) is None and flats.tables() == before
@@ -255,7 +255,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
 def test_no_table_is_overwritten(flats: Lab) -> None:
     flats("CREATE TABLE mine_packed AS SELECT 1 AS kept; CREATE TABLE mine_packed_2_validation AS SELECT 2 AS kept")
 
-    train(flats, "mine", **{**FEW, "epochs": 1, "max_configurations": 1}, validation=0.3)
+    train(flats, "mine", **ONE, validation=0.3)
     assert flats("SELECT a.kept, b.kept FROM mine_packed a, mine_packed_2_validation b") == [(1, 2)]
     assert {"mine_packed_3", "mine_packed_3_validation"} <= flats.tables()
     error = refused(flats, model="mine")
@@ -263,12 +263,12 @@ def test_no_table_is_overwritten(flats: Lab) -> None:
     long = "m" * 63
     error = refused(flats, model=long)
     assert "the limit for an identifier is 63" in str(error)
-    train(flats, long[:55], **{**FEW, "epochs": 1, "max_configurations": 1}, validation=0.4)
+    train(flats, long[:55], **ONE, validation=0.4)
 
 
 def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
     before = flats.tables()
-    train(flats, "again", None, source="rent_packed", **FEW)
+    train(flats, "again", None, source="rent_packed", **ONE)
     assert not {name for name in flats.tables() - before if "packed" in name}
     same = "SELECT source_table, packed_table, validation_table FROM run_plan WHERE model_table = %s"
     assert flats(same, f"{flats.schema}.again") == flats(same, f"{flats.schema}.rent")
@@ -299,7 +299,6 @@ def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     assert "These tables remain" in notices and f"{flats.schema}.slow_packed_validation" in notices
     assert f"SELECT cerebro.resume({number[0][0]})" in notices
     assert "slow" not in flats.tables() and "slow_packed" in flats.tables()
-    train(flats, "slow", None, source="slow_packed", **FEW)  # goes on with what there is
 
 
 def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> None:
@@ -375,6 +374,7 @@ def test_a_mistake_that_shows_after_packing_leaves_nothing(flats: Lab) -> None:
     eventually(lambda: flats.tables() == before, 60, "the packed rows are removed")
 
 
+@pytest.mark.thorough  # test_verbs.py trains without waiting
 def test_without_waiting(flats: Lab) -> None:
     number = train(flats, "later", wait=False, **FEW)
     assert flats.value("SELECT wait(%s, 60)", number) == "finished"
@@ -410,5 +410,5 @@ def test_a_search_that_ends_before_its_budget_says_so(flats: Lab) -> None:
     (line,) = [one for one in told if "where the" in one]
     assert re.search(r"where the \d+ s went: .*\d+ s training, \d+% of it the best model", line), line
     assert any("'loss' is measured on the rows for training; objective => 'val_loss'" in one for one in told)
-    train(flats, "spent", budget="1 second", **{**FEW, "epochs": 1})
+    train(flats, "spent", budget="1 second", **ONE)
     assert not any("the search ended after" in one for one in flats.told())
