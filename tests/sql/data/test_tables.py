@@ -622,7 +622,7 @@ def test_a_large_table_without_a_key_is_copied_once(visits: Lab) -> None:
 
 # -- large tables ------------------------------------------------------------------------------------------------
 
-MANY = 120_000  # rows: a sample of them tells about most columns
+MANY = 80_000  # rows: a sample of them tells about most columns
 LARGE = f"""
 CREATE TABLE sampled AS SELECT i AS number, sin(i) * 10 + 50 AS wave, CASE WHEN i <> 77 THEN cos(i)::real END AS gap,
   CASE WHEN i = 4242 THEN 1e6 ELSE i % 1009 / 10.0 END AS spike, (i * 7919::bigint % 50021)::integer AS drawn,

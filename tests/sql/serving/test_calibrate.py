@@ -29,7 +29,7 @@ def made(lab: Lab) -> Lab:
         " FROM (SELECT i, 1 + 9 * random() AS a, random() AS b FROM generate_series(1, 4000) i) drawn"
     )
     lab("CREATE VIEW old_loans AS SELECT * FROM loans WHERE id <= 3000")
-    few = {"epochs": 8, "max_configurations": 2, "method": "random", "options": '{"seed": 1}'}
+    few = {"epochs": 8, "max_configurations": 2, "method": "random", "segments": 1, "options": '{"seed": 1}'}
     few["architectures"] = json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}})
     few["space"] = '{"learning_rate": {"choice": [0.01, 0.02]}, "batch_size": {"choice": [32]}}'
     named = ", ".join(f"{name} => %s" for name in few)

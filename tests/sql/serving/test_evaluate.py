@@ -20,7 +20,8 @@ CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size, (ARRAY['Rome'
 FROM generate_series(1, 400) i;
 """
 FEW = {
-    "epochs": 10, "max_configurations": 1, "method": "random", "options": '{"seed": 1}', "inputs": "size, city",
+    "epochs": 10, "max_configurations": 1, "method": "random", "segments": 1, "options": '{"seed": 1}',
+    "inputs": "size, city",
     "architectures": json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}}),
     "space": '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}',
 }  # fmt: skip

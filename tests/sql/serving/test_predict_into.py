@@ -18,7 +18,7 @@ FROM generate_series(1, 300) i;
 CREATE TABLE steps AS SELECT who, at, sin(at * (1 + who % 2)) AS x, who % 2 = 0 AS even
 FROM generate_series(1, 24) who, generate_series(0, 39) at;
 """
-FEW = {"epochs": 2, "max_configurations": 1, "architectures": ["mlp"], "options": {"seed": 1}}
+FEW = {"epochs": 2, "max_configurations": 1, "segments": 1, "architectures": ["mlp"], "options": {"seed": 1}}
 WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
 COLUMNS = [
     ("key_value", "text"),

@@ -216,11 +216,11 @@ def test_a_query_may_take_longer_than_a_trainer_rests(place: Lab) -> None:
     ask = "SELECT class, probability FROM cerebro.predict('model', '{}', key => 'id', configuration => {})"
     with contextlib.closing(place.connect()) as session:
         expected = {which: run(session, ask.format(QUERY, which)) for which in (2, 1)}
-        place("SELECT cerebro.set_limits(%s, max_waiting_seconds => 3)", me)
+        place("SELECT cerebro.set_limits(%s, max_waiting_seconds => 2)", me)
         try:
             for which in (1, 2):  # the model of the last call, and another one
                 run(session, ask.format(QUERY, 1))
-                assert run(session, ask.format(slow.format(4), which)) == expected[which]
+                assert run(session, ask.format(slow.format(3), which)) == expected[which]
         finally:
             place("DELETE FROM cerebro.role_limit")
 

@@ -7,11 +7,12 @@ import json
 import random
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg2
 import pytest
 
-from tests.sql.lab import Lab, Row, eventually
+from tests.sql.lab import Lab, Row, eventually, run
 from tests.sql.runs.test_cancels import no_hop
 from tests.thorough import landing
 
@@ -35,8 +36,8 @@ def place(lab: Lab) -> Iterator[Lab]:
     lab.table("homes", COLUMNS, rows(0, 800, 1.0))
     lab("ALTER TABLE homes ADD PRIMARY KEY (id)")
     lab(
-        "SELECT cerebro.fit('homes', 'models', %s, target => 'price', epochs => 30, validation => 0.25,"
-        " prepare => %s, objective => 'val_mae', segments => 2, options => %s)",
+        "SELECT cerebro.fit('homes', 'models', %s, target => 'price', epochs => 15, validation => 0.25,"
+        " prepare => %s, objective => 'val_mae', segments => 1, options => %s)",
         json.dumps([{"architecture": "mlp", "units": 16, "learning_rate": 0.01, "batch_size": 32, "metrics": ["mae"]}]),
         json.dumps({"note": "ignore"}),
         json.dumps({"deterministic": True, "seed": 3, "keep": "best", "memory_mb": MEMORY_MB}),
@@ -121,7 +122,7 @@ def test_other_rows_judge_and_another_table_trains(place: Lab) -> None:
 
 
 def test_another_session_goes_on_after_the_call(place: Lab) -> None:
-    place("UPDATE homes SET price = price + 20")
+    place("UPDATE homes SET price = price + 100")
     before = versions(place)
     with contextlib.closing(place.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT {FIGURES} FROM cerebro.retrain('{NAME}', wait => false)")
@@ -195,7 +196,7 @@ ALTER TABLE orders ADD PRIMARY KEY (id);
 INSERT INTO orders SELECT 10000 + i, 'small shop', 0, 0 FROM generate_series(1, 6) i"""
 
 
-@pytest.mark.parametrize("new_groups", ["error", "all rows"])
+@pytest.mark.parametrize("new_groups", landing(["error", "all rows"], "error"))
 def test_the_models_of_all_groups_are_trained_again(place: Lab, new_groups: str) -> None:
     """Also when there are other groups today than when the version was trained."""
     name = f"{NAME}_shops_{len(new_groups)}"
@@ -212,7 +213,7 @@ def test_the_models_of_all_groups_are_trained_again(place: Lab, new_groups: str)
         place("DELETE FROM orders WHERE shop = 'shop 1'; UPDATE orders SET spent = spent * 2")
         place("INSERT INTO orders SELECT 1000 + i, 'new shop', i % 10, i % 10 * 7 FROM generate_series(1, 100) i")
         ((run, version, metric, before, after, promoted),) = place(
-            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 20)"
+            f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 10)"
         )
         assert (version, metric, promoted) == (2, "rmse", True) and after < before
         groups = 'SELECT group_value, bytes IS NOT NULL FROM cerebro_registry."{}_groups" ORDER BY 1'
@@ -356,14 +357,15 @@ def test_a_failure_leaves_the_alias_and_says_what_remains(place: Lab) -> None:
 def test_a_call_that_is_cancelled_changes_nothing_and_blocks_nobody(place: Lab) -> None:
     place("UPDATE homes SET price = price + 1")
     before = version(place), versions(place)
-    with contextlib.closing(place.connect()) as other, other.cursor() as cursor:
-        cursor.execute("SET statement_timeout = '6s'")
-        with pytest.raises(psycopg2.errors.QueryCanceled):
-            cursor.execute(f"SELECT * FROM cerebro.retrain('{NAME}', epochs => 1000000)")
+    last = place.value("SELECT max(run) FROM cerebro.run")
+    with contextlib.closing(place.connect()) as other, ThreadPoolExecutor(1) as thread:
+        call = thread.submit(run, other, f"SELECT * FROM cerebro.retrain('{NAME}', epochs => 1000000)")
+        hop = "SELECT run FROM cerebro.hop WHERE run > %s LIMIT 1"
+        ((number,),) = eventually(lambda: place(hop, last), 60, "a hop")
+        other.cancel()
+        assert isinstance(call.exception(60), psycopg2.errors.QueryCanceled)
     assert (version(place), versions(place)) == before
-    name = f"retrain {NAME}@production"
-    status = "SELECT status FROM cerebro.runs WHERE run_name = %s ORDER BY run DESC LIMIT 1"
-    eventually(lambda: place.value(status, name) == "cancelled", 30)
+    eventually(lambda: place.status(number) == "cancelled", 30)
     place.require_no_orphans()
     ((_, number, *_),) = retrained(place, ", epochs => 1, margin => 1000")
     assert versions(place) == [*before[1], number]
@@ -427,12 +429,9 @@ def grow(place: Lab, table: str) -> None:
 def test_an_ensemble_is_trained_and_chosen_again_when_its_rows_have_grown(place: Lab) -> None:
     name = f"{NAME}_trips"
     trips(place, "trips")
-    configurations = json.dumps(
-        [{"architecture": "mlp", "units": units, "learning_rate": 0.01} for units in (4, 8)]
-        + [{"architecture": "resnet", "units": 8, "learning_rate": 0.01}]
-    )
+    configurations = json.dumps([{"architecture": one, "units": 8, "learning_rate": 0.01} for one in ("mlp", "resnet")])
     place(
-        "SELECT cerebro.fit('trips', 'trip_models', %s, target => 'cost', epochs => 4, segments => 1, prepare => %s,"
+        "SELECT cerebro.fit('trips', 'trip_models', %s, target => 'cost', epochs => 2, segments => 1, prepare => %s,"
         " objective => 'val_loss', options => %s)",
         configurations, json.dumps({"land": "category", "note": "words"}), json.dumps({"seed": 5, "keep": "best"}),
     )  # fmt: skip
@@ -443,9 +442,9 @@ def test_an_ensemble_is_trained_and_chosen_again_when_its_rows_have_grown(place:
     before = place.tables()
     try:
         grow(place, "trips")
-        ((run, number, *_, promoted),) = place(f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 6)")
+        ((run, number, *_, promoted),) = place(f"SELECT {FIGURES} FROM cerebro.retrain('{name}', epochs => 2)")
         assert number == 2 and place.tables() == before and promoted is not None
-        assert place.value("SELECT count(*) FROM cerebro.configuration WHERE run = %s", run) == 3
+        assert place.value("SELECT count(*) FROM cerebro.configuration WHERE run = %s", run) == 2
         asked = (
             "SELECT count(*), count(value) FROM cerebro.predict(%s, $q$SELECT * FROM trips WHERE land = 'land 5'$q$)"
         )
@@ -494,7 +493,7 @@ def test_a_model_of_a_budget_is_retrained_within_it(place: Lab) -> None:
     name = f"{NAME}_short"
     trips(place, "short_trips")
     run = place.value(
-        "SELECT cerebro.train('short_trips', 'short', target => 'cost', inputs => 'days', budget => '6 seconds')"
+        "SELECT cerebro.train('short_trips', 'short', target => 'cost', inputs => 'days', budget => '4 seconds')"
     )
     place(f"SELECT cerebro.register('{name}', 'short', alias => 'production')")
     try:
@@ -580,15 +579,15 @@ def require_whole(place: Lab, run: int, before: list[int], *, wins: bool) -> Non
         place("SELECT cerebro.resume(%s)", run)
 
 
-# tests/sql/runs/test_following.py interrupts and resumes the calls of training.
-@pytest.mark.parametrize("wins", landing([True, False], True))
+# tests/sql/runs/test_following.py interrupts and resumes calls of training; the test below resumes a retraining.
+@pytest.mark.parametrize("wins", landing([True, False]))
 def test_a_call_that_was_interrupted_is_resumed_as_a_whole(place: Lab, wins: bool) -> None:
-    place("UPDATE homes SET price = price + 25")
+    place("UPDATE homes SET price = price + 100")
     place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
     before = versions(place)
     margin = "0" if wins else "1e6"
     with no_hop(place):
-        ((run, *_),) = retrained(place, f", epochs => 30, margin => {margin}, wait => false")
+        ((run, *_),) = retrained(place, f", margin => {margin}, wait => false")
         place.end_driver(run)
         eventually(lambda: place.status(run) == "interrupted", 60, "the session is gone")
     assert versions(place) == before
@@ -599,7 +598,7 @@ def test_a_call_that_was_interrupted_is_resumed_as_a_whole(place: Lab, wins: boo
 
 @pytest.mark.parametrize("step", landing(["judge", "register", "remove"], "register"))
 def test_a_call_that_failed_after_the_training_is_resumed_as_a_whole(place: Lab, step: str) -> None:
-    place("UPDATE homes SET price = price + 25")
+    place("UPDATE homes SET price = price + 100")
     place("SELECT cerebro.set_alias(%s, 'production', %s)", NAME, versions(place)[-1])
     before = versions(place)
     place(
@@ -610,7 +609,7 @@ def test_a_call_that_failed_after_the_training_is_resumed_as_a_whole(place: Lab,
     place(f"CREATE TRIGGER fail_here BEFORE INSERT ON cerebro.event FOR EACH ROW EXECUTE FUNCTION fail_here('{step}')")
     try:
         with pytest.raises(psycopg2.Error, match="the disk is full"):
-            retrained(place, ", epochs => 30")
+            retrained(place)
     finally:
         place("DROP TRIGGER fail_here ON cerebro.event; DROP FUNCTION fail_here()")
     assert versions(place) == before
