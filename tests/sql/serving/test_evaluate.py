@@ -34,7 +34,7 @@ def flats(lab: Lab) -> Lab:
     for model, target in (("is_sunny", "sunny"), ("grades", "grade"), ("rents", "rent"), ("several", "grade, rent")):
         named = ", ".join(f"{name} => %s" for name in FEW)
         lab(f"SELECT cerebro.train('flats', %s, %s, {named})", model, target, *FEW.values())
-    lab.iris(segments=2)
+    lab.iris(segments=1)
     chosen = [(lab.architecture(flower_model()), f"optimizer='Adam(lr=0.05)', {CROSS}", "batch_size=8")]
     lab.fit("train", "irises", lab.selection("mst", chosen), 6, options={"seed": 1})
     return lab

@@ -44,7 +44,7 @@ def flats(lab: Lab) -> Lab:
         values = [json.dumps(one) if isinstance(one, (dict, list)) else one for one in given.values()]
         lab(f"SELECT cerebro.train(%s, %s, %s, {', '.join(f'{name} => %s' for name in given)})",
             source, model, target, *values)  # fmt: skip
-    lab.iris(segments=2)
+    lab.iris(segments=1)
     arch = lab.architecture(flower_model())
     rows = [(arch, f"optimizer='SGD(lr={rate})', {CROSS}", "batch_size=8") for rate in (1e-6, 0.05)]
     lab.fit("train", "irises", lab.selection("mst", rows), 2)
