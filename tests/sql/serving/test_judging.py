@@ -15,6 +15,11 @@ from sklearn import metrics
 from tests.sql.lab import CROSS, Lab, Row, layer, sequential
 
 ROWS = "SELECT * FROM flats WHERE id > 100"
+MODELS = {  # target and objective
+    "kinds": ("kind", "val_auc"),
+    "rents": ("rent", "val_r2_score"),
+    "many": ("more", "val_f1_score"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +33,13 @@ def judged(lab: Lab) -> Lab:
         " CASE WHEN i % 3 = 0 THEN 'a' WHEN i % 2 = 0 THEN 'b' ELSE 'c' END AS more"
         " FROM generate_series(1, 500) i"
     )
-    few = {"epochs": 12, "max_configurations": 1, "method": "random", "segments": 1, "options": '{"seed": 1}'}
-    few["architectures"] = json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}})
-    few["space"] = '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}'
-    for model, target, inputs in (
-        ("kinds", "kind", "size, noise, city"),
-        ("rents", "rent", "size, noise, city"),
-        ("many", "more", "size, noise, city"),
-    ):
-        named = ", ".join(f"{name} => %s" for name in few)
-        lab(f"SELECT cerebro.train('flats', %s, %s, inputs => %s, {named})", model, target, inputs, *few.values())
+    configuration = {"architecture": "mlp", "units": 16, "layers": 1, "dropout": 0.0, "learning_rate": 0.01}
+    few = {"configurations": json.dumps([{**configuration, "batch_size": 8}]), "epochs": 12, "segments": 1,
+           "options": '{"seed": 1}', "inputs": "size, noise, city"}  # fmt: skip
+    for model, (target, objective) in MODELS.items():
+        given = {**few, "target": target, "objective": objective}
+        named = ", ".join(f"{name} => %s" for name in given)
+        lab(f"SELECT cerebro.fit('flats', %s, {named})", model, *given.values())
     return lab
 
 
@@ -182,11 +184,11 @@ def test_what_cannot_be_judged_is_refused(judged: Lab, call: str, says: str) -> 
 
 
 def test_auc_f1_and_r2_are_metrics_by_name(judged: Lab) -> None:
-    few = "epochs => 1, max_configurations => 1, segments => 1, architectures => '[\"mlp\"]'"
-    for target, objective in (("kind", "val_auc"), ("kind", "val_f1_score"), ("rent", "val_r2_score")):
-        model = objective.removeprefix("val_") + "_found"
-        run = judged.value(f"SELECT cerebro.train('flats', %s, %s, objective => %s, {few})", model, target, objective)
-        found = judged("SELECT objective, objective_value FROM leaderboard WHERE run = %s", run)
+    for model, (_, objective) in MODELS.items():
+        found = judged(
+            "SELECT objective, objective_value FROM leaderboard JOIN runs USING (run) WHERE model_table = %s",
+            f"{judged.schema}.{model}",
+        )
         assert found[0][0] == objective and found[0][1] is not None
 
 

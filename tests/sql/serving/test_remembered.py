@@ -115,24 +115,30 @@ def connected(place: Lab) -> Any:
     return session
 
 
+@pytest.fixture(scope="module")
+def session(place: Lab) -> Iterator[Any]:
+    """One session that sees all changes."""
+    with contextlib.closing(connected(place)) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_has_changed_a_session_answers_as_a_new_one(place: Lab, change: str) -> None:
+def test_whatever_has_changed_a_session_answers_as_a_new_one(place: Lab, session: Any, change: str) -> None:
     do, undo = (text.replace("{schema}", place.value("SELECT current_schema()")) for text in CHANGES[change])
-    with contextlib.closing(connected(place)) as session:
-        before = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
-        assert before == before[:2] * 3 and isinstance(before[0], list)
-        for statement in do.split("; ") if "VACUUM" in do else [do]:
-            place(statement)
-        try:
-            found = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
-            with contextlib.closing(connected(place)) as another:
-                expected = [answer(another, configuration) for configuration in ("NULL", "1")]
-        finally:
-            place(undo)
-        assert found == expected * 3
-        if change not in ("the tables are written anew", "a table inherits from it", "a policy hides all rows"):
-            assert found != before
-        assert [answer(session, configuration) for configuration in ("NULL", "1")] == before[:2]
+    before = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
+    assert before == before[:2] * 3 and isinstance(before[0], list)
+    for statement in do.split("; ") if "VACUUM" in do else [do]:
+        place(statement)
+    try:
+        found = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
+        with contextlib.closing(connected(place)) as another:
+            expected = [answer(another, configuration) for configuration in ("NULL", "1")]
+    finally:
+        place(undo)
+    assert found == expected * 3
+    if change not in ("the tables are written anew", "a table inherits from it", "a policy hides all rows"):
+        assert found != before
+    assert [answer(session, configuration) for configuration in ("NULL", "1")] == before[:2]
 
 
 def test_what_is_remembered_is_not_read_again(place: Lab) -> None:
