@@ -15,6 +15,7 @@ import pytest
 
 from tests.nn import configurations as c
 from tests.sql.lab import Lab
+from tests.thorough import tries
 
 ROWS = 600
 PEOPLE = f"""
@@ -375,7 +376,7 @@ def random_value(kind: str, chosen: random.Random) -> Any:
     return "".join(chosen.choices(LETTERS, k=length))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(1, 1 + tries(1)))
 def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, seed: int) -> None:
     kinds = ["smallint", "integer", "bigint", "real", "double precision", "numeric", "money", "boolean", "text",
              "varchar(90)", "char(5)", "uuid", "inet", "date", "timestamp", "timestamptz", "time", "interval", "real[]",
