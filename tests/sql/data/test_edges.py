@@ -166,7 +166,7 @@ def leave_alone(flowers: Lab, number: int, name: str) -> None:
     """Another session has the lock of this name, for which to resume the run would wait."""
     with contextlib.closing(flowers.connect()) as session:
         run(session, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", name)
-        flowers("SET statement_timeout = '2s'")
+        flowers("SET statement_timeout = '1s'")
         try:
             with pytest.raises(psycopg2.errors.QueryCanceled):
                 flowers("SELECT resume(%s, epochs => 2)", number)

@@ -60,7 +60,7 @@ def fit(lab: Lab, model: str, source: str = "houses", **more: Any) -> str:
 
 
 def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
-    few = {"target": "class", "epochs": 2, "max_configurations": 2, "segments": 1, "options": {"seed": 1}}
+    few = {"target": "class", "epochs": 1, "max_configurations": 1, "segments": 1, "options": {"seed": 1}}
     houses(*verb("train", "houses", "first", **few, architectures=["mlp"]))
     assert f"the packed rows are in {houses.schema}.first_packed and" in "".join(houses.told())
     space = {"architecture": "mlp", "units": {"choice": [4, 8]}}

@@ -45,7 +45,7 @@ def name(place: Lab) -> Iterator[str]:
 
 def fit(place: Lab, output: str, target: str = "spent", **options: Any) -> int:
     return place.value(
-        "SELECT fit('orders', %s, %s, target => %s, inputs => 'items, weekday', group_by => 'shop', epochs => 2,"
+        "SELECT fit('orders', %s, %s, target => %s, inputs => 'items, weekday', group_by => 'shop', epochs => 1,"
         " segments => 1, options => %s)",
         output, json.dumps(TWO), target, json.dumps({"deterministic": True, "seed": 3, **options}),
     )  # fmt: skip
