@@ -262,11 +262,11 @@ def losses(place: Lab, run_id: int) -> list[Any]:
 def test_a_run_goes_on_with_the_rows_that_it_began_with(place: Lab, packed: Any) -> None:
     """Rows are added while it trains, and it is resumed afterwards."""
     table, same = packed(segments=2), packed(segments=2)
-    undisturbed = fit(place, same, "undisturbed", 8)
-    disturbed = fit(place, table, "disturbed", 6, wait=False)
+    undisturbed = fit(place, same, "undisturbed", 5)
+    disturbed = fit(place, table, "disturbed", 4, wait=False)
     place("SELECT cerebro.append(%s, 'more')", table)
     assert place.value("SELECT cerebro.wait(%s, 120)", disturbed) == "finished"
-    place("SELECT cerebro.resume(%s, epochs => 8)", disturbed)
+    place("SELECT cerebro.resume(%s, epochs => 5)", disturbed)
     assert losses(place, disturbed) == losses(place, undisturbed)
 
     trained = "SELECT sum(rows) FROM hop_timeline WHERE run = %s AND activity = 'train'"
