@@ -15,10 +15,10 @@ from sklearn import metrics
 from tests.sql.lab import CROSS, Lab, Row, layer, sequential
 
 ROWS = "SELECT * FROM flats WHERE id > 100"
-MODELS = {  # target and objective
-    "kinds": ("kind", "val_auc"),
-    "rents": ("rent", "val_r2_score"),
-    "many": ("more", "val_f1_score"),
+MODELS = {
+    "kinds": ("train", "kind", "auc"),
+    "rents": ("fit", "rent", "r2_score"),
+    "many": ("fit", "more", "f1_score"),
 }
 
 
@@ -33,13 +33,19 @@ def judged(lab: Lab) -> Lab:
         " CASE WHEN i % 3 = 0 THEN 'a' WHEN i % 2 = 0 THEN 'b' ELSE 'c' END AS more"
         " FROM generate_series(1, 500) i"
     )
-    configuration = {"architecture": "mlp", "units": 16, "layers": 1, "dropout": 0.0, "learning_rate": 0.01}
-    few = {"configurations": json.dumps([{**configuration, "batch_size": 8}]), "epochs": 12, "segments": 1,
-           "options": '{"seed": 1}', "inputs": "size, noise, city"}  # fmt: skip
-    for model, (target, objective) in MODELS.items():
-        given = {**few, "target": target, "objective": objective}
+    few = {"epochs": 12, "segments": 1, "options": '{"seed": 1}', "inputs": "size, noise, city"}
+    network = {"units": 16, "layers": 1, "dropout": 0.0}
+    searched = {"max_configurations": 1, "method": "random", "architectures": json.dumps({"mlp": network}),
+                "space": '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}'}  # fmt: skip
+    for model, (verb, target, metric) in MODELS.items():
+        given = {**few, "target": target, "objective": f"val_{metric}"}
+        if verb == "train":  # adds the metric
+            given.update(searched)
+        else:
+            one = {"architecture": "mlp", **network, "learning_rate": 0.01, "batch_size": 8, "metrics": [metric]}
+            given["configurations"] = json.dumps([one])
         named = ", ".join(f"{name} => %s" for name in given)
-        lab(f"SELECT cerebro.fit('flats', %s, {named})", model, *given.values())
+        lab(f"SELECT cerebro.{verb}('flats', %s, {named})", model, *given.values())
     return lab
 
 
@@ -184,12 +190,10 @@ def test_what_cannot_be_judged_is_refused(judged: Lab, call: str, says: str) -> 
 
 
 def test_auc_f1_and_r2_are_metrics_by_name(judged: Lab) -> None:
-    for model, (_, objective) in MODELS.items():
-        found = judged(
-            "SELECT objective, objective_value FROM leaderboard JOIN runs USING (run) WHERE model_table = %s",
-            f"{judged.schema}.{model}",
-        )
-        assert found[0][0] == objective and found[0][1] is not None
+    for model, (*_, metric) in MODELS.items():
+        run = judged.value(f"SELECT run FROM {model}_summary")
+        found = judged("SELECT objective, objective_value FROM leaderboard WHERE run = %s", run)
+        assert found[0][0] == f"val_{metric}" and found[0][1] is not None
 
 
 def test_rows_without_a_known_target(judged: Lab) -> None:
