@@ -36,7 +36,7 @@ def made(lab: Lab) -> Lab:
     ):  # fmt: skip
         lab(
             "SELECT cerebro.fit('old_loans', %s, %s, target => %s, inputs => 'a, b, c', epochs => 8, segments => 1,"
-            " options => '{\"seed\": 1}')",
+            " objective => 'val_loss', options => '{\"seed\": 1}')",
             model, json.dumps(configurations), target,
         )  # fmt: skip
         lab("SELECT FROM cerebro.calibrate(%s)", model)
