@@ -44,11 +44,12 @@ def place(lab: Lab) -> Lab:
 def packed(place: Lab) -> Any:
     made: list[str] = []
 
-    def pack(table: str = "people", target: str = "price", **more: Any) -> str:
+    def pack(table: str = "people", target: str = "price", segments: int = 3, **more: Any) -> str:
         name = f"{table}_packed_{len(made)}"
         made.append(name)
         named = "".join(f", {one} => %s" for one in more)
-        place(f"SELECT cerebro.pack('{table}', %s, %s, seed => 5, segments => 3{named})", name, target, *more.values())
+        place(f"SELECT cerebro.pack('{table}', %s, %s, seed => 5, segments => %s{named})",
+              name, target, segments, *more.values())  # fmt: skip
         place.told()
         return name
 
@@ -259,11 +260,13 @@ def losses(place: Lab, run_id: int) -> list[Any]:
 
 
 def test_a_run_goes_on_with_the_rows_that_it_began_with(place: Lab, packed: Any) -> None:
-    table, same = packed(), packed()
-    undisturbed = fit(place, same, "undisturbed", 4)
-    disturbed = fit(place, table, "disturbed", 2)
+    """Rows are added while it trains, and it is resumed afterwards."""
+    table, same = packed(segments=2), packed(segments=2)
+    undisturbed = fit(place, same, "undisturbed", 5)
+    disturbed = fit(place, table, "disturbed", 4, wait=False)
     place("SELECT cerebro.append(%s, 'more')", table)
-    place("SELECT cerebro.resume(%s, epochs => 4)", disturbed)
+    assert place.value("SELECT cerebro.wait(%s, 120)", disturbed) == "finished"
+    place("SELECT cerebro.resume(%s, epochs => 5)", disturbed)
     assert losses(place, disturbed) == losses(place, undisturbed)
 
     trained = "SELECT sum(rows) FROM hop_timeline WHERE run = %s AND activity = 'train'"
@@ -272,16 +275,6 @@ def test_a_run_goes_on_with_the_rows_that_it_began_with(place: Lab, packed: Any)
     grown = fit(place, table, "disturbed", 1, warm_start=True)
     assert place.value(trained, grown) % rows == 0  # a visit passes over few rows several times
     assert place.value("SELECT count(*) FROM cerebro.predict('disturbed', 'SELECT * FROM more')") == 300
-    place("DROP TABLE undisturbed, undisturbed_info, undisturbed_summary, disturbed, disturbed_info, disturbed_summary")
-
-
-def test_rows_are_added_while_a_run_trains(place: Lab, packed: Any) -> None:
-    table, same = packed(), packed()
-    undisturbed = fit(place, same, "undisturbed", 12)
-    disturbed = fit(place, table, "disturbed", 12, wait=False)
-    place("SELECT cerebro.append(%s, 'more')", table)
-    assert place.value("SELECT cerebro.wait(%s, 120)", disturbed) == "finished"
-    assert losses(place, disturbed) == losses(place, undisturbed)
     place("DROP TABLE undisturbed, undisturbed_info, undisturbed_summary, disturbed, disturbed_info, disturbed_summary")
 
 
@@ -312,7 +305,7 @@ def test_packed_rows_of_a_table_are_not_those_of_another(place: Lab) -> None:
     """``cerebro.train`` uses a packed table again only if it has the rows of the source."""
     call = (
         "SELECT cerebro.fit('people', %s, '[{\"architecture\": \"mlp\"}]', target => 'price', epochs => 1,"
-        " packed_table => %s)"
+        " segments => 1, packed_table => %s)"
     )
     place(call, "first", "people_kept")
     place("SELECT cerebro.append('people_kept', 'more')")

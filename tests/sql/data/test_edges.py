@@ -16,6 +16,7 @@ from cerebro_db.core.protocol import messages
 from cerebro_plpy.database import locks
 from tests.sql.lab import CROSS, Lab, connect, eventually, flower_model, run
 from tests.sql.users import equip, fit, town
+from tests.thorough import landing
 
 LONG = 10_000  # epochs of a run that is ended before it is done
 
@@ -153,14 +154,19 @@ def test_a_locked_state_table_holds_up_no_other_run(flowers: Lab) -> None:
         session.rollback()
 
 
-@pytest.mark.parametrize("lock", ["run {run}", "owner {owner}"])
-def test_an_advisory_lock_that_somebody_keeps_can_be_left_alone(flowers: Lab, lock: str) -> None:
+def test_an_advisory_lock_that_somebody_keeps_can_be_left_alone(flowers: Lab) -> None:
     """Anybody can take such a lock, and nobody may make another session wait for ever."""
-    number = flowers.fit("train", f"kept_{len(lock)}", "mst", 1)
-    name = "cerebro_db " + lock.format(run=number, owner=flowers.value("SELECT current_user"))
+    number = flowers.fit("train", "kept", "mst", 1)
+    for lock in (f"run {number}", f"owner {flowers.value('SELECT current_user')}"):
+        leave_alone(flowers, number, f"cerebro_db {lock}")
+    assert flowers("SELECT resume(%s, epochs => 2)", number) == [(number,)]
+
+
+def leave_alone(flowers: Lab, number: int, name: str) -> None:
+    """Another session has the lock of this name, for which to resume the run would wait."""
     with contextlib.closing(flowers.connect()) as session:
         run(session, "SELECT pg_advisory_lock(hashtextextended(%s, 0))", name)
-        flowers("SET statement_timeout = '3s'")
+        flowers("SET statement_timeout = '1s'")
         try:
             with pytest.raises(psycopg2.errors.QueryCanceled):
                 flowers("SELECT resume(%s, epochs => 2)", number)
@@ -175,18 +181,18 @@ def test_an_advisory_lock_that_somebody_keeps_can_be_left_alone(flowers: Lab, lo
         finally:
             flowers(patience.format(locks.PATIENCE))
         assert "pg_locks" in caught.value.diag.message_hint
-    assert flowers("SELECT resume(%s, epochs => 2)", number) == [(number,)]
 
 
-@pytest.mark.parametrize(
-    "reported",
-    [
-        '{"rows": -9000000000000000000, "of": 1}',
-        '{"rows": 9000000000000000000, "of": 1, "loss": 1e400}',
-        '{"rows": []}',
-        "{",
-    ],
+PLANTED = (
+    '{"rows": -9000000000000000000, "of": 1}',
+    '{"rows": 9000000000000000000, "of": 1, "loss": 1e400}',
+    '{"rows": []}',
+    "{",
 )
+
+
+# tests/core/test_protocol.py leaves out what is no report.
+@pytest.mark.parametrize("reported", landing(PLANTED, *PLANTED[:2]))
 def test_planted_progress_changes_no_run(flowers: Lab, reported: str) -> None:
     """The rows of a view can raise notices that look like those of a trainer."""
     notice = messages.PROGRESS + reported

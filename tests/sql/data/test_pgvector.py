@@ -13,6 +13,7 @@ from psycopg2 import errors
 from cerebro_db.client import Cerebro
 from tests.conftest import connect
 from tests.sql.lab import Lab, run
+from tests.thorough import landing
 
 SCHEMA = '"Where it is"'  # pgvector may be in any schema, also in one that the search_path does not have
 KINDS = ("vector", "halfvec", "sparsevec")
@@ -55,6 +56,10 @@ def texts(types: dict[str, str], lab: Lab) -> Lab:
     return lab
 
 
+# The first test packs all types: what reads packed rows finds the same numbers afterwards.
+one_kind = pytest.mark.parametrize("kind", landing(KINDS, "sparsevec"), indirect=True)
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, types: dict[str, str]) -> str:
     if request.param not in types:
@@ -66,7 +71,8 @@ def kind(request: pytest.FixtureRequest, types: dict[str, str]) -> str:
 def trained(texts: Lab) -> Lab:
     """``by_array`` and ``by_vector``: the same model, trained on the two types."""
     for name in ("array", "vector"):
-        texts("SELECT cerebro.fit(%s, %s, %s, target => 'mood', inputs => 'e, x', epochs => 2, options => %s)",
+        texts("SELECT cerebro.fit(%s, %s, %s, target => 'mood', inputs => 'e, x', epochs => 2, segments => 1,"
+              " options => %s)",
               f"of_{name}", f"by_{name}", MLP, '{"seed": 1, "deterministic": true}')  # fmt: skip
     return texts
 
@@ -91,6 +97,7 @@ def test_a_vector_is_packed_as_the_array_is(texts: Lab, kind: str, columns: str)
     assert found[0][0] and found[0][1]
 
 
+@one_kind
 def test_two_vectors_beside_numbers(texts: Lab, types: dict[str, str], kind: str) -> None:
     texts(f"CREATE TEMP VIEW two AS SELECT id, {kind} AS title, ({kind}::{types['vector']}::real[])[:2]::{types[kind]}"
           " AS body, x, yes, mood FROM texts")  # fmt: skip
@@ -102,6 +109,7 @@ def test_two_vectors_beside_numbers(texts: Lab, types: dict[str, str], kind: str
           " two_packed_validation_summary")  # fmt: skip
 
 
+@one_kind
 def test_vectors_that_arrive_later_are_added_as_arrays_are(texts: Lab, kind: str) -> None:
     found = []
     for source in ("array", kind):
@@ -113,6 +121,7 @@ def test_vectors_that_arrive_later_are_added_as_arrays_are(texts: Lab, kind: str
     assert found[0] == found[1]
 
 
+@one_kind
 def test_vectors_are_propagated_as_arrays_are(texts: Lab, kind: str) -> None:
     texts("CREATE TEMP TABLE links AS SELECT id AS source, 1 + (id + 4) % 300 AS target FROM texts")
     texts(f"CREATE TABLE nodes AS SELECT id, {kind} AS e FROM texts")
@@ -167,6 +176,7 @@ def test_a_users_own_type_of_the_name_is_none_of_pgvectors(texts: Lab) -> None:
     texts("DROP TABLE enums; DROP TYPE vector CASCADE")
 
 
+@one_kind
 def test_a_vector_as_target(texts: Lab, kind: str) -> None:
     found = []
     for source in ("array", kind):
@@ -176,6 +186,7 @@ def test_a_vector_as_target(texts: Lab, kind: str) -> None:
     assert found[0] == found[1]
 
 
+@one_kind
 def test_windows_of_vectors(texts: Lab, kind: str) -> None:
     found = []
     for source in ("array", kind):
@@ -188,7 +199,8 @@ def test_windows_of_vectors(texts: Lab, kind: str) -> None:
 
 def test_rows_with_vectors_are_packed_once(texts: Lab) -> None:
     for model in ("once", "twice"):
-        texts("SELECT cerebro.fit('texts', %s, %s, target => 'mood', inputs => 'vector', epochs => 1)", model, MLP)
+        texts("SELECT cerebro.fit('texts', %s, %s, target => 'mood', inputs => 'vector', epochs => 1,"
+              " segments => 1)", model, MLP)  # fmt: skip
     assert any("these rows were packed before" in one for one in texts.told())
 
 
@@ -231,6 +243,7 @@ def test_a_predictor_and_a_trigger(trained: Lab, types: dict[str, str]) -> None:
     assert [row[0] for row in trained("SELECT mood FROM arriving")] == wanted
 
 
+@one_kind
 def test_functions_that_judge(trained: Lab, kind: str) -> None:
     for call in (
         "SELECT * FROM cerebro.class_metrics('by_vector', %s) ORDER BY 1",
@@ -241,6 +254,7 @@ def test_functions_that_judge(trained: Lab, kind: str) -> None:
         assert trained(call, f"SELECT * FROM of_{kind}") == trained(call, "SELECT * FROM of_array"), call
 
 
+@one_kind
 def test_madlibs_functions(texts: Lab, kind: str) -> None:
     found = []
     for source in ("array", kind):
@@ -252,6 +266,7 @@ def test_madlibs_functions(texts: Lab, kind: str) -> None:
     assert len(found[0]) == 300
 
 
+@one_kind
 def test_an_exported_file_is_compared_on_vectors(trained: Lab, kind: str, tmp_path: Path) -> None:
     with Cerebro(trained.connect()) as cerebro:
         told = cerebro.export("by_vector", tmp_path / "m.keras", sample=f"SELECT * FROM {trained.schema}.of_{kind}")

@@ -280,7 +280,7 @@ def test_a_model_learns_the_blocks_from_propagated_features(lab: Lab) -> None:
     reached = {}
     for table in ("blocks", "blocks_near"):
         configurations = json.dumps([{"architecture": "mlp", "units": 32, "batch_size": 64}])
-        lab(f"SELECT fit('{table}', '{table}_models', %s, target => 'block', epochs => 8, segments => 2,"
+        lab(f"SELECT fit('{table}', '{table}_models', %s, target => 'block', epochs => 6, segments => 1,"
             " options => '{\"seed\": 1}')", configurations)  # fmt: skip
         reached[table] = lab.value(f"SELECT validation_metric FROM {table}_models_info")
     print(reached)

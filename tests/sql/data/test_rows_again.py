@@ -60,19 +60,19 @@ def fit(lab: Lab, model: str, source: str = "houses", **more: Any) -> str:
 
 
 def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
-    few = {"target": "class", "epochs": 2, "max_configurations": 2, "options": {"seed": 1}}
+    few = {"target": "class", "epochs": 1, "max_configurations": 1, "segments": 1, "options": {"seed": 1}}
     houses(*verb("train", "houses", "first", **few, architectures=["mlp"]))
     assert f"the packed rows are in {houses.schema}.first_packed and" in "".join(houses.told())
     space = {"architecture": "mlp", "units": {"choice": [4, 8]}}
     houses(*verb("search", "houses", "second", space, **few))
     told = "".join(houses.told())
     assert f"{AGAIN}{houses.schema}.first_packed and {houses.schema}.first_packed_validation" in told
-    assert fit(houses, "third") == "first_packed"
+    assert fit(houses, "third", segments=1) == "first_packed"
     assert {one for one in houses.tables() if one.endswith("_packed")} == {"first_packed"}
     assert houses.value("SELECT count(*) FROM cerebro.predict('third', 'SELECT * FROM houses')") == 60
 
     houses("SELECT drop_model('first')")
-    assert fit(houses, "fourth") == "first_packed", "the rows are kept when their first model is dropped"
+    assert fit(houses, "fourth", segments=1) == "first_packed", "the rows are kept when their first model is dropped"
 
 
 def test_packed_rows_that_are_used_again_are_not_left_over(houses: Lab) -> None:
@@ -111,12 +111,21 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_rows_that_have_changed_are_packed_again(houses: Lab, change: str) -> None:
-    houses("UPDATE houses SET size = 0 WHERE id = 1")
+def test_rows_that_have_changed_are_packed_again(houses: Lab) -> None:
+    def begin_again() -> None:
+        houses("DROP TABLE houses CASCADE")
+        houses(ROWS)
+        houses("UPDATE houses SET size = 0 WHERE id = 1")
+
+    begin_again()
     assert packed(houses, "a_packed", validation=0.2) == packed(houses, "b_packed", validation=0.2) == "a_packed"
-    houses(change)
-    assert packed(houses, "c_packed", validation=0.2) == packed(houses, "d_packed", validation=0.2) == "c_packed"
+    for number, change in enumerate(CHANGES):
+        begin_again()
+        houses(change)
+        assert packed(houses, f"c{number}_packed", validation=0.2) == f"c{number}_packed", change
+    assert packed(houses, "d_packed", validation=0.2) == f"c{len(CHANGES) - 1}_packed"
+    begin_again()
+    assert packed(houses, "e_packed", validation=0.2) == "a_packed"
 
 
 SAME = [
@@ -131,11 +140,11 @@ SAME = [
 
 @pytest.mark.parametrize("change", SAME)
 def test_rows_that_are_the_same_are_not_packed_again(houses: Lab, change: str) -> None:
-    assert fit(houses, "a") == "a_packed"
+    assert packed(houses, "a_packed", validation=0.2) == "a_packed"
     try:
         for part in change.split("; "):
             houses(part)
-        assert fit(houses, "b") == "a_packed"
+        assert packed(houses, "b_packed", validation=0.2) == "a_packed"
     finally:
         houses("RESET datestyle; RESET timezone; RESET extra_float_digits; RESET bytea_output")
         houses("DROP TABLE IF EXISTS unrelated")

@@ -12,6 +12,7 @@ import psycopg2
 import pytest
 
 from tests.sql.lab import Lab
+from tests.thorough import tries
 
 ROWS = 240
 THINGS = f"""
@@ -141,7 +142,7 @@ def predictions(lab: Lab) -> Any:
 
 def test_what_packing_makes(things: Lab) -> None:
     wanted = packings(things)
-    for seed in range(5):
+    for seed in range(tries(2)):
         chosen = drawn(seed)
         with settings(things, **chosen):
             found = packings(things)
@@ -151,7 +152,7 @@ def test_what_packing_makes(things: Lab) -> None:
 
 def test_what_predictions_make(things: Lab) -> None:
     wanted = predictions(things)
-    for seed in range(5, 9):
+    for seed in range(100, 100 + tries(2)):
         with settings(things, **drawn(seed)):
             found = predictions(things)
         assert found == wanted, drawn(seed)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.nn import configurations as c
 from tests.sql.lab import Lab
+from tests.thorough import tries
 
 ROWS = 600
 PEOPLE = f"""
@@ -375,7 +376,7 @@ def random_value(kind: str, chosen: random.Random) -> Any:
     return "".join(chosen.choices(LETTERS, k=length))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(1, 1 + tries(1)))
 def test_random_rows_of_all_types_are_prepared_as_they_were_packed(place: Lab, seed: int) -> None:
     kinds = ["smallint", "integer", "bigint", "real", "double precision", "numeric", "money", "boolean", "text",
              "varchar(90)", "char(5)", "uuid", "inet", "date", "timestamp", "timestamptz", "time", "interval", "real[]",
@@ -622,7 +623,7 @@ def test_a_large_table_without_a_key_is_copied_once(visits: Lab) -> None:
 
 # -- large tables ------------------------------------------------------------------------------------------------
 
-MANY = 120_000  # rows: a sample of them tells about most columns
+MANY = 80_000  # rows: a sample of them tells about most columns
 LARGE = f"""
 CREATE TABLE sampled AS SELECT i AS number, sin(i) * 10 + 50 AS wave, CASE WHEN i <> 77 THEN cos(i)::real END AS gap,
   CASE WHEN i = 4242 THEN 1e6 ELSE i % 1009 / 10.0 END AS spike, (i * 7919::bigint % 50021)::integer AS drawn,

@@ -13,6 +13,7 @@ import pytest
 from tests.nn import configurations as c
 from tests.sql.data.test_tables import columns_of, packed, refused, values
 from tests.sql.lab import Lab
+from tests.thorough import landing
 
 LENGTH, STEP = 12, 6
 SEQUENCE: dict[str, Any] = {"by": "who", "order": "at", "length": LENGTH, "step": STEP}
@@ -322,33 +323,39 @@ def test_equally_frequent_classes_are_in_the_order_of_their_type(major: Lab) -> 
     assert found == [("walk",)]
 
 
-def test_images_and_series_beside_other_columns(moves: Lab) -> None:
+READ = {"cnn": "image, flag", "conv1d": "curve, flag", "transformer": "flag, curve"}
+
+
+# test_models_learn_what_only_the_order_tells has a transformer.
+@pytest.mark.parametrize("kind", landing(READ, "cnn", "conv1d"))
+def test_images_and_series_beside_other_columns(moves: Lab, kind: str) -> None:
     """A cnn and a conv1d on the rows of one table: an image, a curve, a category."""
     moves(
-        "CREATE TABLE pictures AS SELECT i AS id, (ARRAY['bar', 'spot'])[1 + i % 2] AS shape, i % 3 = 0 AS flag,"
+        "CREATE TABLE IF NOT EXISTS pictures AS SELECT i AS id, (ARRAY['bar', 'spot'])[1 + i % 2] AS shape,"
+        " i % 3 = 0 AS flag,"
         " (SELECT array_agg(ARRAY(SELECT CASE WHEN i % 2 = 0 AND x = 1 + i % 6 OR i % 2 = 1"
         "    AND abs(x - 1 - i % 6) + abs(y - 1 - i / 6 % 6) < 2 THEN 255 ELSE (x * y * i) % 40 END::smallint"
         "    FROM generate_series(1, 7) x ORDER BY x) ORDER BY y) FROM generate_series(1, 6) y) AS image,"
         " ARRAY(SELECT (t + i * 7 % 5) % (3 + 2 * (i % 2)) FROM generate_series(1, 20) t ORDER BY t)::real[] AS curve"
         " FROM generate_series(1, 600) i"
     )
-    for kind, inputs in (("cnn", "image, flag"), ("conv1d", "curve, flag"), ("transformer", "flag, curve")):
-        name = f"{kind}_pictures"
-        packed(moves, name, "shape", "pictures", inputs=inputs, seed=1, segments=1)
-        moves(f"SELECT load_keras_model('{kind}_arch', architecture('{kind}', '{name}'))")
-        compiled = moves.compiled(name, "Adam(learning_rate=0.003)")
-        moves.selection(f"{kind}_mst", [(1, compiled, "batch_size=32")], arch=f"{kind}_arch")
-        moves.fit(name, f"{kind}_models", f"{kind}_mst", 8, validation_table=f"{name}_validation",
-                  options={"deterministic": True, "seed": 1})  # fmt: skip
-        assert moves.value(f"SELECT validation_metrics_final FROM {kind}_models_info") > 0.9, kind
-        right = moves.value(
-            f"SELECT avg((class = shape)::int) FROM predict('{kind}_models', 'TABLE pictures') p"
-            " JOIN pictures ON id::text = key_value"
-        )
-        assert right > 0.9, kind
-    with pytest.raises(psycopg2.Error, match="cnn reads images") as error:
-        moves("SELECT architecture('cnn', 'conv1d_pictures')")
-    assert "mlp, resnet, transformer" in error.value.diag.message_hint
+    name = f"{kind}_pictures"
+    packed(moves, name, "shape", "pictures", inputs=READ[kind], seed=1, segments=1)
+    moves(f"SELECT load_keras_model('{kind}_arch', architecture('{kind}', '{name}'))")
+    compiled = moves.compiled(name, "Adam(learning_rate=0.003)")
+    moves.selection(f"{kind}_mst", [(1, compiled, "batch_size=32")], arch=f"{kind}_arch")
+    moves.fit(name, f"{kind}_models", f"{kind}_mst", 8, validation_table=f"{name}_validation",
+              options={"deterministic": True, "seed": 1})  # fmt: skip
+    assert moves.value(f"SELECT validation_metrics_final FROM {kind}_models_info") > 0.9
+    right = moves.value(
+        f"SELECT avg((class = shape)::int) FROM predict('{kind}_models', 'TABLE pictures') p"
+        " JOIN pictures ON id::text = key_value"
+    )
+    assert right > 0.9
+    if kind != "cnn":
+        with pytest.raises(psycopg2.Error, match="cnn reads images") as error:
+            moves(f"SELECT architecture('cnn', '{name}')")
+        assert "mlp, resnet, transformer" in error.value.diag.message_hint
 
 
 # -- bad input -----------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ CASES = {
                          "points", ("a", "at", "b", "y")),
     "pack, validation table": Case("pack('own', {o}, 'y', inputs => 'a', validation_table => {t})",
                                    "points", ("a", "y")),
-    "train": Case("train({t}, {o}, 'y', inputs => 'a', max_configurations => 1, epochs => 1)",
+    "train": Case("train({t}, {o}, 'y', inputs => 'a', max_configurations => 1, epochs => 1, segments => 1)",
                   "points", ("a", "y")),
     "train_test_split": Case("_train_test_split({t}, {o}, 0.5, NULL, 'y', 'a', false, false)", "points", ("a", "y")),
     "fit": Case("madlib_fit_multiple_model({t}, {o}, 'mst', 1)", "packed", PACKED, ("packed_summary",)),

@@ -57,7 +57,7 @@ DOCUMENTS = (
 )  # fmt: skip
 
 
-SOME = None if os.environ.get("CEREBRO_ALL_VALUES") else 3 if TIMES >= 5 else 2  # values of a column
+SOME = None if os.environ.get("CEREBRO_ALL_VALUES") else 3 if TIMES >= 5 else 1  # values of a column
 
 
 def some(values: Sequence[str], turn: int) -> Sequence[str]:
@@ -71,7 +71,7 @@ def some(values: Sequence[str], turn: int) -> Sequence[str]:
 def ann(server: str) -> Iterator[User]:
     with users.town(server) as root:
         ann = root.user("ann", "cerebro_user")
-        users.equip(ann, segments=2)
+        users.equip(ann, segments=2 if TIMES >= 5 else 1)
         first = users.fit(ann, epochs=2)
         ann("SET statement_timeout = '30s'")  # nothing may take long because of a row
         ann(f"CREATE SEQUENCE rang; CREATE FUNCTION {MARK}() RETURNS bigint LANGUAGE sql AS"

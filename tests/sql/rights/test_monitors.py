@@ -85,7 +85,10 @@ SELECT i AS id, (ARRAY['canarylabelred', 'canarylabelblue', 'canarylabelgreen'])
 COMMENT ON TABLE birds IS 'canarycomment';
 COMMENT ON COLUMN birds.region IS 'canarycomment';
 """
-FEW = {"epochs": 2, "max_configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}, "validation": 0.2}
+FEW = {
+    "epochs": 2, "max_configurations": 2, "architectures": ["mlp"], "options": {"seed": 1}, "validation": 0.2,
+    "segments": 1,
+}  # fmt: skip
 
 
 def call(user: User, function: str, **given: Any) -> list[Any]:
@@ -119,6 +122,7 @@ def aviary(server: str) -> Iterator[tuple[Town, User, User, User]]:
             target="colour",
             group_by="region",
             epochs=1,
+            segments=1,
         )
         owner("SELECT count(*) FROM cerebro.predict('regions', 'SELECT * FROM birds')")
         # A rule whose reasons are labels, and later fails with a value in its message. The cast that fails is outside
@@ -187,12 +191,14 @@ def canaries() -> re.Pattern[str]:
 
 def shown(reader: User) -> dict[str, list[str]]:
     """The columns that a monitor reads, as the reader sees them."""
-    found = {}
-    for column in judged():
-        view, name = column.split(".")
-        found[column] = [
-            str(value) for value in reader(f'SELECT "{name}"::text FROM cerebro.{view}') if value is not None
-        ]
+    found: dict[str, list[str]] = {column: [] for column in judged()}
+    for view in {column.partition(".")[0] for column in found}:
+        columns = [column for column in found if column.partition(".")[0] == view]
+        texts = ", ".join(f'"{column.partition(".")[2]}"::text' for column in columns)
+        for row in reader(f"SELECT ARRAY[{texts}] FROM cerebro.{view}"):
+            for column, value in zip(columns, row):
+                if value is not None:
+                    found[column].append(value)
     return found
 
 

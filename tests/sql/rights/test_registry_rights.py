@@ -46,10 +46,10 @@ class Place:
 def people(server: str) -> Iterator[tuple[Town, User, User]]:
     with town(server) as root:
         anna, ben = root.user("anna", "cerebro_user"), root.user("ben", "cerebro_user")
-        configurations = '[{"architecture": "mlp", "units": 4}, {"architecture": "mlp", "units": 8}]'
-        for user in (anna, ben):
+        configurations = [{"architecture": "mlp", "units": units} for units in (4, 8)]
+        for user, given in ((anna, configurations), (ben, configurations[:1])):
             equip(user)
-            user("SELECT cerebro.fit('packed', 'models', %s, epochs => 1)", configurations)
+            user("SELECT cerebro.fit('packed', 'models', %s, epochs => 1)", json.dumps(given))
         yield root, anna, ben
 
 
@@ -222,7 +222,7 @@ def test_no_code_of_a_user_runs_as_the_registry(place: Place) -> None:
         " FROM generate_series(1, 40) i"
     )
     configuration = '[{"architecture": "mlp", "units": 4}]'
-    anna("SELECT cerebro.fit('asked', 'answers', %s, target => 'b', epochs => 1)", configuration)
+    anna("SELECT cerebro.fit('asked', 'answers', %s, target => 'b', epochs => 1, segments => 1)", configuration)
     for ending in ("", "_info", "_summary"):
         anna(f"ALTER TABLE answers{ending} RENAME TO kept{ending}")
         anna(f"CREATE VIEW answers{ending} AS SELECT * FROM kept{ending} WHERE look(1)")

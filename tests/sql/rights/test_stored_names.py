@@ -19,6 +19,7 @@ from cerebro_db.client.models import archives
 from tests.documents import rewritten, with_model
 from tests.sql import users
 from tests.sql.users import Town
+from tests.thorough import landing
 
 ROWS = "SELECT i AS id, (i % 7)::double precision AS a, (i % 5)::real AS y FROM generate_series(1, 80) i"
 FIT = """SELECT cerebro.fit('{0}', '{1}', '[{{"architecture": "mlp", "units": 4}}, {{"architecture": "mlp"}}]',
@@ -41,8 +42,9 @@ class Scene:
             " CREATE VIEW trap AS SELECT id, a, y FROM rows WHERE ring() > 0"
         )
         mallory(FIT.format("rows", "divided", ""))
-        for table in ("validated", "exported"):
-            mallory(FIT.format("rows", table, ", validation_table => 'others'"))
+        mallory(FIT.format("rows", "validated", ", validation_table => 'others'"))
+        for ending in ("", "_info", "_summary"):
+            mallory(f"CREATE TABLE exported{ending} AS TABLE validated{ending}")
         mallory(
             f"GRANT USAGE ON SCHEMA {own} TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA {own} TO PUBLIC;"
             " GRANT USAGE, SELECT, UPDATE ON SEQUENCE rang TO PUBLIC"
@@ -106,7 +108,7 @@ def refused(scene: Scene, victim: Any, statement: str, message: str) -> None:
     assert scene.calls() == before
 
 
-@pytest.mark.parametrize("table", ["divided", "validated"])
+@pytest.mark.parametrize("table", landing(["divided", "validated"], "validated"))
 def test_retraining_reads_what_the_call_names(scene: Scene, victim: Any, name: str, table: str) -> None:
     victim(f"SELECT cerebro.register('{name}', '{scene.own}.{table}', alias => 'production')")
     why = "was trained by another role"
@@ -226,6 +228,7 @@ def test_a_run_replaces_no_tables_of_a_role_that_its_owner_is_in(scene: Scene) -
         scene.root(f"DROP OWNED BY {both} CASCADE; DROP ROLE {both}")
 
 
+@pytest.mark.parametrize("victim", landing(["a user", "a superuser"], "a superuser"), indirect=True)
 def test_an_archive_brings_no_names(scene: Scene, victim: Any, name: str, tmp_path: Path) -> None:
     """Its names stay texts in ``imported``."""
     own = scene.own

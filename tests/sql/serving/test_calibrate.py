@@ -29,14 +29,17 @@ def made(lab: Lab) -> Lab:
         " FROM (SELECT i, 1 + 9 * random() AS a, random() AS b FROM generate_series(1, 4000) i) drawn"
     )
     lab("CREATE VIEW old_loans AS SELECT * FROM loans WHERE id <= 3000")
-    few = {"epochs": 8, "max_configurations": 2, "method": "random", "options": '{"seed": 1}'}
-    few["architectures"] = json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}})
-    few["space"] = '{"learning_rate": {"choice": [0.01, 0.02]}, "batch_size": {"choice": [32]}}'
-    named = ", ".join(f"{name} => %s" for name in few)
-    for model, target in (("amounts", "amount"), ("states", "state"), ("grades", "grade")):
-        lab(f"SELECT cerebro.train('old_loans', %s, %s, inputs => 'a, b, c', {named})", model, target, *few.values())
-        if lab.greenplum:  # where train() adds no calibration
-            lab("SELECT FROM cerebro.calibrate(%s)", model)
+    one = {"architecture": "mlp", "units": 16, "layers": 1, "dropout": 0.0, "learning_rate": 0.01, "batch_size": 32}
+    for model, target, configurations in (
+        ("amounts", "amount", [one, {**one, "learning_rate": 0.02}]), ("states", "state", [one]),
+        ("grades", "grade", [one]),
+    ):  # fmt: skip
+        lab(
+            "SELECT cerebro.fit('old_loans', %s, %s, target => %s, inputs => 'a, b, c', epochs => 8, segments => 1,"
+            " objective => 'val_loss', options => '{\"seed\": 1}')",
+            model, json.dumps(configurations), target,
+        )  # fmt: skip
+        lab("SELECT FROM cerebro.calibrate(%s)", model)
     return lab
 
 

@@ -20,9 +20,9 @@ CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size, (ARRAY['Rome'
 FROM generate_series(1, 400) i;
 """
 FEW = {
-    "epochs": 10, "max_configurations": 1, "method": "random", "options": '{"seed": 1}', "inputs": "size, city",
-    "architectures": json.dumps({"mlp": {"units": 16, "layers": 1, "dropout": 0.0}}),
-    "space": '{"learning_rate": 0.01, "batch_size": {"choice": [8]}}',
+    "configurations": json.dumps([{"architecture": "mlp", "units": 16, "layers": 1, "dropout": 0.0,
+                                   "learning_rate": 0.01, "batch_size": 8}]),
+    "epochs": 10, "segments": 1, "options": '{"seed": 1}', "inputs": "size, city",
 }  # fmt: skip
 ROWS = "SELECT * FROM flats WHERE id > 100"
 
@@ -32,8 +32,8 @@ def flats(lab: Lab) -> Lab:
     lab(FLATS)
     for model, target in (("is_sunny", "sunny"), ("grades", "grade"), ("rents", "rent"), ("several", "grade, rent")):
         named = ", ".join(f"{name} => %s" for name in FEW)
-        lab(f"SELECT cerebro.train('flats', %s, %s, {named})", model, target, *FEW.values())
-    lab.iris(segments=2)
+        lab(f"SELECT cerebro.fit('flats', %s, target => %s, {named})", model, target, *FEW.values())
+    lab.iris(segments=1)
     chosen = [(lab.architecture(flower_model()), f"optimizer='Adam(lr=0.05)', {CROSS}", "batch_size=8")]
     lab.fit("train", "irises", lab.selection("mst", chosen), 6, options={"seed": 1})
     return lab
@@ -204,7 +204,7 @@ def test_windows_have_the_target_of_their_last_row(flats: Lab) -> None:
     )
     given = {**FEW, "inputs": "x", "sequence": '{"by": "who", "order": "at", "length": 8, "step": 4}', "epochs": 2}
     named = ", ".join(f"{name} => %s" for name in given)
-    flats(f"SELECT cerebro.train('steps', 'postures', 'posture', {named})", *given.values())
+    flats(f"SELECT cerebro.fit('steps', 'postures', target => 'posture', {named})", *given.values())
     found = evaluated(flats, "postures", "SELECT * FROM steps")
     hits, rows = flats(
         "SELECT count(*) FILTER (WHERE p.class = s.posture), count(*) FROM steps s"

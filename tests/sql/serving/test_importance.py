@@ -103,7 +103,7 @@ def facts(lab: Lab) -> Lab:
         " (i * 29 % 31 / 7.0)::real AS z FROM generate_series(1, 300) i"
     )
     lab("CREATE VIEW few AS SELECT * FROM facts WHERE id % 4 = 0")
-    lab.pack("facts", "facts_packed", "y", "a, b, c", segments=3, seed=1)
+    lab.pack("facts", "facts_packed", "y", "a, b, c", segments=2, seed=1)
     lab.pack("few", "few_packed", "y", "a, b, c", packed_table="facts_packed")
     return lab
 
@@ -197,7 +197,7 @@ def test_a_target_without_a_loss_of_its_own(facts: Lab) -> None:
 
 
 def test_classes_and_layers(facts: Lab) -> None:
-    facts.iris(segments=3)
+    facts.iris(segments=2)
     facts.selection("iris_mst", [(facts.architecture(flower_model()), f"optimizer='Adam(lr=0.05)', {CROSS}",
                                   "batch_size=8")])  # fmt: skip
     facts.fit("train", "irises", "iris_mst", 6)

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "export.md"
 @pytest.fixture(scope="module")
 def place(lab: Lab) -> Lab:
     lab("CREATE EXTENSION IF NOT EXISTS cerebro_db_madlib")
-    lab.iris(2)
+    lab.iris(1)
     model = lab.architecture(lab.value("""SELECT architecture('mlp', 'train', '{"units": 8, "layers": 1}')"""))
     compiled = [f"optimizer='Adam(lr={rate})', {CROSS}" for rate in (0.05, 0.001)]
     lab.selection("mst", [(model, one, FIT) for one in compiled])
@@ -131,8 +131,19 @@ def test_rows_packed_in_either_form_train_models_of_either_form(place: Lab, dres
 @pytest.mark.parametrize(
     ("call", "values"),
     [
-        ("train", {"target": "species", "budget": {"configurations": 1, "hops": 10}, "packed_table": "of_train"}),
-        ("search", {"target": "species", "epochs": 1, "max_configurations": 1, "packed_table": "of_search"}),
+        (
+            "train",
+            {
+                "target": "species",
+                "budget": {"configurations": 1, "hops": 10},
+                "segments": 1,
+                "packed_table": "of_train",
+            },
+        ),
+        (
+            "search",
+            {"target": "species", "epochs": 1, "max_configurations": 1, "segments": 1, "packed_table": "of_search"},
+        ),
     ],
 )
 def test_each_verb_makes_plain_tables(place: Lab, plain: int, call: str, values: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
+from tests.sql.one_session import OneSession
+
 KERAS2 = {
     "class_name": "Sequential",
     "config": [
@@ -26,6 +28,18 @@ LAMBDA = {
     "class_name": "Sequential",
     "config": [{"class_name": "Lambda", "config": {"name": "l", "function": ["4wEA", None, None]}}],
 }
+
+
+@pytest.fixture(scope="module")
+def session(server):
+    with contextlib.closing(OneSession(server)) as one:
+        yield one
+
+
+@pytest.fixture
+def db(session):
+    with session.schema() as connection:
+        yield connection
 
 
 @pytest.fixture

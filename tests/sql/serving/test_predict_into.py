@@ -18,7 +18,7 @@ FROM generate_series(1, 300) i;
 CREATE TABLE steps AS SELECT who, at, sin(at * (1 + who % 2)) AS x, who % 2 = 0 AS even
 FROM generate_series(1, 24) who, generate_series(0, 39) at;
 """
-FEW = {"epochs": 2, "max_configurations": 1, "architectures": ["mlp"], "options": {"seed": 1}}
+FEW = {"configurations": [{"architecture": "mlp"}], "epochs": 2, "segments": 1, "options": {"seed": 1}}
 WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
 COLUMNS = [
     ("key_value", "text"),
@@ -42,9 +42,9 @@ def flats(lab: Lab) -> Lab:
     ):
         given = {**FEW, "inputs": "size, city" if source == "flats" else "x", **more}
         values = [json.dumps(one) if isinstance(one, (dict, list)) else one for one in given.values()]
-        lab(f"SELECT cerebro.train(%s, %s, %s, {', '.join(f'{name} => %s' for name in given)})",
+        lab(f"SELECT cerebro.fit(%s, %s, target => %s, {', '.join(f'{name} => %s' for name in given)})",
             source, model, target, *values)  # fmt: skip
-    lab.iris(segments=2)
+    lab.iris(segments=1)
     arch = lab.architecture(flower_model())
     rows = [(arch, f"optimizer='SGD(lr={rate})', {CROSS}", "batch_size=8") for rate in (1e-6, 0.05)]
     lab.fit("train", "irises", lab.selection("mst", rows), 2)

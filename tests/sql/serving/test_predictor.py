@@ -12,6 +12,7 @@ import pytest
 from psycopg2 import errors
 
 from tests.sql.lab import Lab, run
+from tests.thorough import tries
 
 TABLES = ("", "_info", "_summary")
 CALL = "SELECT rent_of(10.0, 'Rome')"
@@ -71,7 +72,7 @@ def test_a_call_while_the_model_is_replaced_gives_the_old_or_the_new_answer(live
     try:
         with contextlib.closing(live.connect()) as another:
             run(another, "SET client_min_messages = warning")
-            for number in range(24):
+            for number in range(tries(8)):
                 before = len(answers)
                 run(another, put(live, ("high", "low")[number % 2]))
                 while len(answers) < before + 2 and not failed:

@@ -115,24 +115,30 @@ def connected(place: Lab) -> Any:
     return session
 
 
+@pytest.fixture(scope="module")
+def session(place: Lab) -> Iterator[Any]:
+    """One session that sees all changes."""
+    with contextlib.closing(connected(place)) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_has_changed_a_session_answers_as_a_new_one(place: Lab, change: str) -> None:
+def test_whatever_has_changed_a_session_answers_as_a_new_one(place: Lab, session: Any, change: str) -> None:
     do, undo = (text.replace("{schema}", place.value("SELECT current_schema()")) for text in CHANGES[change])
-    with contextlib.closing(connected(place)) as session:
-        before = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
-        assert before == before[:2] * 3 and isinstance(before[0], list)
-        for statement in do.split("; ") if "VACUUM" in do else [do]:
-            place(statement)
-        try:
-            found = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
-            with contextlib.closing(connected(place)) as another:
-                expected = [answer(another, configuration) for configuration in ("NULL", "1")]
-        finally:
-            place(undo)
-        assert found == expected * 3
-        if change not in ("the tables are written anew", "a table inherits from it", "a policy hides all rows"):
-            assert found != before
-        assert [answer(session, configuration) for configuration in ("NULL", "1")] == before[:2]
+    before = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
+    assert before == before[:2] * 3 and isinstance(before[0], list)
+    for statement in do.split("; ") if "VACUUM" in do else [do]:
+        place(statement)
+    try:
+        found = [answer(session, configuration) for configuration in ("NULL", "1") * 3]
+        with contextlib.closing(connected(place)) as another:
+            expected = [answer(another, configuration) for configuration in ("NULL", "1")]
+    finally:
+        place(undo)
+    assert found == expected * 3
+    if change not in ("the tables are written anew", "a table inherits from it", "a policy hides all rows"):
+        assert found != before
+    assert [answer(session, configuration) for configuration in ("NULL", "1")] == before[:2]
 
 
 def test_what_is_remembered_is_not_read_again(place: Lab) -> None:
@@ -216,11 +222,11 @@ def test_a_query_may_take_longer_than_a_trainer_rests(place: Lab) -> None:
     ask = "SELECT class, probability FROM cerebro.predict('model', '{}', key => 'id', configuration => {})"
     with contextlib.closing(place.connect()) as session:
         expected = {which: run(session, ask.format(QUERY, which)) for which in (2, 1)}
-        place("SELECT cerebro.set_limits(%s, max_waiting_seconds => 3)", me)
+        place("SELECT cerebro.set_limits(%s, max_waiting_seconds => 2)", me)
         try:
             for which in (1, 2):  # the model of the last call, and another one
                 run(session, ask.format(QUERY, 1))
-                assert run(session, ask.format(slow.format(4), which)) == expected[which]
+                assert run(session, ask.format(slow.format(3), which)) == expected[which]
         finally:
             place("DELETE FROM cerebro.role_limit")
 
