@@ -69,11 +69,12 @@ def copies(trainer: Trainer, visits: list[Visit], name: str) -> list[Visit]:
 def test_the_numbers_are_those_of_each_alone(trainer: Trainer, name: str) -> None:
     """Also on a second partition, from the states (with optimizer and seeds) of the first visit."""
     configuration, layout = CASES[name]
+    rows = None if "two" in name else 40  # for another number of rows XLA compiles all again: once is enough
     found: Any = {}
     for way in (alone, fused):
         states: list[Any] = [None] * 3
         for visit, arrays in enumerate(partitions(layout)[:VISITS]):
-            trainer.data("part", layout, **arrays)
+            trainer.data("part", layout, **{column: values[:rows] for column, values in arrays.items()})
             members = [
                 trainer.member(configuration, state, seed=seed, shuffle_seed=10 * seed + visit)
                 for seed, state in zip((1, 2, 3), states)

@@ -19,7 +19,7 @@ from . import configurations as c
 from .test_hops import SEED, SHUFFLE_SEEDS, as_keras_wants_it, partitions, same
 from .trainer_client import Trainer, full
 
-UNITS = 3
+UNITS = 2
 # Values of which neither they nor their complements are exact in float32.
 ONE = {"momentum": 0.9, "rho": 0.9, "beta_1": 0.9, "beta_2": 0.99, "epsilon": 1e-5, "weight_decay": 0.004}
 OTHER = {"momentum": 0.37, "rho": 0.83, "beta_1": 0.71, "beta_2": 0.93, "epsilon": 3e-4, "weight_decay": 0.07}

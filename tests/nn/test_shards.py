@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,16 +129,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 
 @pytest.fixture(scope="module")
-def cut(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    """A trainer that cuts each model into three shards, and one that cuts it between all layers."""
-    trainer = with_rows(Trainer(tmp_path_factory.mktemp("cut"), engine="tensorflow", shard=request.param))
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """A trainer that cuts each model into three shards."""
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("three"), engine="tensorflow", shard=3))
     yield trainer
     trainer.close()
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
-    trainer = with_rows(Trainer(tmp_path_factory.mktemp("three"), engine="tensorflow", shard=3))
+def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """A trainer that cuts each model between all layers."""
+    trainer = with_rows(Trainer(tmp_path_factory.mktemp("everywhere"), engine="tensorflow", shard=100))
     yield trainer
     trainer.close()
 
@@ -148,17 +148,20 @@ def content(visit: Visit) -> str:
     return hashlib.sha256(Path(visit.path).read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("cut", "case"),
-    landing(
-        itertools.product([3, 100], CASES),
-        *((3, case) for case in CASES),
-        (100, "a stack with dropout and penalties"), (100, "a transformer"),
-    ),
-    indirect=["cut"],
-)  # fmt: skip
-def test_a_cut_model_has_the_bits_of_a_whole_one(whole: Trainer, cut: Trainer, case: str) -> None:
-    ours, handle = CASES[case]
+@pytest.mark.parametrize("case", CASES)
+def test_a_cut_model_has_the_bits_of_a_whole_one(whole: Trainer, three: Trainer, case: str) -> None:
+    check_same_bits(whole, three, *CASES[case])
+
+
+EVERYWHERE = {**CASES, "a block of a transformer": (configuration(transformer(1)), "words")}
+
+
+@pytest.mark.parametrize("case", landing(EVERYWHERE, "a stack with dropout and penalties", "a block of a transformer"))
+def test_a_model_that_is_cut_between_all_layers(whole: Trainer, everywhere: Trainer, case: str) -> None:
+    check_same_bits(whole, everywhere, *EVERYWHERE[case])
+
+
+def check_same_bits(whole: Trainer, cut: Trainer, ours: Json, handle: str) -> None:
     visits: dict[Trainer, list[Visit]] = {}
     for trainer in (whole, cut):
         first = trainer.train(ours, handle, seed=5, out=str(trainer.folder / "first"))
