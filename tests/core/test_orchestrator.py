@@ -595,7 +595,7 @@ class Decides(Schedule):
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_evaluations_do_not_hold_the_others_up(workload):
-    for segments in (2, 4, 8, 16):
+    for segments in (2, 4, 8, 16) if TIMES >= 5 else (2, 4, 8):
         for count in counts(segments):
             took = [makespan(make, workload, segments, count, share=0.1) for make in URGENCIES.values()]
             assert took[0] <= 1.10 * min(took), (segments, count, took)

@@ -17,6 +17,7 @@ import safetensors.numpy
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.models import state
 from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
@@ -184,7 +185,10 @@ class OtherEngine:
     def test_averages_are_what_is_evaluated_and_what_tables_get(self, engines: list[Trainer], name: str) -> None:
         check_averages(engines[0], AVERAGED[name], "digits")
 
-    @pytest.mark.parametrize("name", WITHOUT_CHANCE)
+    # Class weights: test_joint.py has them on each engine.
+    @pytest.mark.parametrize(
+        "name", landing(WITHOUT_CHANCE, *(name for name in WITHOUT_CHANCE if "weights" not in name))
+    )
     def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:
         """From the same state, over the same rows in the same order; the state changes engines on its way."""
         configuration, layout = WITHOUT_CHANCE[name]

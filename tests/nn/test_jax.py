@@ -63,8 +63,10 @@ assert found[0] == jax.devices()[0].device_kind != known[0] and found[1:] == kno
     subprocess.run([sys.executable, "-c", tried], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
-# Other cases: test_hops.py has them on TensorFlow, and test_kept.py trains SEVERAL in one process after another.
-@pytest.mark.parametrize("name", landing(CASES, "Embedding, LSTM", "two inputs, two outputs"))
+# Other cases: test_hops.py has them on TensorFlow, and test_kept.py trains one of 16 bits in one process after another.
+@pytest.mark.parametrize(
+    "name", landing(CASES, "AdamW, cosine schedule, BatchNorm, Dropout", "two inputs, two outputs")
+)
 def test_hops_change_no_bit(engines: list[Trainer], name: str) -> None:
     configuration, layout = CASES[name]
     _, hopped, _ = visits(engines[:2], configuration, layout)
