@@ -15,6 +15,7 @@ from sklearn import metrics
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.models import calibration
 from cerebro_db.core.models.calibration import Classes, Errors
+from tests.thorough import tries
 
 Rows = list[list[float]]
 
@@ -121,7 +122,7 @@ def test_extreme_rows_give_a_temperature_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("measure", calibration.MEASURES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(tries(2)))
 def test_two_classes_get_the_best_threshold_there_is(measure: str, seed: int) -> None:
     numbers = random.Random(seed)
     likely = [numbers.betavariate(1, 9) for _ in range(300)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -284,6 +285,7 @@ def used_throughout() -> set[str]:
     return {module_of(path) for path in re.findall(r"`([\w/]+\.py)`", text)}
 
 
+@functools.cache
 def module_of(path: str) -> str:
     found = [name for name, file in FILES.items() if any(file == ROOT / start / path for start in STARTS)]
     assert len(found) == 1, path

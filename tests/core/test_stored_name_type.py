@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syntax_trees import forgotten, nodes  # noqa: F401  (the fixture is used by itself)
 
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.names import Name, StoredName
@@ -40,10 +41,12 @@ READERS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.AST]]:
+def code() -> Iterator[tuple[str, ast.AST]]:
+    """Each module's path and its nodes."""
     for top in ("cerebro_db", "plpy"):
         for path in sorted((ROOT / top).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+            name = str(path.relative_to(ROOT))
+            yield from ((name, node) for node in nodes(path))
 
 
 def test_a_stored_name_is_neither_a_name_nor_a_text() -> None:
@@ -76,46 +79,31 @@ def test_the_tables_of_a_summary_are_stored_names() -> None:
 
 
 def test_few_modules_read_a_stored_name_as_text() -> None:
-    found = {
-        path
-        for path, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == "for_people"
-    }
+    found = {path for path, node in code() if isinstance(node, ast.Attribute) and node.attr == "for_people"}
     assert found == FOR_PEOPLE - {"cerebro_db/core/names.py"}
-    inner = {
-        path
-        for path, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == "_stored"
-    }
+    inner = {path for path, node in code() if isinstance(node, ast.Attribute) and node.attr == "_stored"}
     assert inner == {"cerebro_db/core/names.py"}
 
 
 def test_one_module_makes_an_own_run_and_opens_its_tables() -> None:
     makers = {
         path
-        for path, tree in modules()
-        for node in ast.walk(tree)
+        for path, node in code()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "OwnRun"
     }
     assert makers == {OPENS}
-    users = {
-        path
-        for path, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == "tables_of_rows"
-    }
+    users = {path for path, node in code() if isinstance(node, ast.Attribute) and node.attr == "tables_of_rows"}
     assert users == {OPENS}
 
 
 def test_no_other_statement_reads_the_name_of_a_table_of_rows() -> None:
     found = {
         path
-        for path, tree in modules()
+        for path, node in code()
         if path.startswith("plpy/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and COLUMNS.search(node.value)
+        and isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and COLUMNS.search(node.value)
     }
     assert found <= READERS.keys(), found - READERS.keys()
     assert READERS.keys() <= found, READERS.keys() - found

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from syntax_trees import forgotten, module, nodes  # noqa: F401  (the fixture is used by itself)
 
 from cerebro_db.core.events import Event
 from cerebro_db.core.protocol import ORDERS
@@ -25,9 +29,9 @@ SHARED_NAMES = {
 }
 
 
-def branches_on_the_database(tree: ast.AST) -> bool:
+def branches_on_the_database(code: Iterable[ast.AST]) -> bool:
     """Whether code asks which database it runs in: a name with greenplum in it, or a comparison with that text."""
-    for node in ast.walk(tree):
+    for node in code:
         if isinstance(node, (ast.Name, ast.Attribute, ast.alias, ast.arg, ast.keyword)):
             name = {ast.Name: "id", ast.Attribute: "attr", ast.alias: "name"}.get(type(node), "arg")
             if "greenplum" in str(getattr(node, name)).lower():
@@ -44,26 +48,28 @@ def test_platform_differences_have_one_home() -> None:
     found = {
         str(path.relative_to(PACKAGES)).replace("cerebro_plpy/", "")
         for path in PACKAGES.rglob("*.py")
-        if branches_on_the_database(ast.parse(path.read_text()))
+        if branches_on_the_database(nodes(path))
     }
     assert {path for path in found if not path.startswith("platform/")} == MAY_BRANCH
 
 
 def test_it_would_notice() -> None:
     for code in ("if is_greenplum(db): pass", "x = team.dialect.greenplum", "'Greenplum' in version", "f(greenplum=1)"):
-        assert branches_on_the_database(ast.parse(code))
-    assert not branches_on_the_database(ast.parse("platform.of(db).distributed_by('x')  # as Greenplum wants"))
+        assert branches_on_the_database(ast.walk(ast.parse(code)))
+    code = "platform.of(db).distributed_by('x')  # as Greenplum wants"
+    assert not branches_on_the_database(ast.walk(ast.parse(code)))
 
 
-def texts(tree: ast.AST) -> list[str]:
+@functools.cache
+def texts(path: Path) -> list[str]:
     """All string constants but the docstrings, those inside f-strings included."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    constants = (node for node in nodes(path) if isinstance(node, ast.Constant) and id(node) not in docstrings)
     return [node.value for node in constants if isinstance(node.value, str)]
 
 
@@ -72,7 +78,7 @@ def modules_with(wrong: re.Pattern[str], *tops: Path) -> set[str]:
         path.name
         for top in tops
         for path in ([top] if top.is_file() else top.rglob("*.py"))
-        if any(wrong.search(text) for text in texts(ast.parse(path.read_text())))
+        if any(wrong.search(text) for text in texts(path))
     }
 
 
@@ -104,13 +110,13 @@ def test_no_module_spells_an_event_as_a_string() -> None:
     spelled = re.compile(rf"'({'|'.join(event.value for event in Event)})'")
     assert modules_with(spelled, PACKAGES) == set()
     constants = {event.value for event in Event if " " in event.value}  # others are everyday words
-    assert not constants & {text for path in PACKAGES.rglob("*.py") for text in texts(ast.parse(path.read_text()))}
+    assert not constants & {text for path in PACKAGES.rglob("*.py") for text in texts(path)}
 
 
 def test_no_module_spells_an_order_as_a_string() -> None:
     """An order's name is made from its class; what would spell one is ``{"order": "train"}``."""
     for path in [*PACKAGES.rglob("*.py"), *(SERVER.parents[1] / "cerebro_db" / "nn").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Dict):
                 keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
                 assert not keys & {"order", "work"}, f"{path}:{node.lineno}"
@@ -129,7 +135,7 @@ def homes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
 
 def test_a_class_name_stands_for_one_thing() -> None:
     modules = [path for top in (CEREBRO_DB, PACKAGES) for path in top.rglob("*.py")]
-    found = homes({str(path): ast.parse(path.read_text()) for path in modules})
+    found = homes({str(path): module(path) for path in modules})
     assert {name for name, paths in found.items() if len(paths) > 1} == SHARED_NAMES
     assert homes({"a": ast.parse("class A: pass"), "b": ast.parse("class A: pass")}) == {"A": ["a", "b"]}
 
@@ -138,7 +144,7 @@ def test_one_function_makes_the_request_of_a_run() -> None:
     made = [
         path.relative_to(PACKAGES).as_posix()
         for path in PACKAGES.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "RunRequest"
     ]
     assert made == ["cerebro_plpy/runs/request/request.py"]
@@ -171,8 +177,8 @@ def test_madlib_stands_outside() -> None:
     assert {path for path, text in modules.items() if "madlib" in text.lower()} == NAMES_MADLIB
     names = {
         path
-        for path, text in modules.items()
-        for node in ast.walk(ast.parse(text))
+        for path in modules
+        for node in nodes(PACKAGES.parent / path)
         for name in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "arg", ""))
         if "madlib" in str(name).lower()
     }
@@ -195,7 +201,7 @@ def test_calls_with_many_values_name_them() -> None:
         f"{path.name}:{node.lineno}"
         for top in (CEREBRO_DB, SERVER)
         for path in top.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).split(".")[-1] not in TAKE_LISTS
         and positions(node) > MOST_POSITIONS
@@ -208,9 +214,9 @@ def test_calls_with_many_values_name_them() -> None:
 # -- messages --------------------------------------------------------------------------------------------------
 
 
-def hints(source: str) -> list[str]:
+def hints(code: Iterable[ast.AST]) -> list[str]:
     """The texts of the hints in a module."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in code if isinstance(node, ast.Call)]
     given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "hint"]
     return [ast.unparse(one) for one in given]
 
@@ -221,7 +227,7 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
         f"{path.name}: {hint}"
         for top in (CEREBRO_DB, PACKAGES)
         for path in top.rglob("*.py")
-        for hint in hints(path.read_text())
+        for hint in hints(nodes(path))
         if re.search(r"DROP [A-Z]+|\bdrop (it|them|these|that|this)\b|\bDrop ", hint.replace("can drop it", ""))
     }
     of_sql = {
@@ -231,7 +237,8 @@ def test_no_hint_proposes_to_drop_what_is_no_model() -> None:
         if re.search(r"DROP [A-Z]+|\bdrop (it|them|these)\b|\bDrop ", hint)
     }
     assert not found | of_sql
-    assert hints("raise Wrong('x', hint=f'DROP TABLE {name};')") == ["f'DROP TABLE {name};'"]
+    code = ast.walk(ast.parse("raise Wrong('x', hint=f'DROP TABLE {name};')"))
+    assert hints(code) == ["f'DROP TABLE {name};'"]
 
 
 # Of these tables nothing is read: only whether they are there, or which columns they have.

@@ -17,6 +17,7 @@ import safetensors.numpy
 from cerebro_db.core.architecture.precision import computed_in
 from cerebro_db.core.models import state
 from cerebro_db.core.protocol import CustomFunction, Describe, StateRef
+from tests.thorough import landing
 
 from . import configurations as c
 from .test_hops import CASES, SEED, SHUFFLE_SEEDS, partitions
@@ -24,7 +25,8 @@ from .test_trainer import AVERAGED, CATEGORICAL, IMAGES, LABELS, check_averages,
 from .trainer_client import Trainer, full
 
 NUMBERS = itertools.count()
-UNITS = 3  # of 40, 43 and 46 rows: the last batch is another size in each
+# Of 40, 43 and again 40 rows: the last batch is another size in the second, so an engine that compiles does it twice.
+UNITS = (0, 1, 0)
 
 # Dropout's random numbers are each framework's own, so it is left out here.
 WITHOUT_CHANCE = {
@@ -112,9 +114,9 @@ def visits(
     trainers: list[Trainer], configuration: c.Json, layout: c.Json, state: Any = None
 ) -> tuple[list[float], list[np.ndarray], Any]:
     """Losses, variables and state after visits to some partitions; the trainers take turns."""
-    losses = []
-    for unit, arrays in enumerate(partitions(layout)[:UNITS]):
-        trainer = trainers[unit % len(trainers)]
+    losses, parts = [], partitions(layout)
+    for unit, part in enumerate(UNITS):
+        trainer, arrays = trainers[unit % len(trainers)], parts[part]
         trainer.data("partition", layout, **arrays)
         out = str(trainer.folder / f"state.{next(NUMBERS)}")
         trained = trainer.train(
@@ -134,9 +136,9 @@ def visits(
 def in_turns(trainer: Trainer, configurations: Sequence[c.Json]) -> tuple[list[list[np.ndarray]], list[float]]:
     """The variables of each configuration after visits to some partitions, and the seconds that each visit built."""
     states: list[Any] = [None] * len(configurations)
-    building = []
-    for unit, arrays in enumerate(partitions(c.DIGITS)[:UNITS]):
-        trainer.data("partition", c.DIGITS, **arrays)
+    building, parts = [], partitions(c.DIGITS)
+    for unit, part in enumerate(UNITS):
+        trainer.data("partition", c.DIGITS, **parts[part])
         for number, configuration in enumerate(configurations):
             out = str(trainer.folder / f"turn{number}.{unit}")
             trained = trainer.train(
@@ -183,7 +185,10 @@ class OtherEngine:
     def test_averages_are_what_is_evaluated_and_what_tables_get(self, engines: list[Trainer], name: str) -> None:
         check_averages(engines[0], AVERAGED[name], "digits")
 
-    @pytest.mark.parametrize("name", WITHOUT_CHANCE)
+    # Class weights: test_joint.py has them on each engine.
+    @pytest.mark.parametrize(
+        "name", landing(WITHOUT_CHANCE, *(name for name in WITHOUT_CHANCE if "weights" not in name))
+    )
     def test_the_numbers_are_those_of_tensorflow(self, engines: list[Trainer], name: str) -> None:
         """From the same state, over the same rows in the same order; the state changes engines on its way."""
         configuration, layout = WITHOUT_CHANCE[name]
@@ -192,9 +197,9 @@ class OtherEngine:
         losses, _, there = visits(engines[:1], configuration, layout, state)
         assert losses == pytest.approx(theirs, rel=2e-3)
         back = visits(engines[2:], configuration, layout, there)[0]
-        assert back == pytest.approx(visits(engines[1:2], configuration, layout, there)[0], rel=2e-3)
+        assert back == pytest.approx(visits(engines[:1], configuration, layout, there)[0], rel=2e-3)
         answers, outputs = [], []
-        for trainer in engines[1:]:
+        for trainer in (engines[0], engines[2]):
             here = brought(there, trainer)
             answers.append(trainer.evaluate(configuration, "partition", here))
             out = str(trainer.folder / "predicted")

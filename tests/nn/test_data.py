@@ -53,7 +53,7 @@ def test_where_they_lie_changes_no_bit(tmp_path: Path, engine: str) -> None:
     labels = chance.integers(0, 2, rows)
     layout = {"inputs": [c.column("x", [width], "uint8", 1 / 255)], "outputs": [c.target("y", [2])]}
     model = c.sequential(c.input_layer([width]), c.layer("Dense", "out", units=2, activation="softmax"))
-    configuration = c.configuration(model, "categorical_crossentropy", batch_size=200)
+    configuration = c.configuration(model, "categorical_crossentropy", batch_size=1000)
     answers: list[Any] = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
         for folder in (Path(memory), tmp_path):

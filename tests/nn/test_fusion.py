@@ -65,15 +65,17 @@ def copies(trainer: Trainer, visits: list[Visit], name: str) -> list[Visit]:
     ]
 
 
-@pytest.mark.parametrize("name", landing([name for name in CASES if "CNN" not in name], *SEVERAL))
+# The case of 16 bits has a normalization and dropout, too.
+@pytest.mark.parametrize("name", landing([name for name in CASES if "CNN" not in name], *SEVERAL[1:]))
 def test_the_numbers_are_those_of_each_alone(trainer: Trainer, name: str) -> None:
     """Also on a second partition, from the states (with optimizer and seeds) of the first visit."""
     configuration, layout = CASES[name]
+    rows = None if "two" in name else 40  # for another number of rows XLA compiles all again: once is enough
     found: Any = {}
     for way in (alone, fused):
         states: list[Any] = [None] * 3
         for visit, arrays in enumerate(partitions(layout)[:VISITS]):
-            trainer.data("part", layout, **arrays)
+            trainer.data("part", layout, **{column: values[:rows] for column, values in arrays.items()})
             members = [
                 trainer.member(configuration, state, seed=seed, shuffle_seed=10 * seed + visit)
                 for seed, state in zip((1, 2, 3), states)
@@ -163,7 +165,7 @@ def test_a_gpu_gets_rows_that_it_has_no_room_for_slab_by_slab(tmp_path: Path) ->
     x, labels = chance.integers(0, 255, (rows, width), "uint8"), chance.integers(0, 2, rows)
     layout = {"inputs": [c.column("x", [width], "uint8", 255.0)], "outputs": [c.target("y", [2])]}
     model = c.sequential(c.input_layer([width]), c.layer("Dense", "out", units=2, activation="softmax"))
-    rates = [c.configuration(model, CATEGORICAL, learning_rate=rate, batch_size=200) for rate in (0.001, 0.002)]
+    rates = [c.configuration(model, CATEGORICAL, learning_rate=rate, batch_size=1000) for rate in (0.001, 0.002)]
     found = []
     for name, gpu in (("processor", None), ("gpu", 0)):
         trainer = Trainer(tmp_path / name, engine="jax", gpu=gpu, deterministic=False)

@@ -118,8 +118,6 @@ def test_a_segment_that_describes_a_configuration_traces_it_for_all(tmp_path: Pa
     with trainer(tmp_path / "first", kept) as one:
         one(Describe(c.configuration(c.mlp(), CROSS), c.DIGITS))
     assert len(files(kept)) == 1, "how it trains"
-    with trainer(tmp_path / "second", None) as one:
-        one(Describe(c.configuration(c.mlp(), CROSS), c.DIGITS))  # where nothing is kept
 
 
 def test_a_registered_function_of_the_same_name_is_not_the_same(tmp_path: Path, kept: Path) -> None:

@@ -21,6 +21,7 @@ from . import configurations as c
 from .trainer_client import Trainer, Visit, full, resident, weights
 
 UNITS = 8
+HOPS = 3  # from a seed in one process, on in the other, and back
 SEED = 5
 SHUFFLE_SEEDS = [100 + unit for unit in range(UNITS)]
 
@@ -103,7 +104,7 @@ def replays(folder: Path) -> Any:
     for name, (configuration, layout) in CASES.items():
         number = len(cases)
         files = []
-        for unit, arrays in enumerate(partitions(layout)):
+        for unit, arrays in enumerate(partitions(layout)[:HOPS]):
             files.append(str(folder / f"{number}.{unit}.npz"))
             np.savez(files[-1], **as_keras_wants_it(arrays, configuration))
         case = {"configuration": configuration, "seed": SEED, "shuffle_seeds": SHUFFLE_SEEDS, "units": files}
@@ -127,10 +128,10 @@ def trainers(folder: Path, replays: Any) -> Any:
 
 
 def hop(trainers: list[Trainer], name: str, carry: Any = full, take_turns: bool = True) -> list[np.ndarray]:
-    """The variables after a visit to every partition; the two processes take turns."""
+    """The variables after a visit to each of some partitions; the two processes take turns."""
     configuration, layout = CASES[name]
     state, file = None, Path()
-    for unit, arrays in enumerate(partitions(layout)):
+    for unit, arrays in enumerate(partitions(layout)[:HOPS]):
         trainer = trainers[unit % 2 if take_turns else 0]
         trainer.data("partition", layout, **arrays)
         file = trainer.folder / f"state.{unit}"

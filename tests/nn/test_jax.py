@@ -22,7 +22,6 @@ from tests.thorough import landing
 
 from . import configurations as c
 from .other_engine import OtherEngine, engines_of, in_turns, visits
-from .test_fusion import SEVERAL
 from .test_hops import CASES, same
 from .test_numbers import PAIRS
 from .test_trainer import CATEGORICAL, LABELS, failure, step_by_step
@@ -64,7 +63,10 @@ assert found[0] == jax.devices()[0].device_kind != known[0] and found[1:] == kno
     subprocess.run([sys.executable, "-c", tried], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
-@pytest.mark.parametrize("name", landing(CASES, "Embedding, LSTM", *SEVERAL))
+# Other cases: test_hops.py has them on TensorFlow, and test_kept.py trains one of 16 bits in one process after another.
+@pytest.mark.parametrize(
+    "name", landing(CASES, "AdamW, cosine schedule, BatchNorm, Dropout", "two inputs, two outputs")
+)
 def test_hops_change_no_bit(engines: list[Trainer], name: str) -> None:
     configuration, layout = CASES[name]
     _, hopped, _ = visits(engines[:2], configuration, layout)

@@ -82,17 +82,12 @@ def test_the_next_trainer_traces_nothing_and_has_the_same_bits(tmp_path: Path, k
     assert capfd.readouterr().err.count(TRACED) == 0
     assert executables(kept) == left
 
-
-def test_a_file_that_cannot_be_used_is_written_anew(tmp_path: Path, kept: Path, capfd: Any) -> None:
-    cases = [CASES["AdamW, cosine schedule, BatchNorm, Dropout"]]
-    first, left = outcomes(tmp_path / "first", kept, cases), executables(kept)
-    capfd.readouterr()
-    files = sorted(left)
+    files = sorted(left)  # what cannot be used is written anew
     os.truncate(files[0], 0)
     os.truncate(files[1], left[files[1]][1] // 2)
     write_whole(files[2], b"what another version of XLA has written")
-    assert outcomes(tmp_path / "second", kept, cases) == first
-    assert capfd.readouterr().err.count(TRACED) == len(files) == 3
+    assert outcomes(tmp_path / "third", kept, cases) == first
+    assert capfd.readouterr().err.count(TRACED) == 3
     assert executables(kept).keys() == left.keys()
     assert all(len(read_whole(file) or b"") > 10_000 for file in files)
 

@@ -19,7 +19,7 @@ from .trainer_client import OrderFailed, Trainer, Visit, full
 
 pytestmark = pytest.mark.tensorflow
 
-LIMIT_MB, WIDTH, ROWS = 600, 2048, 48
+LIMIT_MB, WIDTH, ROWS = 600, 2048, 32
 LAYERS = 20 if TIMES >= 5 else 13  # a state of 1 GB, or of 650 MB
 LAYOUT = {"inputs": [c.column("facts", [64])], "outputs": [c.target("digit", [10])]}
 STACK = c.sequential(

@@ -56,9 +56,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
     shared = {f"{name}, {place}": (one, c.DIGITS) for name, both in SHARED.items() for place, one in enumerate(both)}
     for name, (configuration, layout) in (CASES | shared).items():
         number, files = len(cases), []
-        for unit, arrays in enumerate(partitions(layout)[:UNITS]):
+        for unit, part in enumerate(UNITS):
             files.append(str(folder / f"{number}.{unit}.npz"))
-            np.savez(files[-1], **as_keras_wants_it(arrays, configuration))
+            np.savez(files[-1], **as_keras_wants_it(partitions(layout)[part], configuration))
         sides = {side: [variable["name"] for variable in layout[side]] for side in ("inputs", "outputs")}
         case = {"configuration": configuration, "seed": SEED, "shuffle_seeds": SHUFFLE_SEEDS, "units": files, **sides}
         cases.append({**case, "name": name, "out": str(folder / f"{number}.out.npz")})
