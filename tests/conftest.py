@@ -124,38 +124,16 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# With several processes, what takes longest begins first, and the last files are short. The folders follow each other,
-# because the tests of tests/client share a connection, which no other test may break in between.
+# The folders follow each other, because the tests of tests/client share a connection, which no other test may break in
+# between.  With several processes, long files begin first and short ones come last.
 FOLDERS = ("sql", "client", "nn", "embedded", "core")
-LONGEST = (
-    "sql/docs/test_task_pages.py",
-    "sql/server/test_nursery.py",
-    "sql/runs/test_train.py",
-    "sql/serving/test_retraining.py",
-    "sql/runs/test_waiting.py",
-    "sql/docs/test_search_pages.py",
-    "sql/rights/test_hostile_log.py",
-    "sql/runs/test_joint_runs.py",
-    "sql/runs/test_groups.py",
-    "sql/runs/test_groups_start.py",
-    "sql/runs/test_search.py",
-    "sql/serving/test_predict.py",
-    "sql/serving/test_resident.py",
-    "client/test_export.py",
-    "client/test_report.py",
-    "nn/test_fusion.py",
-    "nn/test_graphs.py",
-    "nn/test_jax.py",
-    "nn/test_shards.py",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> tuple[int, int, str]:
-        file = item.path.relative_to(CLONE / "tests").as_posix()
-        folder = file.split("/")[0]
-        first = LONGEST.index(file) if file in LONGEST else len(LONGEST)
-        return FOLDERS.index(folder) if folder in FOLDERS else 0, first, item.path.name
+        folder = item.path.relative_to(CLONE / "tests").parts[0]
+        place = FOLDERS.index(folder) if folder in FOLDERS else 0
+        return place, -item.path.stat().st_size, item.path.name
 
     items.sort(key=order)
     known: dict[str, bool] = {}

@@ -1,17 +1,12 @@
-"""The files of tests: which begin first, and that all of them are collected."""
+"""All files of tests are collected."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tests.conftest import CLONE, LONGEST
+from tests.conftest import CLONE
 
 TESTS = CLONE / "tests"
-
-
-def test_every_file_that_begins_first_is_there() -> None:
-    """Else it was renamed: rename it in tests/conftest.py, too."""
-    assert [file for file in LONGEST if not (TESTS / file).exists()] == []
 
 
 def test_no_two_files_without_a_package_have_one_name() -> None:
