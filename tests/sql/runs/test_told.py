@@ -42,7 +42,7 @@ def test_a_call_tells_in_a_few_lines_how_good_the_model_is(orders: Lab) -> None:
     if not orders.greenplum:  # where an error would end the call, nothing is judged
         assert "few_lines predicts class: accuracy " in lines[-2]
         assert "(always '" in lines[-2] and ", AUC " in lines[-2] and " rows for validation" in lines[-2]
-    for word in ("buffer", "segment", "configuration", "hop", "visit", "space:", "MB"):
+    for word in ("buffer", "segment", "hop", "visit", "space:", "MB"):
         assert word not in said, (word, said)
 
 
