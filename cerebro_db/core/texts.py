@@ -41,3 +41,8 @@ def _shown(one: str, lines: bool) -> str:
 
     kind = unicodedata.category(one)
     return "\N{REPLACEMENT CHARACTER}" if kind in ("Cc", "Cf", "Cs", "Zl", "Zp") else one
+
+
+def short(value: float) -> str:
+    """The number with three digits, or all those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -97,7 +97,7 @@ works in read-only transactions, and sees rows that the caller has not committed
 query with the names of the training columns; they are prepared as in training.
 
 - model_table: the table of trained models.
-- query: a query that returns the rows, for instance SELECT * FROM new_rows.
+- query: a query that returns the rows, for instance SELECT * FROM new_rows; or the name of a table: all its rows.
 - key: the column that key_value returns, as text. NULL: a column that the model does not use, whose values differ in
   all rows; if there is none, the number of the row. A notice names it, unless it is the first column.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of

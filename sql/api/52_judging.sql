@@ -76,7 +76,8 @@ class. Values of the target are read in the type that it had in training, so tha
 that no class has is shown as text.
 
 - model_table: the table of trained models.
-- query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows.
+- query: a query that returns rows with the inputs and the target, for instance SELECT * FROM new_rows; or the name of a
+  table: all its rows.
 - target: the column that is judged. NULL: the only target of the model.
 - configuration, thresholds: as in cerebro.predict.';
 

@@ -16,8 +16,8 @@ ten parts of equal size of a number or date, the 20 most frequent values of a ca
 become words, and arrays, are left out.
 
 - model_table: a model table, a registered model such as ''churn@production'', or a table that cerebro.pack has made.
-- query: a query that returns the input columns, for instance SELECT * FROM new_rows. If it has the target, that is
-  compared, too.
+- query: a query that returns the input columns, for instance SELECT * FROM new_rows; or the name of a table: all its rows.
+  If they have the target, that is compared, too.
 - psi: the population stability index, the sum of (q - p) ln(q / p) over the bins, with the shares p of the training rows
   and q of these rows. Usual limits: below 0.1 little has changed, above 0.25 much has.
 - psi_by_chance: about the psi that so few rows would have if nothing had changed. A psi that is not well above it says nothing.

@@ -377,6 +377,10 @@ def nested(levels: int) -> Any:
         ({"x": [{"y": {"choice": {}}}]}, "x[0].y.choice: this must be a list"),
         ({"x": nested(40)}, "nested more than 32 levels deep"),
         ({}, "at the top: there is nothing to search: every parameter is a constant"),
+        ({"x": {"loguniform": [0.1, 1]}}, "x: loguniform is no dimension; did you mean log_uniform?"),
+        ({"x": {"randInt": [1, 4]}}, "x: randInt is no dimension; did you mean integer?"),
+        ({"x": {"Categorical": ["a", "b"]}}, "x: Categorical is no dimension; did you mean choice?"),
+        ({"x": [16, 64]}, "every parameter is a constant, also the list x"),
     ],
 )
 def test_an_error_names_the_place(parameters, said) -> None:

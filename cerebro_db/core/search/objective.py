@@ -38,6 +38,11 @@ class Objective:
         """The name of the metric without that of the data set."""
         return self.name[len(PREFIXES.get(self.dataset, "")) :]
 
+    @property
+    def in_words(self) -> str:
+        """Such as: validation loss."""
+        return f"{self.dataset} {self.metric}".strip()
+
     def score(self, value: float | None) -> float | None:
         """The value as a number of which a smaller one is better."""
         return -value if value is not None and self.direction == MAX else value

@@ -16,9 +16,12 @@ import numpy as np
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing import buffer_format, images
+from cerebro_db.core.texts import counted
 
 TYPES = {"float32": 700, "int32": 23}  # PostgreSQL's number of the elements' type
 START = 4  # an array's length is left out of the file, but counted in the place of its elements
+
+KNOWN = "Leave these rows out, or give numbers."
 
 Shape = tuple[int, ...]
 
@@ -29,7 +32,7 @@ def opened(source: str | bytes, rows: int, variable: dict[str, Any]) -> np.ndarr
     ``source``: the path of the file, or what it would have.
     """
     if not (len(source) if isinstance(source, bytes) else os.path.getsize(source)):  # an empty file cannot be mapped
-        raise _unusable(variable, "a NULL")
+        raise _unusable(variable, "a NULL", KNOWN)
     if isinstance(source, bytes):
         payload = np.frombuffer(source, np.uint8)
     else:
@@ -37,7 +40,7 @@ def opened(source: str | bytes, rows: int, variable: dict[str, Any]) -> np.ndarr
     values = (_pixels if variable["dtype"] == "uint8" else _elements)(payload, rows, variable)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
-            raise _unusable(variable, "values that are NaN or infinite")
+            raise _unusable(variable, "values that are NaN or infinite", KNOWN)
         if variable.get("factor", 1.0) != 1.0:
             return values * np.float32(variable["factor"])
     return values
@@ -61,16 +64,22 @@ def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape:
     values, size, start = np.empty((rows, math.prod(shape)), dtype), math.prod(shape), 0
     for row in range(rows):
         if start >= payload.size:  # NULLs were left out of the file
-            raise _unusable(variable, "a NULL")
+            raise _unusable(variable, "a NULL", KNOWN)
         dimensions, distance, _ = payload[start : start + 12].view("i4")
         found = tuple(payload[start + 12 : start + 12 + 4 * dimensions].view("i4").tolist())
         if found != shape:
-            raise _unusable(variable, f"an array of shape {list(found)} where the model was trained on {list(shape)}")
+            raise _unusable(
+                variable,
+                f"an array of shape {list(found)} where the model was trained on {list(shape)}",
+                f"Give arrays of {counted(size, 'element')}, as in training."
+                if len(found) == len(shape) == 1
+                else None,
+            )
         header = 12 + 8 * len(shape)
         if distance:
             present = np.unpackbits(payload[start + header : start + header + (size + 7) // 8], bitorder="little")
             if not present[:size].all():
-                raise _unusable(variable, "an array with NULL elements")
+                raise _unusable(variable, "an array with NULL elements", KNOWN)
             header = distance - START
         start += header
         values[row] = payload[start : start + 4 * size].view(dtype)
@@ -98,7 +107,7 @@ def _pixels(payload: np.ndarray, rows: int, variable: dict[str, Any]) -> np.ndar
                 images.DECODE if format else None,
             )
         start += size
-    raise _unusable(variable, "a NULL")  # NULLs were left out of the file
+    raise _unusable(variable, "a NULL", KNOWN)  # NULLs were left out of the file
 
 
 def _unusable(variable: dict[str, Any], what: str, hint: str | None = None) -> BadData:

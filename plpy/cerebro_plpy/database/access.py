@@ -16,6 +16,8 @@ from .words import ErrorWords
 
 Row = dict[str, Any]
 Types = tuple[str, ...]
+UNKNOWN = object()
+SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
 class Database:
@@ -31,6 +33,7 @@ class Database:
     def __init__(self, plpy: Any, called: str = "", words: type[ErrorWords] = ErrorWords) -> None:
         self.plpy, self.called, self.words = plpy, called, words
         self._plans: dict[tuple[str, Types], Any] = {}  # of this call
+        self._verbose: Any = UNKNOWN
 
     def rows(self, statement: Sql, types: Types | list[str] = (), *values: Any) -> list[Row]:
         return list(self._run(statement, types, values))
@@ -105,7 +108,36 @@ class Database:
         self.called = before  # after an error, ``entry`` reads it
 
     def notice(self, text: str, hint: str | None = None) -> None:
+        """Something that people need to know, whatever ``cerebro.verbose`` says."""
         self.plpy.notice(harmless(text, lines=True), **_hint(hint))
+
+    def told(self, text: str, hint: str | None = None) -> None:
+        """What a call decides, how it goes on, and what comes of it: not said if ``cerebro.verbose`` is off."""
+        if self.verbose is not False:
+            self.notice(text, hint)
+
+    def detail(self, text: str, hint: str | None = None) -> None:
+        """How it is done: said only if ``cerebro.verbose`` is on."""
+        if self.verbose:
+            self.notice(text, hint)
+
+    @property
+    def verbose(self) -> bool | None:
+        """The setting ``cerebro.verbose`` of the caller's session; None if it is not set."""
+        if self._verbose is UNKNOWN:
+            setting = self.value(sql("SELECT pg_catalog.current_setting('cerebro.verbose', true)"))
+            self._verbose = SWITCH.get((setting or "").strip().lower())
+        return self._verbose
+
+    @contextlib.contextmanager
+    def as_steps(self) -> Iterator[None]:
+        """``with db.as_steps(): …`` - what calls inside are told of is a detail of a larger call."""
+        before = self.verbose
+        self._verbose = before or False
+        try:
+            yield
+        finally:
+            self._verbose = before
 
     def info(self, text: str) -> None:
         self.plpy.info(harmless(text, lines=True))

@@ -13,12 +13,13 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from cerebro_db.core import documents
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
-from cerebro_db.core.models import calibration
+from cerebro_db.core.models import calibration, quality
 from cerebro_db.core.models.calibration import Calibration, Classes, Errors
+from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.sql import identifier, shown, sql
@@ -47,6 +48,15 @@ TRIED_ROWS = 1000  # tell how long more of them will take
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
 Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
+
+
+class Judged(NamedTuple):
+    """What ``cerebro.calibrate`` returns, and how good the model is for each target."""
+
+    rows: list[dict[str, Any]]
+    qualities: list[Quality]
+
+
 Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
 
 
@@ -58,8 +68,8 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
-) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure.
+) -> Judged:
+    """What was found: a row for each target and measure, and how good the model is.
 
     ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
     """
@@ -72,16 +82,25 @@ def calibrate(
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
+    qualities = []
     samples = _samples(db, model, rows(), chosen, until)
     for place, (variable, sample) in enumerate(samples):
         kept, lines = _calibrated(db, variable, sample, measure, _share(until, len(samples) - place))
         found[variable.name] = kept
+        qualities.append(_quality(variable, sample))
         told += [
             {"target": variable.name, "measure": name, "before": before, "after": after}
             for name, before, after in lines
         ]
     _keep(db, model, info, found)
-    return told
+    return Judged(told, qualities)
+
+
+def _quality(variable: Variable, sample: Sample) -> Quality:
+    if sample.labels is None:
+        return quality.of_numbers(variable.name, sample.predicted, sample.actual)
+    probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
+    return quality.of_classes(variable.name, probabilities, sample.actual, sample.labels)
 
 
 # -- where it is kept ----------------------------------------------------------------------------------------
@@ -273,7 +292,7 @@ def _calibrated(db: Database, variable: Variable, sample: Sample, measure: Any, 
     if rows < 2:
         raise BadData(f"there are {counted(rows, 'row')} to calibrate '{variable.name}' with; at least 2 are needed.")
     if rows < FEW_ROWS:
-        db.notice(f"'{variable.name}' is calibrated with only {counted(rows, 'row')}: what it promises is uncertain")
+        db.told(f"'{variable.name}' is calibrated with only {counted(rows, 'row')}: what it promises is uncertain")
     if sample.labels is None:
         if not all(map(math.isfinite, sample.predicted)):
             raise BadData(f"the model predicts numbers of '{variable.name}' that are NaN or infinite.")
@@ -318,7 +337,7 @@ def _in_time(
         return learn(predicted, actual)
     rows = max(rows, TRIED_ROWS)
     found = some(rows) or found if rows > TRIED_ROWS else found
-    db.notice(f"'{variable.name}' is calibrated with {rows:,} of {len(actual):,} rows, for which there is time")
+    db.told(f"'{variable.name}' is calibrated with {rows:,} of {len(actual):,} rows, for which there is time")
     return found
 
 

@@ -281,7 +281,7 @@ def _require_rows(db: Database, rows: Relation, number: Sql, folds: Folds) -> No
             hint="Choose fewer folds"
             + ("." if folds.by or folds.stratify else ", or stratify => true, which makes folds of the same size."),
         )
-    db.notice(f"{folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")
+    db.told(f"{folds.count} folds with {min(sizes.values())} to {max(sizes.values())} rows")
 
 
 def _tell_groups(db: Database, rows: Relation, number: Sql, group_by: tuple[Column, ...]) -> None:

@@ -6,6 +6,7 @@ the training rows.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -89,6 +90,12 @@ def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -
     job.fingerprint = fingerprint
     if job.packing is not None:
         job.packing = replace(job.packing, fingerprint=fingerprint)
+    with contextlib.nullcontext() if fingerprint is None else db.as_steps():  # else a verb packs, which says less
+        _write(db, wanted, job, others, begun)
+    return job.output
+
+
+def _write(db: Database, wanted: WantedPacking, job: PackJob, others: Relation | None, begun: float) -> None:
     buffers.write(db, job)
     pack_plain.tell(db, job, begun)
     if others is not None:
@@ -97,7 +104,6 @@ def write(db: Database, wanted: WantedPacking, fingerprint: str | None = None) -
         back = back and wanted.split is not None and wanted.split.at is not None
         _pack_validation(db, job, others, job.output.suffixed(VALIDATION), reaches_back=back)
     copied_rows.drop(db, job.source)
-    return job.output
 
 
 def checked(db: Database, given: PackArguments) -> WantedPacking:

@@ -214,7 +214,7 @@ def segments_of(db: Database, wanted: int | None, rule: DistributionRule, rows: 
         most = most_segments(db, rule)
         count = min(here.segments(db, rule, rows), rows, most)
         if count < most:
-            db.notice(
+            db.detail(
                 f"{counted(count, 'segment')}, because {counted(rows, 'row')} would not repay the trainers of {most};"
                 " the argument segments sets another number"
             )
@@ -288,7 +288,7 @@ def drawn(db: Database) -> int:
 def tell(db: Database, job: PackJob, begun: float) -> None:
     size = sum(partition.bytes for partition in job.partitions)
     buffer_count = sum(partition.buffers for partition in job.partitions)
-    db.notice(
+    db.told(
         f"{counted(job.rows, 'row')} in {counted(buffer_count, 'buffer')}"
         f" on {counted(len(job.keys), 'segment')}, "
         f"{size / 1e6:.1f} MB, {time.monotonic() - begun:.1f} s"

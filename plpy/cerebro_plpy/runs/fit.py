@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Callable
 
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
 from cerebro_db.core.events import Event
+from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST
 from cerebro_db.core.sql import sql
@@ -148,14 +150,25 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             hint=f"The run need not be repeated. Use the models in a new transaction.{rest}",
         )
     if waits:
-        say_end(db, run)
+        # If steps follow, what they find is told.
+        (db.detail if run.options.follows else db.told)(_end(db, run))
 
 
-def say_how_to_predict(db: Database, output: Name) -> None:
-    db.notice(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
+def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) -> None:
+    """Say how good the best model is, and how to predict with it."""
+    if run.options.follows and not judged and not db.verbose:
+        db.told(_end(db, run))
+    for one in judged:
+        db.told(f"{output} predicts {one.target}: {one.told}")
+        if not one.beats_the_simple:
+            db.warning(
+                f"the best model of {output} predicts {one.target} no better than somebody who says {one.simple}",
+                "More rows, other columns or a larger budget may help; perhaps these columns say nothing about it.",
+            )
+    db.told(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
 
 
-def say_end(db: Database, run: Run) -> None:
+def _end(db: Database, run: Run) -> str:
     best = db.one(
         sql(
             "SELECT configuration, COALESCE(validation_loss, training_loss) AS loss,"
@@ -169,7 +182,7 @@ def say_end(db: Database, run: Run) -> None:
         run.id,
     )
     if best is None:
-        return
+        return f"run {run.id} finished"
     if run.options.objective is not None and best["objective_value"] is not None:
         kept = f" after epoch {best['best_epoch']}" if run.options.keep == BEST else ""
         figures = f"{best['objective']} {best['objective_value']:.4f}{kept}"
@@ -180,7 +193,7 @@ def say_end(db: Database, run: Run) -> None:
     if best["spread"] is not None:
         figures += f" (mean over the folds; the deviation of {best['objective']} is {best['spread']:.4f})"
     of_all_rows = " of those on all rows" if run.groups else ""
-    db.notice(
+    return (
         f"run {run.id} finished: the best{of_all_rows} is configuration {best['configuration']} with {figures};"
         f" models are in {run.model_table}, all results in SELECT * FROM cerebro.leaderboard WHERE run = {run.id};"
     )

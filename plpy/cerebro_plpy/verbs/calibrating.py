@@ -6,6 +6,7 @@ import time
 from typing import Any, Callable
 
 from cerebro_db.core.errors import CerebroError, WrongState
+from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
 
 from .. import platform
@@ -35,28 +36,30 @@ def calibrate(
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
-    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
+    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until).rows
 
 
-def calibrate_or_say(db: Database, output: Name, until: float | None) -> None:
+def calibrate_or_say(db: Database, output: Name, until: float | None) -> list[Quality]:
     """Calibrate the best model of a new table on the rows for validation, or say why it is not calibrated.
 
-    ``until``: the deadline, as time.monotonic().
+    How good it is on them; empty if it is not calibrated.  ``until``: the deadline, as time.monotonic().
     """
     hint = f"SELECT * FROM cerebro.calibrate('{output}');"
     with attempts.or_told(db, "cerebro.calibrate", "the best model is not calibrated", hint):
-        calibrate_best(db, output, None, until)
-        db.notice(
+        found = calibrate_best(db, output, None, until)
+        db.told(
             "the best model is calibrated on the rows for validation",
             "cerebro.predict(…, coverage => 0.9) gives intervals of numbers; calibrated => true and thresholds => true"
             " are for classes.",
         )
+        return found
+    return []
 
 
-def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> None:
-    """Calibrate the best model of a table."""
+def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> list[Quality]:
+    """Calibrate the best model of a table; how good it is on these rows."""
     model = read_model(db, ModelRef.of_table(output), None)
-    judging.calibrate(db, model, _rows(db, model, query), until=until)
+    return judging.calibrate(db, model, _rows(db, model, query), until=until).qualities
 
 
 def _rows(db: Database, model: TrainedModel, query: str | None) -> Callable[[], str]:

@@ -103,7 +103,7 @@ def measure_of(db: Database, tables: ModelTables, summary: Relation, best: int) 
         visibility.refuse_transaction(db)
         validation = run.packed_validation(db)
         if validation is None:
-            db.notice("the run has no validation rows, so all members join")
+            db.told("the run has no validation rows, so all members join")
             return None
         rows = packed.read(db, validation.name.quoted, argument="validation_table")
         packed.require_same_shapes(layout, table.text, rows)

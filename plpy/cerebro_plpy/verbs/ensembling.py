@@ -88,7 +88,7 @@ def ensemble(
     mean = mean_of_best(db, source, members, bool(all_join), until)
     _make_tables(db, source, output)
     _add_rows(db, source, mean, output, 1)
-    db.notice(f"{output} is {mean.what}{_judged(mean)}")
+    db.told(f"{output} is {mean.what}{_judged(mean)}")
 
 
 def add_or_say(db: Database, output: Name, until: float | None = None) -> None:
@@ -98,7 +98,7 @@ def add_or_say(db: Database, output: Name, until: float | None = None) -> None:
     """
     if db.value(sql("SELECT count(*) FROM {output}", output=output.sql)) < 2:
         if until is not None:
-            db.notice("no ensemble is made, because one model alone is none", "A larger budget may train several.")
+            db.told("no ensemble is made, because one model alone is none", "A larger budget may train several.")
         return
     with attempts.or_told(db, "cerebro.ensemble", "no ensemble is made", f"SELECT cerebro.ensemble('{output}', NULL);"):
         source = source_of(db, relations.existing(db, output.quoted, argument="model_table", companions=COMPANIONS))
@@ -112,7 +112,7 @@ def _add(db: Database, source: MemberTables, members: int, all_join: bool, until
     db.patiently(sql("LOCK TABLE {info} IN SHARE ROW EXCLUSIVE MODE", info=source.info.sql))  # one call at a time
     mean = mean_of_best(db, source, members, all_join, until)
     if len(mean.keys) < 2:
-        db.notice(f"no ensemble is added to {source.table.name}{_judged(mean)}")
+        db.told(f"no ensemble is added to {source.table.name}{_judged(mean)}")
         return
     number = identifier(source.named.configuration)
     same = db.one(
@@ -121,11 +121,11 @@ def _add(db: Database, source: MemberTables, members: int, all_join: bool, until
         mean.what,
     )
     if same is not None:
-        db.notice(f"configuration {same['key']} is {mean.what} already")
+        db.told(f"configuration {same['key']} is {mean.what} already")
         return
     key = db.value(sql("SELECT max({number}) + 1 FROM {info}", number=number, info=source.info.sql))
     _add_rows(db, source, mean, source.table.name, key)
-    db.notice(f"configuration {key} is {mean.what}{_judged(mean)}")
+    db.told(f"configuration {key} is {mean.what}{_judged(mean)}")
 
 
 def source_of(db: Database, table: Relation) -> MemberTables:

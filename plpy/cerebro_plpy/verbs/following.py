@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_db.core import following
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
+from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
 from cerebro_db.core.search.budget import FollowUp
 from cerebro_db.core.sql import identifier, joined, literal, sql
@@ -49,18 +50,20 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
     return [Step(Following.ENSEMBLE, needs), Step(Following.CALIBRATE, needs)]
 
 
-def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> None:
+def carry_out(db: Database, run: Run, output: Name, deadline: float | None = None) -> list[Quality]:
     """Carry out the steps that are not done.  Each writes its event in the transaction of the model tables.
 
-    ``deadline``: of the call, as time.monotonic(); None: each step has the seconds that may be kept back for it.
+    How good the best model is, if a step finds out.  ``deadline``: of the call, as time.monotonic(); None: each step
+    has the seconds that may be kept back for it.
     """
     steps = run.options.follows
     if not steps:  # no query: where segments can be lost, it could fail
-        return
+        return []
     from . import calibrating, ensembling, succession  # other calls do not need these imports
 
     log = RunLog.of_caller(db, run.id)
     done = log.events.followed()
+    qualities: list[Quality] = []
     with _settings(db):
         for place, step in enumerate(steps):
             if step.task.value in done:
@@ -70,12 +73,15 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
                 until = time.monotonic() + step.needs.most
             found: dict[str, Any] = {}
             if step.task is Following.ENSEMBLE:
-                ensembling.add_or_say(db, output, until)
+                with db.as_steps():
+                    ensembling.add_or_say(db, output, until)
             elif step.task is Following.CALIBRATE:
-                calibrating.calibrate_or_say(db, output, until)
+                with db.as_steps():
+                    qualities = calibrating.calibrate_or_say(db, output, until)
             else:
                 found = succession.carry_out(db, log, steps, step.task, output)
             log.events.note(Event.FOLLOWED, **{**found, "task": step.task.value})
+    return qualities
 
 
 @contextlib.contextmanager

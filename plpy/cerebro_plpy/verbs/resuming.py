@@ -12,7 +12,7 @@ from ..packing import visibility
 from ..runs import background
 from ..runs.drive import lost_rows
 from ..runs.drive.execution import carry_out
-from ..runs.fit import hand_out, say_how_to_predict
+from ..runs.fit import hand_out, say_result
 from ..runs.record.log import RunLog
 from ..runs.request import output
 from ..sessions import recorder
@@ -54,7 +54,7 @@ def _to_its_end(
     run = carry_out(db, session, run_id, epochs, retry_failed, submitted)
     name = Name.parse(run.model_table)
     hand_out(db, session, run, name, replace=output.in_the_way(db, session, run, name), waits=not submitted)
-    following.carry_out(db, run, name)
+    judged = following.carry_out(db, run, name)
     steps = {step.task for step in run.options.follows}
     if steps and Following.REMOVE not in steps and not submitted:
-        say_how_to_predict(db, name)
+        say_result(db, run, name, judged)

@@ -40,7 +40,7 @@ from ..packing import visibility
 from ..runs import background, search
 from ..runs.begin.new_run import require_short
 from ..runs.drive import rules
-from ..runs.fit import run_request, say_how_to_predict, submit_request
+from ..runs.fit import run_request, say_result, submit_request
 from ..runs.record.log import OF_ALL_ROWS, RunLog
 from ..runs.record.run import require_countable
 from ..runs.request import budgets, configurations, cross_validation, needs, training_rows
@@ -130,9 +130,9 @@ def run_verb(db: Database, given: Given) -> int | None:
             _tell_of_time(db, run.id, rows, preparing, began_at)
             _tell_of_time_left(db, run.id, whole, kept_back(run.options.follows), time.monotonic() - begun)
         deadline = None if whole is None or not asked.interval else begun + whole
-        following.carry_out(db, run, output, deadline)
+        judged = following.carry_out(db, run, output, deadline)
     if given.verb == TRAIN:
-        say_how_to_predict(db, output)
+        say_result(db, run, output, judged)
     return run.id
 
 
@@ -324,7 +324,7 @@ def _searching(
         space: dict[str, Any] = plan.space
         most: int | None = plan.configurations
         for sentence in plan.told(seconds):
-            db.notice(f"{sentence}")
+            (db.notice if given.dry_run else db.detail)(sentence)
     else:
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations
@@ -361,7 +361,7 @@ def _fitting(
         )
         epochs = training_plan.epochs_of_list(rows.layout, rows.segments, seconds, count)
         require_epochs(epochs, given.evaluate_every)
-        db.notice(f"each configuration trains {counted(epochs, 'epoch')}; the argument epochs sets another number")
+        db.told(f"each configuration trains {counted(epochs, 'epoch')}; the argument epochs sets another number")
 
     def read(known: Any, objective: str | None) -> configurations.Configurations:
         if isinstance(listed, Relation):
@@ -457,7 +457,7 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     if options is not None and options.objective is not None:
         curve = log.units.objective_over_time()
         expected = outlook.outlook(curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated))
-    db.notice(whole, expected or None)
+    db.detail(whole, expected or None)
 
 
 def _tell_of_time_left(db: Database, run: int, whole: float, kept_back: float, elapsed: float) -> None:
@@ -475,7 +475,7 @@ def _tell_of_time_left(db: Database, run: int, whole: float, kept_back: float, e
         ),
         ("bigint",), run,
     )  # fmt: skip
-    db.notice(
+    db.told(
         f"the search ended after {elapsed:.0f} s of {whole:.0f} s, because all its {counted(tried, 'configuration')}"
         " have been tried",
         f"max_configurations => {2 * tried} tries more, and epochs trains each of them longer.",

@@ -178,12 +178,21 @@ def test_the_configuration_is_chosen_as_in_predict(flats: Lab) -> None:
     assert found == (pytest.approx(expected) if flats.greenplum else expected)
 
 
+def test_a_table_is_as_good_as_a_query(flats: Lab) -> None:
+    assert evaluated(flats, "is_sunny", "flats") == evaluated(flats, "is_sunny", "SELECT * FROM flats")
+    flats('CREATE TABLE "of flats; --" AS SELECT * FROM flats WHERE id < 50')
+    name = f'{flats.schema}."of flats; --"'
+    assert evaluated(flats, "is_sunny", name) == evaluated(flats, "is_sunny", "SELECT * FROM flats WHERE id < 50")
+    by_name = flats("SELECT * FROM cerebro.predict('grades', 'flats', 'id') ORDER BY 1")
+    assert by_name == flats("SELECT * FROM cerebro.predict('grades', 'TABLE flats', 'id') ORDER BY 1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ("'several', 'TABLE flats'", "target must be one of the targets of the model"),
         ("'rents', ''", "query must not be empty"),
-        ("'rents', 'flats'", "which is the name of a table and not a query"),
+        ("'rents', 'nowhere'", 'relation "nowhere" does not exist'),
         ("'rents', 'SELECT id, size, city FROM flats'", "the query does not have the target 'rent'"),
         ("'flats', 'TABLE flats'", "is not a table of trained models"),
         ("'rents', 'TABLE flats', configuration => 9", "'rents' has no configuration 9"),

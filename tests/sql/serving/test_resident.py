@@ -219,7 +219,7 @@ ODD = {
         "division by zero",
     ),
     "no query": ("", "query must not be empty"),
-    "a name": ("model", "is the name of a table"),
+    "a name": ("model", "does not have the inputs"),
     "no SQL": ("SELECT SELECT", "syntax error"),
     "a semicolon": (ROW + " ; ", None),
     "a comment at the end": (ROW + " -- the row", None),

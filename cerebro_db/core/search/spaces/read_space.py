@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from ...architecture import placeholders, sources
 from ...architecture.sources import Source
@@ -23,6 +23,10 @@ KINDS = {  # of a dimension with two bounds -> logarithmic, whole
     "log_integer": (True, True),
 }
 CHOICE = "choice"
+# What other tools call them, without signs between the words.
+OTHER_WORDS = {"randint": "integer", "int": "integer", "lograndint": "log_integer", "float": "uniform",
+               "quniform": "uniform", "qloguniform": "log_uniform", "categorical": CHOICE, "choices": CHOICE,
+               "values": CHOICE, "gridsearch": CHOICE}  # fmt: skip
 MORE = ("when", "name", "step", "points")
 DEEPEST = 32  # levels
 MOST_DIMENSIONS = 500
@@ -80,7 +84,7 @@ def read(given: Any, architectures: Mapping[Any, Source]) -> Space:
         found.insert(0, _Found(choice, True, {}, ()))
     dimensions = _connected(found, users if len(architectures) > 1 else {})
     if not dimensions:
-        raise wrong("", "there is nothing to search: every parameter is a constant", DIMENSIONS)
+        _refuse_constants(space)
     named = {one.path: one for one in dimensions}
     trees = {part: _resolved(tree, named) for part, tree in trees.items()}
     return Space(dimensions, templates, trees)
@@ -149,6 +153,7 @@ class _Reader:
             if alone:
                 problem = f"{alone[0]} is allowed only in a dimension, and this is not a dimension"
                 raise wrong(str(place), problem, DIMENSIONS)
+            _require_no_other_kind(value, str(place))
             return {key: self.tree(one, _Place(place, f".{key}"), inside, depth + 1) for key, one in value.items()}
         path = str(place)
         if len(self.found) >= MOST_DIMENSIONS:
@@ -192,6 +197,37 @@ class _Reader:
             for index, (label, option) in enumerate(zip(labels, given))
         ]
         return Options(choice, tuple(options))
+
+
+def _require_no_other_kind(value: Mapping[str, Any], path: str) -> None:
+    """An error for a dimension as other tools write it: ``{"loguniform": [0.001, 0.1]}``."""
+    if len(value) != 1:
+        return
+    ((key, bounds),) = value.items()
+    plain = re.sub("[^a-z]", "", key.lower())
+    meant = OTHER_WORDS.get(plain) or next((kind for kind in (CHOICE, *KINDS) if kind.replace("_", "") == plain), None)
+    if meant is not None and isinstance(bounds, list):
+        raise wrong(
+            path,
+            f"{shown(key)} is no dimension; did you mean {meant}?",
+            f"Write {json.dumps({meant: bounds})}. {DIMENSIONS}",
+        )
+
+
+def _refuse_constants(space: Mapping[str, Any]) -> NoReturn:
+    problem = "there is nothing to search: every parameter is a constant"
+    lists = [
+        (name, value) for part in PARTS for name, value in space.get(part, {}).items()
+        if isinstance(value, list) and len(value) > 1
+    ]  # fmt: skip
+    if not lists:
+        raise wrong("", problem, DIMENSIONS)
+    name, value = lists[0]
+    raise wrong(
+        "",
+        f"{problem}, also the list {shown(name)}",
+        f"Write {json.dumps({name: {CHOICE: value}})} to try each of its values.",
+    )
 
 
 def _name_of(path: str) -> str:

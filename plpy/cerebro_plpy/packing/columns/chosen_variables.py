@@ -187,12 +187,12 @@ def _tell(db: Database, decided: list[tuple[str, Feature]], ignored: dict[str, I
         became.setdefault(feature.prepared_as, []).append(name + (f" ({transform})" if transform else ""))
     if became:
         listed = "; ".join(f"{what}: {', '.join(names)}" for what, names in became.items())
-        db.notice(f"prepared as {listed}")
+        db.told(f"prepared as {listed}")
     families = {one.name: one.family for one in found}
     for name, ignoring in ignored.items():
         wish = json.dumps({name: POSSIBLE.get(families.get(name, ""), ("category",))[0]}, ensure_ascii=False)
         hint = f"prepare => '{wish}' makes it an input." if ignoring.identifies else ignoring.hint
-        db.notice(f"the column '{name}' is ignored: {ignoring.why}", hint)
+        db.told(f"the column '{name}' is ignored: {ignoring.why}", hint)
     for one in found:
         if one.texts and one.look_like_numbers == one.texts and one.family == "text" and one.name not in ignored:
             db.notice(

@@ -258,7 +258,7 @@ def tell(db: Database, groups: Placed) -> None:
     sizes = groups.rows_of_segments
     split = f"; {counted(len(groups.split), 'group')} on several segments" if groups.split else ""
     each = f", each with {min(sizes):,} to {max(sizes):,} rows" if len(sizes) > 1 else ""
-    db.notice(f"{counted(len(groups.labels), 'group')} on {counted(groups.segments, 'segment')}{each}{split}")
+    db.told(f"{counted(len(groups.labels), 'group')} on {counted(groups.segments, 'segment')}{each}{split}")
 
 
 def source_of(rows: Relation) -> str:

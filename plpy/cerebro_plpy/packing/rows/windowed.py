@@ -198,7 +198,7 @@ def gathered(
     if not rows and not may_be_none:
         raise none_found(source, windows)
     later = f", with the target {counted(windows.horizon, 'row')} later" if windows.horizon else ""
-    db.notice(f"{counted(rows, 'window')} of {windows.length} rows{later}")
+    db.told(f"{counted(rows, 'window')} of {windows.length} rows{later}")
     return found, ins, rows
 
 

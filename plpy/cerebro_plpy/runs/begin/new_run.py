@@ -123,8 +123,9 @@ def put_on_record(db: Database, recorder: Session, request: RunRequest, *, submi
     with listening.paused():
         recorder.run_statement(COMMIT)
         recorder.listen = listen
-    db.notice(
-        f"run {log.run}: {size(request)} over {counted(layout.rows, 'row')} of {request.asked.source.relation.text};"
+    trains = f": {size(request)} over {counted(layout.rows, 'row')} of {request.asked.source.relation.text}"
+    db.told(
+        f"run {log.run}{trains if db.verbose else ' begins'};"
         f" follow it from elsewhere: SELECT * FROM cerebro.run_progress WHERE run = {log.run};"
     )
     return log.run

@@ -97,10 +97,10 @@ class Decisions:
         if not decision.added or not decision.reason or decision.reason == self._told_plan:
             return
         if decision.model is not None:
-            self.db.notice(f"configuration {self.run.models[decision.model].key} {decision.reason}")
+            self.db.detail(f"configuration {self.run.models[decision.model].key} {decision.reason}")
         elif time.monotonic() - self._told_at >= TELL_EVERY:
             self._told_plan, self._told_at = decision.reason, time.monotonic()
-            self.db.notice(decision.reason)
+            self.db.detail(decision.reason)
 
     def _told(self, decision: Decision) -> str:
         """What the session that drives the run says of a decision of a person or of the rule."""

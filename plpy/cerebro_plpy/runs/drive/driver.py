@@ -34,6 +34,7 @@ from cerebro_db.core.scheduling.schedule import MOST_TRIES, Evaluate, ModelPlan,
 from cerebro_db.core.search.budget import Budget, Used
 from cerebro_db.core.search.policy import Decision, Policy
 from cerebro_db.core.search.request import Request
+from cerebro_db.core.texts import short
 from cerebro_db.core.trainers import sharding
 
 from ...database.access import Database
@@ -57,6 +58,7 @@ from .decisions import Decisions
 
 HEARTBEAT_EVERY = 1.0  # seconds
 TELL_EVERY = 60.0  # seconds between two progress notices; a notice comes with every tenth of a run, too
+TELL_LATER = 4.0  # but only after so many seconds, unless the caller wants details
 LOSSES = (TrainerFailed, CorruptState, RowsLost)  # what ended may have nothing to do with the model
 SEGMENT_TRIES = 10  # of a unit whose segment was lost: Greenplum ends all processes of a segment if one is killed
 SICK_AFTER = 3  # models whose trainer died on one segment in a row: then the segment is to blame, not the models
@@ -469,7 +471,8 @@ class Driver:
             left = None if last else self.seconds_left(now)
             self.recorder.begin(self._heartbeat(done, total, left))
         tenth = 10 * done // max(total, 1)
-        due = self.told_tenth < tenth < 10 or now - self.told_at > TELL_EVERY
+        silent = now - self.told_at
+        due = self.told_tenth < tenth < 10 and (silent > TELL_LATER or bool(self.db.verbose)) or silent > TELL_EVERY
         if due and done > self.done_before and not last:
             self.told_tenth, self.told_at = tenth, now
             self._tell(done, total, now)
@@ -515,14 +518,19 @@ class Driver:
         failed = statuses.count(Status.FAILED)
         stopped = statuses.count(Status.STOPPED)
         finished = statuses.count(Status.FINISHED) + stopped
-        left = self.seconds_left(now)
-        self.db.notice(
-            f"{100 * done / total:3.0f} %  {finished} of {len(statuses)}"
-            f" {'models' if self.run.folds or self.run.groups else 'configurations'} finished"
-            f"{f' ({stopped} stopped early)' if stopped else ''}{f', {failed} failed' if failed else ''},"
-            f" {speed:,.0f} rows/s,"
-            f" {'estimating the time left' if left is None else f'about {left:.0f} s left'}"
-        )
+        left, best = self.seconds_left(now), self.units.objectives.best_value
+        if self.run.folds or self.run.groups:
+            best = None  # of one fold or group, it says little
+        ended = "1 failed" if failed == 1 else f"{failed} failed" if failed else ""
+        if self.db.verbose:
+            models = "models" if self.run.folds or self.run.groups else "configurations"
+            early = f" ({stopped} stopped early)" if stopped else ""
+            ended = (
+                f"{finished} of {len(statuses)} {models} finished{early}{ended and ', ' + ended}, {speed:,.0f} rows/s"
+            )
+        best_yet = "" if best is None else f"best {self.units.objectives.objective.in_words} so far {short(best)}"
+        remain = "estimating the time left" if left is None else f"about {left:.0f} s left"
+        self.db.told(f"{100 * done / total:3.0f} %  {', '.join(filter(None, (ended, best_yet, remain)))}")
 
     def idle_log(self) -> RunLog:
         """The log, once the recorder session has finished what it was writing."""

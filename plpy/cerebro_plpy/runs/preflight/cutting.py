@@ -59,7 +59,7 @@ def say(db: Database, run: Run, built: Iterable[int]) -> None:
     for shards, models in sorted(cut.items()):
         keys, largest = {model.key for model in models}, max(models, key=lambda model: model.build.memory.uncut_mb)
         one, memory = len(keys) == 1, largest.build.memory
-        db.notice(
+        db.detail(
             f"{_named(keys)} {'is' if one else 'are'} cut into {counted(shards, 'shard')}: a trainer needs"
             f" {'about' if one else 'up to'} {memory.needed_mb:,} MB instead of {memory.uncut_mb:,} MB"
             + (f", and may use {run.trainer_mb:,} MB" if run.trainer_mb is not None else "")

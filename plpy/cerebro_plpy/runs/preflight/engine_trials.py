@@ -151,4 +151,4 @@ def tell(db: Database, run: Run, team: Team) -> None:
             raise failure_of("a worker session", error, team.platform) from error
         team.reopen()  # with new trainers, of these engines only
     shares = [f"{number} with {DISPLAY_NAMES[engine]}" for engine, number in used.most_common()]
-    db.notice(f"run {run.id}: of {len(run.models)} configurations, {' and '.join(shares)}")
+    db.detail(f"run {run.id}: of {len(run.models)} configurations, {' and '.join(shares)}")

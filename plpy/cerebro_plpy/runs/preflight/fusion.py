@@ -54,7 +54,7 @@ def settle(db: Database, run: Run, team: Team, log: RunLog) -> None:
         detail = {"group": key, **seconds}
         log.events.note_each(Event.FUSED if pays else Event.NOT_FUSED, {model.number: detail for model in groups[key]})
         if pays:
-            db.notice(f"{len(groups[key])} configurations train up to {len(rehearsing[key])} at a time in one pass")
+            db.detail(f"{len(groups[key])} configurations train up to {len(rehearsing[key])} at a time in one pass")
 
 
 def rehearsed(team: Team, run: Run, groups: dict[str, list[Model]]) -> dict[str, dict[str, float]]:

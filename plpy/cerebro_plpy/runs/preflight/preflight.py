@@ -344,7 +344,7 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
     rows = rows_of(run.source)
     for (layers, size), keys in found.items():
         where = "" if run.options.trainer.reuse == ALL_REUSE else ", where that is faster"
-        db.notice(
+        db.detail(
             f"{counted(len(keys), 'configuration')} with {counted(layers, 'frozen layer')}: the outputs of these are"
             f" computed once for each row{where} ({megabytes(size * rows)} for each set of frozen weights)"
         )
@@ -354,7 +354,7 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
     planned = frozen_feature_plan.plan(
         _wanted_features(run, built), limit, all_pay=run.options.trainer.reuse == ALL_REUSE
     )
-    db.notice(
+    db.detail(
         f"features: {_megabytes(planned.bytes)} are kept; computing them takes about {planned.computing:.1f} s of the"
         f" segments' time, and computing them in each pass would take about {planned.without:.1f} s"
     )
@@ -395,7 +395,7 @@ def say_features_used(db: Database, used: FeatureUse, planned: FeaturePlan | Non
     expected = ""
     if planned is not None:
         expected = f" (expected: {planned.computing:.1f} s, and {planned.saved:.1f} s)"
-    db.notice(
+    db.detail(
         f"features: {_megabytes(used.bytes)} were kept; computing them took {used.computing:.1f} s of the segments'"
         f" time, and keeping them saved about {used.saved:.1f} s{expected}"
     )
@@ -416,7 +416,7 @@ def say_needs(db: Database, run: Run) -> None:
         memory_of_trainers(run.segments, largest_state, largest_part),
         memory_of_trainers(run.segments, 0, largest_part) + run.segments * cut,
     )
-    db.notice(
+    db.detail(
         f"up to {megabytes(disk)} of disk for model states and about {megabytes(memory)} of memory"
         f" for {counted(run.segments, 'trainer')}"
     )

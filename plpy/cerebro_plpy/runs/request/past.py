@@ -46,7 +46,7 @@ def trials(
             found += of_run
             where = "the same table" if same_table else f"{run['packed_table']}, which has the same shape"
             known = counted(len(of_run), "configuration")
-            db.notice(f"start_from: run {run['run']} on {where}: {known} with {objective.name}")
+            db.told(f"start_from: run {run['run']} on {where}: {known} with {objective.name}")
     if not found:
         db.notice(
             "start_from: no earlier run of yours on this table, or on one of the same shape, has configurations of this"

@@ -197,10 +197,10 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
             stratify = has_few_labels(db, source, given.target, FEW_CLASSES)
         classes = ", with the same share of each class" if stratify else ""
         if given.folds is not None:
-            db.notice(f"the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
+            db.told(f"the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
         else:
             validation = validation_share(rows, windows)
-            db.notice(
+            db.told(
                 f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
             )
@@ -245,9 +245,9 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     others = validation if validation in parts else None
     where = f"in {table}" + (f" and {validation}" if others is not None else "")
     if made.tables:
-        db.notice(f"the packed rows are {where}")
+        db.detail(f"the packed rows are {where}")
     else:
-        db.notice(f"these rows were packed before, for the same arguments, and are used again: they are {where}")
+        db.told(f"these rows were packed before, for the same arguments, and are used again: they are {where}")
     validated = others is not None or bool(layout.folds)
     named = {"source_table": arguments.source_table, "validation_table": arguments.validation_table}
     stored = {argument: StoredName(name) for argument, name in named.items() if name is not None}
@@ -331,6 +331,8 @@ def other_session(db: Database) -> Iterator[Session]:
         session.hear = lambda message: _repeat(db, message)
         # The functions that a view of the caller's calls may need it.
         session.configure(search_path=db.value(sql("SELECT pg_catalog.current_setting('search_path')")))
+        if db.verbose is not None:
+            session.run(sql("SELECT pg_catalog.set_config('cerebro.verbose', {}, false)"), [str(db.verbose)])
         try:
             yield session
         except psycopg2.Error as error:

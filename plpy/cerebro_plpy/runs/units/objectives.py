@@ -48,6 +48,7 @@ class Objectives:
         self._figures: dict[tuple[int, int], dict[int, Figures]] = {}
         self._recorded: set[tuple[int, int]] = set()  # model, epoch
         self._best: dict[int, float] = {}  # the score of the state that is kept
+        self._least: float | None = None  # of all scores on record
         self.best: dict[int, int] = {}  # model -> the hop whose state is kept
         # Model, epoch -> in the transaction of this unit, what will be on record.
         self._under_way: dict[tuple[int, int], tuple[Unit, Epoch]] = {}
@@ -87,6 +88,11 @@ class Objectives:
         """The session was lost: the log knows whether the transaction of a unit is committed."""
         if self._ended(unit) is not None:
             self._load_epochs(unit.model)
+
+    @property
+    def best_value(self) -> float | None:
+        """The best objective of all epochs on record."""
+        return self.objective.score(self._least)  # which undoes itself
 
     def _ended(self, unit: Unit) -> Epoch | None:
         """The epoch in the transaction of a unit, which has ended."""
@@ -165,6 +171,7 @@ class Objectives:
 
     def _on_record(self, model: int, epoch: Epoch) -> None:
         self._recorded.add((model, epoch.number))
+        self._least = epoch.score if self._least is None else min(self._least, epoch.score)
         self._figures.pop((model, epoch.number), None)
         if epoch.kept:
             self._best[model] = epoch.score

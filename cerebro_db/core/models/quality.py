@@ -1,0 +1,94 @@
+"""How good a model is, in the words of its task, beside what a person would say without it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from ..records import dataclass
+from ..texts import counted, short
+
+RMSE = "RMSE"
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of one target, on rows that trained no model."""
+
+    target: str
+    rows: int
+    figures: tuple[tuple[str, float], ...]  # what each is called, and its value; the first one is compared
+    simple: str  # what a person would say of every row
+    simply: float  # the first figure if they say it
+    higher_is_better: bool
+
+    @property
+    def beats_the_simple(self) -> bool:
+        value = self.figures[0][1]
+        return value > self.simply if self.higher_is_better else value < self.simply
+
+    @property
+    def told(self) -> str:
+        (name, value), *others = self.figures
+        compared = f"{name} {_shown(name, value)} ({self.simple}: {_shown(name, self.simply)})"
+        figures = [compared, *(f"{name} {_shown(name, value)}" for name, value in others)]
+        return f"{', '.join(figures)} on {counted(self.rows, 'row')} for validation"
+
+
+def _shown(name: str, value: float) -> str:
+    return short(value) if name == RMSE else f"{value:.3f}"
+
+
+def of_numbers(target: str, predicted: Sequence[float], actual: Sequence[float]) -> Quality:
+    """RMSE and R², beside the mean of these rows."""
+    rows = len(actual)
+    mean = math.fsum(actual) / rows
+    error = math.fsum((value - guess) ** 2 for value, guess in zip(actual, predicted)) / rows
+    spread = math.fsum((value - mean) ** 2 for value in actual) / rows
+    figures = [(RMSE, math.sqrt(error))]
+    if spread > 0:
+        figures.append(("R²", 1 - error / spread))
+    return Quality(
+        target=target,
+        rows=rows,
+        figures=tuple(figures),
+        simple=f"always the mean, {short(mean)}",
+        simply=math.sqrt(spread),
+        higher_is_better=False,
+    )
+
+
+def of_classes(
+    target: str, probabilities: Sequence[Sequence[float]], actual: Sequence[int], labels: Sequence[str | None]
+) -> Quality:
+    """The accuracy, and of two classes the AUC of the second one, beside the most frequent class of these rows."""
+    rows = len(actual)
+    hits = sum(max(range(len(its)), key=its.__getitem__) == known for its, known in zip(probabilities, actual))
+    usual, count = Counter(actual).most_common(1)[0]
+    figures = [("accuracy", hits / rows)]
+    if len(labels) == 2 and count < rows:
+        figures.append(("AUC", auc([its[1] for its in probabilities], actual)))
+    label = labels[usual]
+    return Quality(
+        target=target,
+        rows=rows,
+        figures=tuple(figures),
+        simple="always NULL" if label is None else f"always '{label}'",
+        simply=count / rows,
+        higher_is_better=True,
+    )
+
+
+def auc(scores: Sequence[float], actual: Sequence[int]) -> float:
+    """The share of correctly ordered pairs of a row of the class 1 and another row; a tie counts half."""
+    by_score: dict[float, list[int]] = {}
+    for score, known in zip(scores, actual):
+        by_score.setdefault(score, [0, 0])[known == 1] += 1
+    below = ordered = 0.0
+    for score in sorted(by_score):
+        others, ones = by_score[score]
+        ordered += ones * (below + others / 2)
+        below += others
+    ones_in_all = sum(ones for _, ones in by_score.values())
+    return ordered / (below * ones_in_all)

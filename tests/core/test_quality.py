@@ -1,0 +1,59 @@
+"""How good a model is, beside what a person would say of every row."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from cerebro_db.core.models import quality
+
+CHANCE = random.Random(5)
+
+
+def test_numbers() -> None:
+    actual = [CHANCE.gauss(200, 30) for _ in range(500)]
+    predicted = [value + CHANCE.gauss(0, 5) for value in actual]
+    found = quality.of_numbers("rent", predicted, actual)
+    errors = np.array(actual) - np.array(predicted)
+    figures = dict(found.figures)
+    assert figures["RMSE"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert figures["R²"] == pytest.approx(1 - np.mean(errors**2) / np.var(actual))
+    assert found.simply == pytest.approx(np.std(actual))
+    assert found.beats_the_simple
+    assert found.told.startswith(f"RMSE {figures['RMSE']:.3g} (always the mean, {np.mean(actual):.3g}: ")
+    assert found.told.endswith(", R² 0.97 on 500 rows for validation") or ", R² 0.9" in found.told
+    assert not quality.of_numbers("rent", [actual[0]] * 500, actual).beats_the_simple
+
+
+def test_a_number_that_never_varies_has_no_share_of_its_variance() -> None:
+    found = quality.of_numbers("rent", [1.0, 2.0], [2.0, 2.0])
+    assert [name for name, _ in found.figures] == ["RMSE"]
+    assert not found.beats_the_simple
+
+
+def test_two_classes() -> None:
+    actual = [int(CHANCE.random() < 0.3) for _ in range(400)]
+    scores = [round(min(1, max(0, CHANCE.gauss(0.35 + 0.2 * known, 0.2))), 2) for known in actual]  # with ties
+    found = quality.of_classes("left", [[1 - one, one] for one in scores], actual, ["no", "yes"])
+    pairs = [(a > b) + (a == b) / 2 for a, x in zip(scores, actual) if x for b, y in zip(scores, actual) if not y]
+    assert dict(found.figures)["AUC"] == pytest.approx(math.fsum(pairs) / len(pairs))
+    assert dict(found.figures)["accuracy"] == np.mean([(one > 0.5) == known for one, known in zip(scores, actual)])
+    assert found.simple == "always 'no'" and found.simply == actual.count(0) / 400
+
+
+def test_several_classes_and_a_null() -> None:
+    found = quality.of_classes("kind", [[0.6, 0.3, 0.1]] * 4, [0, 0, 0, 2], ["a", "b", None])
+    assert found.figures == (("accuracy", 0.75),)
+    assert not found.beats_the_simple
+    assert found.told == "accuracy 0.750 (always 'a': 0.750) on 4 rows for validation"
+    assert quality.of_classes("kind", [[0.1, 0.3, 0.6]], [2], ["a", "b", None]).simple == "always NULL"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0123456, "0.0123"), (1234.5, "1,234"), (-98765.4, "-98,765"), (999.4, "999"), (0, "0")]
+)
+def test_numbers_for_people(value: float, text: str) -> None:
+    assert quality.short(value) == text

@@ -1,0 +1,90 @@
+"""What a call tells: by default what people need, with cerebro.verbose how it is done, and without it nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sql.lab import Lab, run
+
+MOST_LINES = 12
+
+
+@pytest.fixture(scope="module")
+def orders(lab: Lab) -> Lab:
+    lab(
+        "CREATE TABLE orders AS SELECT i AS id, (i * 37 % 91)::real AS size, (i % 7)::real AS rooms,"
+        " CASE WHEN (i * 37 % 91) + (i * 7919 % 13) > 50 THEN 'dear' ELSE 'cheap' END AS class,"
+        " (i * 7919 % 10007)::real AS noise, '{}'::jsonb AS papers FROM generate_series(1, 400) i"
+    )
+    return lab
+
+
+def told(lab: Lab, verbose: str | None, call: str) -> list[str]:
+    session = lab.connect()
+    try:
+        run(session, "SELECT set_config('cerebro.verbose', %s, false)", verbose or "")
+        session.notices.clear()
+        run(session, call)
+        return [line.strip() for line in session.notices]
+    finally:
+        session.close()
+
+
+def test_a_call_tells_in_a_few_lines_how_good_the_model_is(orders: Lab) -> None:
+    lines = told(orders, None, "SELECT cerebro.train('orders', 'few_lines', target => 'class', inputs => 'size, rooms',"
+                               " epochs => 8, max_configurations => 6, options => '{\"seed\": 1}')")  # fmt: skip
+    assert len(lines) <= MOST_LINES, lines
+    said = "\n".join(lines)
+    assert "about 20 % of the 400 rows are for validation" in said
+    assert "prepared as number: size, rooms" in said
+    assert "SELECT * FROM cerebro.run_progress WHERE run = " in said
+    assert " SELECT * FROM cerebro.predict('" in lines[-1]
+    if not orders.greenplum:  # where an error would end the call, nothing is judged
+        assert "few_lines predicts class: accuracy " in lines[-2]
+        assert "(always '" in lines[-2] and ", AUC " in lines[-2] and " rows for validation" in lines[-2]
+    for word in ("buffer", "segment", "hop", "visit", "space:", "MB"):
+        assert word not in said, (word, said)
+
+
+def test_columns_that_are_left_out_are_named(orders: Lab) -> None:
+    lines = told(orders, None, "SELECT cerebro.train('orders', 'left_out', target => 'class', epochs => 1,"
+                               " max_configurations => 1, dry_run => true)")  # fmt: skip
+    assert any("the column 'id' is ignored" in line for line in lines), lines
+    assert any("the column 'papers' is ignored" in line for line in lines), lines
+
+
+def test_a_model_that_has_learned_nothing_is_called_that(orders: Lab) -> None:
+    if orders.greenplum:
+        pytest.skip("on Greenplum, nothing is judged at the end")
+    lines = told(orders, None, "SELECT cerebro.train('orders', 'nothing', target => 'noise', inputs => 'rooms',"
+                               " epochs => 1, max_configurations => 1, options => '{\"seed\": 1}')")  # fmt: skip
+    quality = [line for line in lines if "nothing predicts noise: RMSE " in line]
+    assert len(quality) == 1 and "(always the mean, " in quality[0], lines
+    assert any(line.startswith("WARNING:  the best model of") and "no better than" in line for line in lines), lines
+
+
+def test_details_are_for_those_who_ask(orders: Lab) -> None:
+    call = (
+        "SELECT cerebro.train('orders', '{}', target => 'class', inputs => 'size, rooms', epochs => 2,"
+        " max_configurations => 2)"
+    )
+    verbose = "\n".join(told(orders, "on", call.format("with_details")))
+    for detail in (
+        "space: ",
+        "the packed rows are in",
+        "of disk for model states",
+        " finished: the best is configuration",
+    ):
+        assert detail in verbose
+    assert told(orders, "off", call.format("in_silence")) == []
+
+
+def test_packing_tells_of_its_rows_unless_a_verb_packs(orders: Lab) -> None:
+    (line,) = [
+        line
+        for line in told(
+            orders, None, "SELECT cerebro.pack('orders', 'packed_orders', 'class', inputs => 'size', validation => 0)"
+        )
+        if "buffer" in line
+    ]
+    assert line.startswith("NOTICE:  400 rows in ")
