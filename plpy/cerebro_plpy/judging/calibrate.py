@@ -50,7 +50,7 @@ NEARLY = 0.01  # how far the sum of probabilities may be from 1
 Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
 
 
-class Judged(NamedTuple):
+class JudgedCalibration(NamedTuple):
     """What ``cerebro.calibrate`` returns, and how good the model is for each target."""
 
     rows: list[dict[str, Any]]
@@ -68,7 +68,7 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
-) -> Judged:
+) -> JudgedCalibration:
     """What was found: a row for each target and measure, and how good the model is.
 
     ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
@@ -93,7 +93,7 @@ def calibrate(
             for name, before, after in lines
         ]
     _keep(db, model, info, found)
-    return Judged(told, qualities)
+    return JudgedCalibration(told, qualities)
 
 
 def _quality(variable: Variable, sample: Sample) -> Quality:
