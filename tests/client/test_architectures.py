@@ -26,7 +26,7 @@ from cerebro_db.core.models import state
 from cerebro_db.nn.models import build
 
 SCHEMA = "architecture_tests"
-EPOCHS = 4
+EPOCHS = 6
 
 
 @pytest.fixture(scope="module")
