@@ -9,7 +9,7 @@ import pytest
 
 from tests.sql.lab import CROSS, Lab, flower_model
 
-SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 3, 6
+SEGMENTS, EPOCHS, CONFIGURATIONS = 2, 2, 6
 OPTIONS = {"deterministic": True, "seed": 4}
 AHEAD = {**OPTIONS, "read_ahead": True}
 

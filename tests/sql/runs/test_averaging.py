@@ -237,17 +237,6 @@ def test_in_the_open_transaction(points: Lab) -> None:
     assert set().union(*stored(points, run_id).values()) == {3 * (SEGMENTS + 1)}
 
 
-def test_one_segment_trains_as_ever(points: Lab) -> None:
-    if points.greenplum:
-        pytest.skip("the cluster says how many segments there are")
-    points(PACK, "whole", 1)
-    points(f"SELECT madlib.madlib_keras_fit('whole', 'alone', 'arch', 1, {PARAMS}, {FIT}, 2)")
-    run_id = run_of(points, "alone")
-    assert points("SELECT hop, kind FROM hop WHERE run = %s ORDER BY 1", run_id) == [(1, "train"), (2, "train")]
-    assert points("SELECT visits FROM cerebro.model WHERE run = %s", run_id) == [(None,)]
-    require_close(weights_of(points.db, "alone"), averages(start_of(points), parts_of(points.db, "whole"), 2)[-1])
-
-
 def branched() -> Json:
     """Two inputs and two outputs, with BatchNormalization."""
 
@@ -279,6 +268,7 @@ def branched() -> Json:
     }
 
 
+@pytest.mark.thorough  # tests/nn/test_averaging.py averages several inputs and outputs, and BatchNormalization
 def test_several_inputs_and_outputs(points: Lab) -> None:
     points.iris(SEGMENTS)
     points("CREATE TABLE two AS SELECT id, ARRAY[sl, sw] AS sepal, ARRAY[pl, pw] AS petal, species,"
@@ -466,3 +456,14 @@ def test_what_cannot_go_on(points: Lab, fitted: Fitted) -> None:
     points.selection("mst", [(1, PARAMS.strip("$"), "batch_size=2")])
     with pytest.raises(errors.FeatureNotSupported, match="averages weights, so a fit cannot replay it"):
         points.fit("packed", "replayed", "mst", 2, options={"replay": fitted.run})
+
+
+def test_one_segment_trains_as_ever(points: Lab) -> None:
+    if points.greenplum:
+        pytest.skip("the cluster says how many segments there are")
+    points(PACK, "whole", 1)
+    points(f"SELECT madlib.madlib_keras_fit('whole', 'alone', 'arch', 1, {PARAMS}, {FIT}, 2)")
+    run_id = run_of(points, "alone")
+    assert points("SELECT hop, kind FROM hop WHERE run = %s ORDER BY 1", run_id) == [(1, "train"), (2, "train")]
+    assert points("SELECT visits FROM cerebro.model WHERE run = %s", run_id) == [(None,)]
+    require_close(weights_of(points.db, "alone"), averages(start_of(points), parts_of(points.db, "whole"), 2)[-1])

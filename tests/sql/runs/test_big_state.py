@@ -1,6 +1,6 @@
 """Large models through fit, cancel, resume, extension, dump and restore: all checksums, and the memory of a hop.
 
-The state has 16 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
+The state has 32 MB.  CEREBRO_BIG=1 adds a state of 2.5 GB and weights above 1 GB, which need some minutes, 16 GB of
 memory and 40 GB of disk.
 """
 
@@ -114,7 +114,7 @@ def own(fresh_database: str, cluster: Any) -> Iterator[Lab]:
 @pytest.mark.parametrize(
     ("state", "optimizer", "per_parameter"),
     [
-        pytest.param(16 * MB, "Adam", ADAM, id="16 MB"),
+        pytest.param(32 * MB, "Adam", ADAM, id="32 MB"),
         pytest.param(32 * MB, "SGD", SGD, id="32 MB of weights", marks=pytest.mark.thorough),
         pytest.param(int(2.5 * GB), "Adam", ADAM, id="2.5 GB"),
         pytest.param(int(1.1 * GB), "SGD", SGD, id="1.1 GB of weights"),

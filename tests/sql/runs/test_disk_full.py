@@ -110,7 +110,7 @@ def test_a_full_disk(small_disk: tuple[Lab, Path]) -> None:
 def test_a_trainer_that_hangs_is_replaced(lab: Lab) -> None:
     lab.iris(segments=2)
     arch = lab.architecture(flower_model())
-    lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=5") for rate in (0.001, 0.01)])
+    lab.selection("mst", [(arch, compiled("Adam", rate), "batch_size=8, epochs=20") for rate in (0.001, 0.01)])
     calm = lab.fit("train", "calm", "mst", 4, options=OPTIONS)
     failures: list[BaseException] = []
 

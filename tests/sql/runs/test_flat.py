@@ -96,8 +96,7 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
     flowers("SELECT add_architecture('tower', %s)", json.dumps(TOWER))
     space = {"architecture": ["mlp", "tower", flower_model(5)], "width": {"choice": [4, 8]}, "depth": 1,
              "layers": {"integer": [0, 1]}, "units": 4, "learning_rate": 0.1}  # fmt: skip
-    given = {"epochs": 1, "method": "grid", "options": SAME}
-    run = flowers.value(*verb("search", "train", "mixed", space, **given))
+    run = flowers.value(*verb("search", "train", "mixed", space, epochs=1, method="grid", options=SAME))
     chosen = [one for (one,) in flowers("SELECT chosen FROM leaderboard WHERE run = %s ORDER BY configuration", run)]
     assert len(chosen) == 2 + 2 + 1
     for point in chosen:
@@ -107,8 +106,6 @@ def test_a_search_over_architectures_with_different_parameters(flowers: Lab) -> 
                      " JOIN leaderboard USING (configuration) WHERE run = %s", run)  # fmt: skip
     by_depth = {(point["architecture"], point.get("layers")): count for point, count in layers}
     assert by_depth["mlp", 1] > by_depth["mlp", 0] and by_depth["tower", None] == 3
-    again = flowers.value(*verb("search", "train", "mixed_again", space, **{**given, "options": {"replay": run}}))
-    assert flowers.states(again) == flowers.states(run)
     # A configuration is added to it, one with an architecture of the run's, and its own clone.
     for one in ({"architecture": "tower", "width": 4, "depth": 1}, {"units": 9}):
         flowers("SELECT add_configuration(%s, %s)", run, json.dumps(one))

@@ -112,6 +112,7 @@ def served(place: Lab) -> Lab:
     return place
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_waiting.py replaces one that died while it waited
 @pytest.mark.parametrize("call", [evaluate, predict])
 def test_kept_sessions_that_have_ended_are_replaced(served: Lab, call: Callable[[str], str]) -> None:
     name = f"{call.__name__}_kept"
@@ -152,9 +153,10 @@ def ended_at_work(served: Lab, statement: str, lock: str, times: int) -> Any:
     return raised[0] if raised else None
 
 
-@pytest.mark.parametrize(
-    ("call", "lock"), [(evaluate, "blocked IN ACCESS EXCLUSIVE MODE"), (predict, "pg_catalog.pg_depend IN SHARE MODE")]
-)
+LOCKS = [(evaluate, "blocked IN ACCESS EXCLUSIVE MODE"), (predict, "pg_catalog.pg_depend IN SHARE MODE")]
+
+
+@pytest.mark.parametrize(("call", "lock"), landing(LOCKS, LOCKS[1]))
 def test_a_session_that_ends_at_work_is_replaced_once(served: Lab, call: Callable[[str], str], lock: str) -> None:
     """Evaluating and predicting repeat the whole work once; then the error says what to do."""
     name = f"{call.__name__}_lost"
@@ -253,7 +255,7 @@ def test_a_call_is_cancelled_or_times_out_before_its_run_begins(place: Lab, way:
     assert place.status(number) == "finished"
 
 
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", landing([True, False], False))
 def test_a_run_is_cancelled_before_it_begins(place: Lab, waits: bool) -> None:
     """Nobody begins it afterwards; resume() does."""
     output = f"unbegun_{waits}".lower()
