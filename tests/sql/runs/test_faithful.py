@@ -24,7 +24,7 @@ from tests.sql.lab import Lab, eventually
 
 pytestmark = pytest.mark.tensorflow  # with which oracle.py trains
 
-SEGMENTS, EPOCHS, ROWS = 3, 2, 220  # partitions of 74, 73 and 73 rows, which no batch size below divides
+SEGMENTS, EPOCHS, ROWS = 2, 2, 147  # partitions of 74 and 73 rows, which no batch size below divides
 OPTIONS = {"deterministic": True, "seed": 3}
 DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 CLASSES = "categorical_crossentropy"
@@ -201,6 +201,7 @@ def test_the_initial_weights_depend_on_the_configuration(digits: Trained) -> Non
 # -- timing changes nothing ------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough  # test_recovery.py cancels, tests/core/test_orchestrator.py has other timing
 def test_the_same_bits_on_a_busy_machine_and_after_a_cancel(tables: Lab, digits: Trained) -> None:
     """Two runs at once on the same data, beside two busy processes.  One run is cancelled and resumed."""
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]

@@ -212,9 +212,12 @@ def test_visits_after_the_last_heartbeat_count(flowers: Lab, board: Looked) -> N
 
 def test_a_run_is_extended_in_the_transaction_that_began_it(flowers: Lab) -> None:
     """Only the caller's own session sees the tables that the fit has made."""
+    flowers(
+        "CREATE TABLE first AS SELECT * FROM mst WHERE mst_key = 1; CREATE TABLE first_summary AS TABLE mst_summary"
+    )
     with contextlib.closing(flowers.connect()) as connection:
         connection.autocommit = False
-        number = run(connection, "SELECT madlib_fit_multiple_model('train', 'not_yet', 'mst', 1)")[0][0]
+        number = run(connection, "SELECT madlib_fit_multiple_model('train', 'not_yet', 'first', 1)")[0][0]
         run(connection, "SELECT resume(%s, epochs => 2)", number)
         connection.commit()
     assert flowers("SELECT DISTINCT epoch FROM not_yet_info JOIN not_yet USING (mst_key)") == [(2,)]
@@ -559,7 +562,7 @@ def test_metrics_with_a_value_per_class(flowers: Lab, one_segment: int) -> None:
     )
     # Some random weights make every class wrong: then F1 is 0.
     more = {"validation_table": "whole", "metrics_compute_frequency": 1, "options": {"seed": 4}}
-    run_id = flowers.fit("train", "per_class_models", "per_class", 2, **more)
+    run_id = flowers.fit("whole", "per_class_models", "per_class", 2, **more)
     assert flowers("SELECT DISTINCT status, reason FROM leaderboard WHERE run = %s", run_id) == [("finished", None)]
     for table in ("hop", "evaluation"):
         rows = flowers(f"SELECT model, metric, metrics FROM {table} WHERE run = %s AND metrics <> '{{}}'", run_id)
@@ -652,7 +655,7 @@ def test_several_inputs_and_outputs_sequences_and_a_binary_class(flowers: Lab) -
     ]
     kinds = {"id": "int", "words": "int[]", "facts": "real[]", "mood": "text", "cheap": "boolean"}
     flowers.table("letters", kinds, rows)
-    flowers.pack("letters", "letters_packed", "mood, cheap", "words, facts", segments=2, seed=1)
+    flowers.pack("letters", "letters_packed", "mood, cheap", "words, facts", segments=SEGMENTS, seed=1)
     both = c.functional(
         [
             (c.input_layer([6], "int32", name="words"), []),

@@ -8,9 +8,12 @@ import pytest
 
 from tests.sql.lab import Lab, eventually, run, verb
 from tests.sql.runs.test_cancels import Call, no_hop, transaction
-from tests.sql.runs.test_ensembling import FEW, NOISY
+from tests.sql.runs.test_ensembling import FEW as MANY
+from tests.sql.runs.test_ensembling import NOISY
+from tests.thorough import landing
 
 STEPS = ["ensemble", "calibrate"]
+FEW = {**MANY, "epochs": 3, "max_configurations": 2}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,7 @@ def test_an_interruption_of_the_training(noisy: Lab) -> None:
     require_whole(noisy, number, "killed")
 
 
-@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("step", landing([0, 1], 1))  # then the step before it is undone, too
 def test_an_interruption_after_the_training(noisy: Lab, step: int) -> None:
     """While a step is carried out: the tables and the steps before it are undone with it."""
     model = f"undone_{step}"
@@ -97,7 +100,7 @@ def test_an_interruption_after_the_training(noisy: Lab, step: int) -> None:
 
 def test_a_run_that_is_extended(noisy: Lab) -> None:
     number = noisy.value(*train("longer"))
-    noisy("SELECT cerebro.resume(%s, epochs => 8)", number)
+    noisy("SELECT cerebro.resume(%s, epochs => 4)", number)
     require_whole(noisy, number, "longer", times=2)
 
 
