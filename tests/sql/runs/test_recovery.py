@@ -341,6 +341,7 @@ def test_an_immediate_stop_takes_only_the_last_commits_that_did_not_wait(place: 
         place("SELECT cancel(%s)", run_id)
         assert place.value("SELECT wait(%s, 30)", run_id) == "cancelled"
         assert place("SELECT DISTINCT setting FROM waited") == [("off",)]
+        place.require_no_orphans()
         assert not place.abandoned(), "later workers took away what the killed ones had left"
     finally:
         place("DROP TRIGGER note ON cerebro.hop; DROP FUNCTION note(); DROP TABLE waited")
