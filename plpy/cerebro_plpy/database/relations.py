@@ -397,11 +397,11 @@ def qualified(db: Database, name: Name) -> Name:
     return name
 
 
-def require_query(query: str | None) -> str:
+def require_query(db: Database, query: str | None) -> str:
     """The query of an argument; the name of a table means all its rows.  An error if it is empty."""
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    return f"SELECT * FROM {Name.parse(query).quoted}" if is_name(query) else query
+    return f"SELECT * FROM {existing(db, query, argument='query').name.quoted}" if is_name(query) else query
 
 
 def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:

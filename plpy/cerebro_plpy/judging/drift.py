@@ -29,7 +29,7 @@ NUMBERS = ("number", "boolean", "money", "interval", "date", "time")  # families
 @entry(called="cerebro.drift")
 def drift_rows(db: Database, model_table: str | None, query: str | None) -> list[dict[str, Any]]:
     """A row for each column, the most different one first."""
-    query = relations.require_query(query)
+    query = relations.require_query(db, query)
     ref = references.model_ref(db, model_table)
     trained = _profiles(db, ref)
     source, present = relations.of_query(db, query)

@@ -112,7 +112,7 @@ def _of_query(
     db: Database, ref: ModelRef, query: str | None, target: str | None, configuration: int | None, repeats: int
 ) -> tuple[float, dict[str, float]]:
     """The same.  Each loss is that of a prediction of all rows."""
-    query = relations.require_query(query)
+    query = relations.require_query(db, query)
     model = read_model(db, ref, configuration)
     layout = model.layout
     judged = judged_of(db, model, query, target)

@@ -59,7 +59,7 @@ def judging(db: Database, **arguments: Any) -> list[dict[str, Any]]:
 def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     if given.bins is None or not 1 <= given.bins <= MOST_BINS:
         raise InvalidArgument(f"bins must be at least 1, not {or_null(given.bins)}.", hint="10 is usual.")
-    query = relations.require_query(given.query)
+    query = relations.require_query(db, given.query)
     model = read_model(db, model_ref(db, given.model_table), given.configuration)
     judged = judged_of(db, model, query, given.target)
     source, variable = judged.source, judged.variable

@@ -65,7 +65,7 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
     given = PredictRowsArguments(**arguments)
     ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-    query, key = relations.require_query(given.query), given.key
+    query, key = relations.require_query(db, given.query), given.key
     platform.of(db).require_own_session(db)
     ref = model_ref(db, given.model_table)
     model, known = read_and_known(db, ref, given.configuration)
