@@ -1007,7 +1007,7 @@ def test_keys(trained: Lab) -> None:
         ("price_models", "SELECT NULL::int AS id, h.* FROM houses h", ", key => 'nobody'", "key must be one column"),
         ("price_models", "SELECT NULL::int AS no, h.* FROM houses h", ", key => 'no'", "rows have a NULL in the key"),
         ("price_models", "", "", "query must not be empty"),
-        ("price_models", "nowhere", "", "query: the table 'nowhere' does not exist"),
+        ("price_models", "nowhere", "", "query: there is no table 'nowhere'"),
         ("houses", "TABLE houses", "", "'houses' is not a table of trained models"),
         ("price_models", "SELECT * FROM nowhere", "", 'relation "nowhere" does not exist'),
         ("price_models", "DELETE FROM houses", "", "syntax error"),

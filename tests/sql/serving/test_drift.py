@@ -155,7 +155,7 @@ def test_bad_input_is_named(houses: Lab) -> None:
         ("packed", "SELECT 1 AS price", "does not have the inputs rooms, built"),
         ("packed", "SELECT * FROM later WHERE false", "the query returns no rows"),
         ("packed", "", "query must not be empty"),
-        ("packed", "nowhere", "the table 'nowhere' does not exist"),
+        ("packed", "nowhere", "there is no table 'nowhere'"),
         ("houses", "SELECT * FROM later", "neither a model table nor a packed table"),
         ("packed", "SELECT id, 'x'::text AS price, rooms, city, built, about, garden FROM later", "text now"),
         ("packed", "SELECT id, price, rooms, city, built, about, garden, 'x'::text AS sold FROM later",

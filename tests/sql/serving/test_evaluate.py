@@ -192,7 +192,7 @@ def test_a_table_is_as_good_as_a_query(flats: Lab) -> None:
     [
         ("'several', 'TABLE flats'", "target must be one of the targets of the model"),
         ("'rents', ''", "query must not be empty"),
-        ("'rents', 'nowhere'", "the table 'nowhere' does not exist"),
+        ("'rents', 'nowhere'", "there is no table 'nowhere'"),
         ("'rents', 'SELECT id, size, city FROM flats'", "the query does not have the target 'rent'"),
         ("'flats', 'TABLE flats'", "is not a table of trained models"),
         ("'rents', 'TABLE flats', configuration => 9", "'rents' has no configuration 9"),
