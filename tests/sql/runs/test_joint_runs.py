@@ -192,7 +192,11 @@ def test_a_call_is_cancelled_within_a_moment(sales: Lab) -> None:
     other.join()
 
 
-def test_models_on_one_segment_can_be_trained_so(sales: Lab) -> None:
+def test_folds_and_models_on_one_segment_can_be_trained_so(sales: Lab) -> None:
+    run = fit(sales, "folded", "by_fold", epochs=2, options=JOINT)
+    hops = sales("SELECT m.fold, h.rows::int FROM hop h JOIN model m USING (run, model) WHERE run = %s"
+                 " AND configuration = 1 AND epoch = 2 ORDER BY fold NULLS FIRST", run)  # fmt: skip
+    assert [fold for fold, _ in hops] == [None, 1, 2] and hops[0][1] == 200 == sum(rows for _, rows in hops[1:])
     packed(sales, "whole", "price", "sales", inputs="facts", segments=1, seed=1)
     alone = [fit(sales, "whole", f"alone_{n}", epochs=2, options=one) for n, one in enumerate((JOINT, {}))]
     assert digests(sales, alone[0]) == digests(sales, alone[1])
@@ -222,6 +226,7 @@ def test_an_own_session_cannot_train_so(sales: Lab) -> None:
         fit(sales, "by_shop", "never", epochs=1, options={"parallel": "tasks"})
 
 
+@pytest.mark.thorough  # tests/core/test_joint_visits.py ends models, and clones are added to a joint run below
 def test_a_search_stops_models_that_train_so(sales: Lab) -> None:
     run = sales.value(
         "SELECT cerebro.search('sales', 'found', %s, target => 'price', inputs => 'facts', max_configurations => 4,"
@@ -243,20 +248,17 @@ def test_a_replay_keeps_the_way_of_training(sales: Lab, run: int) -> None:
         fit(sales, "by_shop", "never", epochs=EPOCHS, options={"replay": run, "parallel": "hopping"})
 
 
-def test_folds_clones_and_added_configurations_train_so_too(sales: Lab) -> None:
-    run = fit(sales, "folded", "steered", '[{"architecture": "mlp", "units": 4}]', epochs=1, options=JOINT)
-    number = sales.value("SELECT model FROM model WHERE run = %s AND fold IS NULL", run)
+def test_clones_and_added_configurations_train_so_too(sales: Lab) -> None:
+    run = fit(sales, "by_shop", "steered", '[{"architecture": "mlp", "units": 4}]', epochs=1, options=JOINT)
+    number = sales.value("SELECT model FROM model WHERE run = %s AND group_value = 'giant'", run)
     sales("SELECT clone_model(%s, model => %s, changes => %s)", run, number, json.dumps({"learning_rate": 0.5}))
     sales("SELECT add_configuration(%s, %s)", run, json.dumps({"architecture": "mlp", "units": 4, "batch_size": 8}))
     sales("SELECT resume(%s, epochs => 2)", run)
-    hops = sales("SELECT m.fold, h.rows::int FROM hop h JOIN model m USING (run, model) WHERE run = %s"
-                 " AND configuration = 1 AND epoch = 2 ORDER BY fold NULLS FIRST", run)  # fmt: skip
-    assert [fold for fold, _ in hops] == [None, 1, 2] and hops[0][1] == 200 == sum(rows for _, rows in hops[1:])
     found = sales(
         "SELECT model, epochs_done, count(*)::int, cardinality(visits) FROM leaderboard JOIN model USING (run, model)"
         " JOIN hop USING (run, model) WHERE run = %s GROUP BY 1, 2, 4", run
     )  # fmt: skip
-    assert len(found) == 7 and all(epochs == hops and visits == 1 for _, epochs, hops, visits in found)
+    assert len(found) == 11 and all(epochs == hops and visits == 1 for _, epochs, hops, visits in found)
     assert {status for (status,) in sales("SELECT status FROM leaderboard WHERE run = %s", run)} == {"finished"}
 
 

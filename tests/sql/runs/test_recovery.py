@@ -18,7 +18,6 @@ from typing import Any
 import psycopg2
 import pytest
 
-from cerebro_db.embedded.cluster import Cluster
 from tests.sql.lab import (
     Lab,
     adam_and_sgd,
@@ -271,6 +270,15 @@ def test_sessions_lost_while_models_are_built_are_nobodys_fault(place: Lab, calm
     same_bits(place, run_id, calm, "unbuilt")
 
 
+def crashed(place: Lab) -> bool:
+    """Whether the server has ended the main session."""
+    try:
+        place("SELECT 1")
+    except psycopg2.Error:
+        return True
+    return False
+
+
 def back(place: Lab) -> None:
     def there() -> bool:
         with contextlib.suppress(psycopg2.Error):
@@ -282,7 +290,7 @@ def back(place: Lab) -> None:
 
 
 @pytest.mark.needs_cluster
-@pytest.mark.thorough  # the next test stops the server without a warning
+@pytest.mark.thorough  # the next test kills processes of the server
 def test_a_crash(place: Lab, calm: Calm) -> None:
     """A kill -9 of a worker's backend makes PostgreSQL restart."""
     run_id = submitted(place, "crashed")
@@ -297,8 +305,8 @@ def test_a_crash(place: Lab, calm: Calm) -> None:
 
 
 @pytest.mark.throw_away
-def test_an_immediate_stop_takes_only_the_last_commits_that_did_not_wait(place: Lab, cluster: Cluster) -> None:
-    """It is like a power failure.  What is trained again has the same bits."""
+def test_a_crash_takes_only_the_last_commits_that_did_not_wait(place: Lab) -> None:
+    """And what is trained again has the same bits."""
     place("CREATE TABLE waited (setting text)")
     place("GRANT INSERT ON waited TO PUBLIC")
     place(
@@ -317,13 +325,18 @@ def test_an_immediate_stop_takes_only_the_last_commits_that_did_not_wait(place: 
         writers = (
             "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer')"
         )
-        for (pid,) in place(writers):
+        stopped = [pid for (pid,) in place(writers)]
+        for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         # A heartbeat waits for the disk, and takes everything before it there.
         newer = "SELECT count(*) > 2 FROM hop WHERE run = %s AND finished_at > (SELECT max(at) FROM heartbeat)"
         eventually(lambda: place.value(newer, run_id), 120, "hops that came after the last heartbeat")
+        stopped += workers(place, "cerebro_db recorder%")
+        os.kill(stopped[-1], signal.SIGSTOP)  # the next heartbeat
         before = on_record()
-        cluster.restart("immediate")
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: crashed(place), 60, "the server ends all sessions")
         back(place)
         assert place.status(run_id) == "interrupted"
         place.require_no_orphans()

@@ -242,7 +242,7 @@ def test_a_plan_by_the_measured_speed_is_on_record_and_is_replayed(flowers: Lab,
     options = {"deterministic": True, "seed": 4, "threads": 1, **same}
     given = {"method": {"name": "paced", "min_epochs": 1}, "options": options}
     space = {"units": 16, "learning_rate": {"log_uniform": [0.001, 0.1]}, "passes": 1}  # one program
-    budget = {"seconds": 7, "least_epochs": 1}
+    budget = {"seconds": 9, "least_epochs": 1}
     run = search(flowers, f"timed_{keep}", space, epochs=729, max_configurations=None, budget=budget, **given)
     told = flowers.told()
     assert any("an epoch takes" in line and "configurations" in line for line in told), told
