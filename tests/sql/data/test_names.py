@@ -168,7 +168,7 @@ def test_the_worst_through_everything(place: Lab) -> None:
     weights = set()
     for first in range(0, len(WORST), 6):
         names = (WORST + WORST)[first : first + 6]
-        schema = f"{names[0][:20]}§ {first}"
+        schema = f"§ {first} {names[0][:20]}"  # no schema may begin with pg_
         place(f"CREATE SCHEMA {quoted(schema)}")
         try:
             place(f"SET search_path = {quoted(schema)}, cerebro, madlib")
