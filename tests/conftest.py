@@ -132,8 +132,8 @@ FOLDERS = ("sql", "client", "nn", "embedded", "core")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def order(item: pytest.Item) -> tuple[int, int, str]:
-        folder = item.path.relative_to(CLONE / "tests").parts[0]
-        place = FOLDERS.index(folder) if folder in FOLDERS else 0
+        its = (place for place, folder in enumerate(FOLDERS) if CLONE / "tests" / folder in item.path.parents)
+        place = next(its, 0)
         return place, -item.path.stat().st_size, item.path.name
 
     items.sort(key=order)
