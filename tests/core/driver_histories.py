@@ -41,7 +41,13 @@ RUN, STORAGE = 7, "run_x"
 TABLE = "s.packed"
 VALIDATION_TABLE = "s.packed_validation"
 DATABASE: Any = SimpleNamespace(
-    notice=lambda *a, **k: None, warning=lambda *a, **k: None, info=lambda *a, **k: None, plpy=None
+    notice=lambda *a, **k: None,
+    told=lambda *a, **k: None,
+    detail=lambda *a, **k: None,
+    verbose=None,
+    warning=lambda *a, **k: None,
+    info=lambda *a, **k: None,
+    plpy=None,
 )
 
 

@@ -25,7 +25,7 @@ def test_the_page_about_search(irises: Lab) -> None:
     first, add, compare, freeze = blocks("docs/search.md", "sql")
     search, board = statements(first)
     assert search.count(" 64") == 1
-    number = 64 if TIMES >= 5 else 12
+    number = 64 if TIMES >= 5 else 30  # of fewer, none may be trained to the end
     run = irises.value(search.replace(" 64", f" {number}"))
     shown = irises(board.replace("12", str(run)))
     assert len(shown) == number and any(row[2] == "finished" for row in shown)
