@@ -45,4 +45,4 @@ def _shown(one: str, lines: bool) -> str:
 
 def short(value: float) -> str:
     """The number with three digits, or all those before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"

@@ -254,7 +254,7 @@ COMMENT ON FUNCTION cerebro.importance(@types@) IS
 'Returns how much a trained model needs each input column, the most important first: by how much its loss grows if the
 values of the column are shuffled among the rows.
 
-- query: a query as in cerebro.confusion_matrix, or the name of a packed table that cerebro.pack,
+- query: a query that returns rows with the inputs and the target, or the name of a packed table that cerebro.pack,
   cerebro.pack_plain or cerebro.pack_like has made. The rows of a query are predicted in this session, once
   for each column and shuffle; the loss is the mean squared error of a number, and the mean cross-entropy of a class. The
   rows of a packed table are evaluated on their segments, and values are shuffled among the rows of a segment. The loss

@@ -44,6 +44,19 @@ def test_two_classes() -> None:
     assert found.simple == "always 'no'" and found.simply == actual.count(0) / 400
 
 
+def test_a_rare_class_that_is_never_predicted_but_comes_last_in_order() -> None:
+    actual = [1 if row < 3 else 0 for row in range(100)]
+    found = quality.of_classes(
+        "left", [[1 - one, one] for one in (0.3 if a else 0.1 for a in actual)], actual, ["n", "y"]
+    )
+    assert dict(found.figures) == {"accuracy": 0.97, "AUC": 1.0} and found.beats_the_simple
+
+
+def test_labels_stay_on_one_line_and_are_short() -> None:
+    found = quality.of_classes("kind", [[1.0, 0.0]], [0], ["a\nERROR: " + "b" * 1000, "c"])
+    assert "\n" not in found.told and len(found.told) < 160
+
+
 def test_several_classes_and_a_null() -> None:
     found = quality.of_classes("kind", [[0.6, 0.3, 0.1]] * 4, [0, 0, 0, 2], ["a", "b", None])
     assert found.figures == (("accuracy", 0.75),)
@@ -53,7 +66,8 @@ def test_several_classes_and_a_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123456, "0.0123"), (1234.5, "1,234"), (-98765.4, "-98,765"), (999.4, "999"), (0, "0")]
+    ("value", "text"),
+    [(0.0123456, "0.0123"), (1234.5, "1,234"), (-98765.4, "-98,765"), (999.4, "999"), (999.7, "1,000"), (0, "0")],
 )
 def test_numbers_for_people(value: float, text: str) -> None:
     assert quality.short(value) == text

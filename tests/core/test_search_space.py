@@ -380,6 +380,9 @@ def nested(levels: int) -> Any:
         ({"x": {"loguniform": [0.1, 1]}}, "x: loguniform is no dimension; did you mean log_uniform?"),
         ({"x": {"randInt": [1, 4]}}, "x: randInt is no dimension; did you mean integer?"),
         ({"x": {"Categorical": ["a", "b"]}}, "x: Categorical is no dimension; did you mean choice?"),
+        ({"x": {"quniform": [1, 10, 2]}}, "x: quniform is no dimension; did you mean uniform?"),
+        ({"x": {"log-uniform": [1, 10], "points": 3}}, "x: log-uniform is no dimension; did you mean log_uniform?"),
+        ({"loss": ["mse", "mae"], "x": [16, 64]}, "every parameter is a constant, also the list x"),
         ({"x": [16, 64]}, "every parameter is a constant, also the list x"),
     ],
 )

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..records import dataclass
-from ..texts import counted, short
+from ..texts import counted, harmless, short
 
-RMSE = "RMSE"
+RMSE, AUC = "RMSE", "AUC"
+GOOD_ORDER = 0.6
+LONGEST_LABEL = 60  # characters
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,10 @@ class Quality:
 
     @property
     def beats_the_simple(self) -> bool:
+        """A model of a rare class may be good though it hardly ever predicts that class: then its order tells."""
         value = self.figures[0][1]
+        if dict(self.figures).get(AUC, 0.5) >= GOOD_ORDER:
+            return True
         return value > self.simply if self.higher_is_better else value < self.simply
 
     @property
@@ -68,13 +73,13 @@ def of_classes(
     usual, count = Counter(actual).most_common(1)[0]
     figures = [("accuracy", hits / rows)]
     if len(labels) == 2 and count < rows:
-        figures.append(("AUC", auc([its[1] for its in probabilities], actual)))
+        figures.append((AUC, auc([its[1] for its in probabilities], actual)))
     label = labels[usual]
     return Quality(
         target=target,
         rows=rows,
         figures=tuple(figures),
-        simple="always NULL" if label is None else f"always '{label}'",
+        simple="always NULL" if label is None else f"always '{harmless(label, longest=LONGEST_LABEL)}'",
         simply=count / rows,
         higher_is_better=True,
     )

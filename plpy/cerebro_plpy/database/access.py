@@ -129,6 +129,10 @@ class Database:
             self._verbose = SWITCH.get((setting or "").strip().lower())
         return self._verbose
 
+    def tell_all(self) -> None:
+        """What ``cerebro.verbose`` does, for this call."""
+        self._verbose = True
+
     @contextlib.contextmanager
     def as_steps(self) -> Iterator[None]:
         """``with db.as_steps(): …`` - what calls inside are told of is a detail of a larger call."""

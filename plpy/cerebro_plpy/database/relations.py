@@ -401,7 +401,11 @@ def require_query(db: Database, query: str | None) -> str:
     """The query of an argument; the name of a table means all its rows.  An error if it is empty."""
     if query is None or not query.strip():
         raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
-    return f"SELECT * FROM {existing(db, query, argument='query').name.quoted}" if is_name(query) else query
+    if not is_name(query):
+        return query
+    table = existing(db, query, argument="query")
+    names = "*" if table.readable is None else ", ".join(map(quoted, table.readable))
+    return f"SELECT {names} FROM {table.name.quoted}"
 
 
 def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:

@@ -87,7 +87,8 @@ def calibrate(
     for place, (variable, sample) in enumerate(samples):
         kept, lines = _calibrated(db, variable, sample, measure, _share(until, len(samples) - place))
         found[variable.name] = kept
-        qualities.append(_quality(variable, sample))
+        with contextlib.suppress(OverflowError):  # squares of the largest numbers
+            qualities.append(_quality(variable, sample))
         told += [
             {"target": variable.name, "measure": name, "before": before, "after": after}
             for name, before, after in lines

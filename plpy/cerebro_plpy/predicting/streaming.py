@@ -65,8 +65,8 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
     given = PredictRowsArguments(**arguments)
     ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
-    query, key = relations.require_query(db, given.query), given.key
     platform.of(db).require_own_session(db)
+    query, key = relations.require_query(db, given.query), given.key
     ref = model_ref(db, given.model_table)
     model, known = read_and_known(db, ref, given.configuration)
     if begun is not None and (known is None or known.mark != begun.mark):

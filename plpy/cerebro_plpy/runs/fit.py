@@ -9,7 +9,7 @@ from typing import Callable
 import psycopg2
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, SegmentLost
-from cerebro_db.core.events import Event
+from cerebro_db.core.events import Event, Following
 from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
 from cerebro_db.core.options import BEST
@@ -150,13 +150,18 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             hint=f"The run need not be repeated. Use the models in a new transaction.{rest}",
         )
     if waits:
-        # If steps follow, what they find is told.
-        (db.detail if run.options.follows else db.told)(_end(db, run))
+        (db.detail if _is_judged(run) else db.told)(_end(db, run))
+
+
+def _is_judged(run: Run) -> bool:
+    """Whether a step will say how good the best model is."""
+    tasks = {step.task for step in run.options.follows}
+    return Following.CALIBRATE in tasks and Following.REMOVE not in tasks
 
 
 def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) -> None:
     """Say how good the best model is, and how to predict with it."""
-    if run.options.follows and not judged and not db.verbose:
+    if _is_judged(run) and not judged and not db.verbose:
         db.told(_end(db, run))
     for one in judged:
         db.told(f"{output} predicts {one.target}: {one.told}")

@@ -39,7 +39,7 @@ def of_training(db: Database, given: Given, rows: Rows, budget: float | None) ->
         return []
     if not platform.of(db).subtransactions_are_safe:  # an error would end the whole call
         model = given.model_table
-        db.notice(
+        db.told(
             "on Greenplum, cerebro.train() adds no ensemble and no calibration",
             f"Afterwards: SELECT cerebro.ensemble('{model}', NULL); SELECT * FROM cerebro.calibrate('{model}');",
         )

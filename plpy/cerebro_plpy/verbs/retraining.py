@@ -92,12 +92,11 @@ def retrain(db: Database, **arguments: Any) -> list[dict[str, Any]]:
             "if_unchanged => true trains nevertheless.",
         )
         return []
-    query = given.query or champions.validation_query(db, champion, source)
+    wanted = None if given.query is None else relations.require_query(db, given.query)
+    query = wanted or champions.validation_query(db, champion, source)
     comparing.value(db, metric, champion.reference, query)  # before anything is trained: the query may be wrong
     output = _free_name(db, champion.model)
-    asked = Judging(
-        champion.model, champion.alias, metric, given.margin or 0.0, given.standard_errors or 0.0, given.query
-    )
+    asked = Judging(champion.model, champion.alias, metric, given.margin or 0.0, given.standard_errors or 0.0, wanted)
     run = training.run_verb(db, replace(_fit(db, champion, given, source, output), follows=asked.steps))
     assert run is not None
     found = RunLog.of_caller(db, run).events.followed()

@@ -97,7 +97,9 @@ def fit(db: Database, **arguments: Any) -> int | None:
 def run_verb(db: Database, given: Given) -> int | None:
     """What a call of one of the verbs does."""
     begun, began_at = time.monotonic(), time.time()
-    if not given.dry_run:
+    if given.dry_run:
+        db.tell_all()
+    else:
         visibility.refuse_transaction(db)
         if given.wait is False:
             background.require_statements(db)
@@ -324,7 +326,7 @@ def _searching(
         space: dict[str, Any] = plan.space
         most: int | None = plan.configurations
         for sentence in plan.told(seconds):
-            (db.notice if given.dry_run else db.detail)(sentence)
+            db.detail(sentence)
     else:
         defaults = training_plan.defaults(rows.layout, rows.layout.rows, rows.segments, options.get("objective"))
         space, most = training_plan.completed(asked.space, defaults), given.max_configurations

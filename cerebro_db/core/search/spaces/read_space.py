@@ -14,7 +14,7 @@ from ...architecture.sources import Source
 from ...parameters.value_types import is_finite, is_number, shown
 from ...records import dataclass
 from .dimensions import MOST_VALUES, Choice, Condition, Dimension, Number
-from .space import ARCHITECTURE, PARTS, ChoiceOption, Label, Options, Space, flat_path, wrong
+from .space import ARCHITECTURE, MEASURES, PARTS, ChoiceOption, Label, Options, Space, flat_path, wrong
 
 KINDS = {  # of a dimension with two bounds -> logarithmic, whole
     "uniform": (False, False),
@@ -24,9 +24,8 @@ KINDS = {  # of a dimension with two bounds -> logarithmic, whole
 }
 CHOICE = "choice"
 # What other tools call them, without signs between the words.
-OTHER_WORDS = {"randint": "integer", "int": "integer", "lograndint": "log_integer", "float": "uniform",
-               "quniform": "uniform", "qloguniform": "log_uniform", "categorical": CHOICE, "choices": CHOICE,
-               "values": CHOICE, "gridsearch": CHOICE}  # fmt: skip
+OTHER_WORDS = {"randint": "integer", "lograndint": "log_integer", "quniform": "uniform", "qloguniform": "log_uniform",
+               "categorical": CHOICE, "choices": CHOICE, "gridsearch": CHOICE}  # fmt: skip
 MORE = ("when", "name", "step", "points")
 DEEPEST = 32  # levels
 MOST_DIMENSIONS = 500
@@ -149,11 +148,11 @@ class _Reader:
         if not isinstance(value, dict):
             return value
         if not is_dimension(value):
+            _require_no_other_kind(value, str(place))
             alone = [key for key in MORE if key in value and key != "name"]
             if alone:
                 problem = f"{alone[0]} is allowed only in a dimension, and this is not a dimension"
                 raise wrong(str(place), problem, DIMENSIONS)
-            _require_no_other_kind(value, str(place))
             return {key: self.tree(one, _Place(place, f".{key}"), inside, depth + 1) for key, one in value.items()}
         path = str(place)
         if len(self.found) >= MOST_DIMENSIONS:
@@ -201,24 +200,26 @@ class _Reader:
 
 def _require_no_other_kind(value: Mapping[str, Any], path: str) -> None:
     """An error for a dimension as other tools write it: ``{"loguniform": [0.001, 0.1]}``."""
-    if len(value) != 1:
+    keys = [key for key in value if key not in MORE]
+    bounds = value[keys[0]] if len(keys) == 1 else None
+    if not isinstance(bounds, list) or not bounds:
         return
-    ((key, bounds),) = value.items()
-    plain = re.sub("[^a-z]", "", key.lower())
+    plain = re.sub("[^a-z]", "", keys[0].lower())
     meant = OTHER_WORDS.get(plain) or next((kind for kind in (CHOICE, *KINDS) if kind.replace("_", "") == plain), None)
-    if meant is not None and isinstance(bounds, list):
-        raise wrong(
-            path,
-            f"{shown(key)} is no dimension; did you mean {meant}?",
-            f"Write {json.dumps({meant: bounds})}. {DIMENSIONS}",
-        )
+    if meant is None or (meant != CHOICE and not all(is_number(one) for one in bounds)):
+        return
+    written = {meant: bounds}
+    if meant != CHOICE and len(bounds) == 3:  # the third one is a step
+        written = {meant: bounds[:2], "step": bounds[2]}
+    problem = f"{shown(keys[0])} is no dimension; did you mean {meant}?"
+    raise wrong(path, problem, f"Write {json.dumps(written)}. {DIMENSIONS}")
 
 
 def _refuse_constants(space: Mapping[str, Any]) -> NoReturn:
     problem = "there is nothing to search: every parameter is a constant"
     lists = [
         (name, value) for part in PARTS for name, value in space.get(part, {}).items()
-        if isinstance(value, list) and len(value) > 1
+        if isinstance(value, list) and len(value) > 1 and name not in MEASURES
     ]  # fmt: skip
     if not lists:
         raise wrong("", problem, DIMENSIONS)

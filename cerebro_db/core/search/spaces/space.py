@@ -40,7 +40,7 @@ Label = Union[int, str]  # of an architecture in points: its model_id, or its na
 
 MOST_POINTS = 100_000  # of a grid
 ARCHITECTURE = "architecture"
-_MEASURES = ("loss", "metrics", "weighted_metrics", "loss_weights")
+MEASURES = ("loss", "metrics", "weighted_metrics", "loss_weights")
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Space:
             if one.name not in point:  # a number that has changed is its condition
                 return one.value(chance.random())
             up = chance.random() < 0.5
-            if part not in ("compile", "fit") or re.split(r"[.\[]", key)[0] in _MEASURES:
+            if part not in ("compile", "fit") or re.split(r"[.\[]", key)[0] in MEASURES:
                 return point[one.name]
             return one.perturbed(point[one.name], factor if up else 1 / factor)
 
