@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg2
@@ -13,6 +13,7 @@ from psycopg2.extensions import parse_dsn
 
 from tests.conftest import GIVEN, KILLABLE
 from tests.sql.lab import Lab, connect, run
+from tests.sql.one_session import OneSession
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +55,22 @@ def end_runs(connection: Any, schema: str) -> None:
 def madlib(lab: Lab) -> Lab:
     """The lab, in tests of the schema madlib."""
     return lab
+
+
+@pytest.fixture(scope="module")
+def one_session(server: str) -> Iterator[OneSession]:
+    with contextlib.closing(OneSession(server)) as one:
+        yield one
+
+
+@pytest.fixture
+def sql(db: Any) -> Callable[..., Any]:
+    """A function that executes a statement and returns its rows, if any."""
+
+    def execute(statement: str, *values: Any) -> Any:
+        with db.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    execute.db = db  # type: ignore[attr-defined]
+    return execute

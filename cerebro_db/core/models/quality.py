@@ -1,4 +1,4 @@
-"""How good a model is, in the words of its task, beside what a person would say without it."""
+"""How good a model is, in the figures of its task, beside an answer that is the same for every row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..records import dataclass
 from ..texts import counted, harmless, short
 
 RMSE, AUC = "RMSE", "AUC"
-GOOD_ORDER = 0.6
+GOOD_ORDER = 0.6  # of AUC; by chance it is 0.5
+LEAST_ROWS = 30  # of fewer, chance decides which is better
 LONGEST_LABEL = 60  # characters
 
 
@@ -20,18 +21,20 @@ class Quality:
 
     target: str
     rows: int
-    figures: tuple[tuple[str, float], ...]  # what each is called, and its value; the first one is compared
-    simple: str  # what a person would say of every row
-    simply: float  # the first figure if they say it
+    figures: tuple[tuple[str, float], ...]  # name and value; the first one is compared
+    simple: str  # an answer that is the same for every row
+    simply: float  # the first figure of this answer
     higher_is_better: bool
 
     @property
-    def beats_the_simple(self) -> bool:
-        """A model of a rare class may be good though it hardly ever predicts that class: then its order tells."""
+    def is_no_better(self) -> bool:
+        """Whether so many rows say that the model is no better than the simple answer.
+
+        A model of a rare class may be good though it hardly ever predicts that class: then its order says so.
+        """
         value = self.figures[0][1]
-        if dict(self.figures).get(AUC, 0.5) >= GOOD_ORDER:
-            return True
-        return value > self.simply if self.higher_is_better else value < self.simply
+        better = value > self.simply if self.higher_is_better else value < self.simply
+        return self.rows >= LEAST_ROWS and not better and dict(self.figures).get(AUC, 0.5) < GOOD_ORDER
 
     @property
     def told(self) -> str:

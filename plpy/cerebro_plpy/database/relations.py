@@ -410,11 +410,6 @@ def require_query(db: Database, query: str | None) -> str:
 
 def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     """The rows of a query and their columns; an error if this is no query that returns rows."""
-    if is_name(query):
-        raise InvalidSyntax(
-            f"query is '{query.strip()}', which is the name of a table and not a query.",
-            hint=f"Write 'SELECT * FROM {query.strip()}'.",
-        )
     # It runs with the caller's rights only, as a subquery.
     relation = Relation(0, "", "", "", False, "the query", query=sql_of_user(query.rstrip(" \t\r\n;")))
     without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)

@@ -13,7 +13,7 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 from cerebro_db.core import documents
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
@@ -48,15 +48,6 @@ TRIED_ROWS = 1000  # tell how long more of them will take
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
 Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
-
-
-class JudgedCalibration(NamedTuple):
-    """What ``cerebro.calibrate`` returns, and how good the model is for each target."""
-
-    rows: list[dict[str, Any]]
-    qualities: list[Quality]
-
-
 Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
 
 
@@ -68,10 +59,12 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
-) -> JudgedCalibration:
-    """What was found: a row for each target and measure, and how good the model is.
+    qualities: list[Quality] | None = None,
+) -> list[dict[str, Any]]:
+    """What was found: a row for each target and measure.
 
     ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
+    ``qualities``: gets how good the model is for each target, on the same rows.
     """
     by_group.refuse_groups(model)
     info = _info(db, model)
@@ -82,26 +75,26 @@ def calibrate(
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
-    qualities = []
     samples = _samples(db, model, rows(), chosen, until)
     for place, (variable, sample) in enumerate(samples):
-        kept, lines = _calibrated(db, variable, sample, measure, _share(until, len(samples) - place))
+        predicted = _checked(db, variable, sample)
+        kept, lines = _calibrated(db, variable, sample, predicted, measure, _share(until, len(samples) - place))
         found[variable.name] = kept
-        with contextlib.suppress(OverflowError):  # squares of the largest numbers
-            qualities.append(_quality(variable, sample))
+        if qualities is not None:
+            with contextlib.suppress(OverflowError):  # squares of the largest numbers
+                qualities.append(_quality(variable, sample, predicted))
         told += [
             {"target": variable.name, "measure": name, "before": before, "after": after}
             for name, before, after in lines
         ]
     _keep(db, model, info, found)
-    return JudgedCalibration(told, qualities)
+    return told
 
 
-def _quality(variable: Variable, sample: Sample) -> Quality:
+def _quality(variable: Variable, sample: Sample, predicted: list[Any]) -> Quality:
     if sample.labels is None:
-        return quality.of_numbers(variable.name, sample.predicted, sample.actual)
-    probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
-    return quality.of_classes(variable.name, probabilities, sample.actual, sample.labels)
+        return quality.of_numbers(variable.name, predicted, sample.actual)
+    return quality.of_classes(variable.name, predicted, sample.actual, sample.labels)
 
 
 # -- where it is kept ----------------------------------------------------------------------------------------
@@ -285,7 +278,8 @@ def _measure(decide_by: str | None, chosen: list[Variable]) -> Any:
     return found
 
 
-def _calibrated(db: Database, variable: Variable, sample: Sample, measure: Any, until: float | None) -> Learned:
+def _checked(db: Database, variable: Variable, sample: Sample) -> list[Any]:
+    """The predictions: numbers, or the probabilities of all classes; an error if they cannot be calibrated."""
     rows = len(sample.actual)
     if sample.left_out:
         what = "number" if sample.labels is None else "class that training had"
@@ -297,18 +291,26 @@ def _calibrated(db: Database, variable: Variable, sample: Sample, measure: Any, 
     if sample.labels is None:
         if not all(map(math.isfinite, sample.predicted)):
             raise BadData(f"the model predicts numbers of '{variable.name}' that are NaN or infinite.")
-        return _in_time(db, variable, calibration.of_numbers, sample.predicted, sample.actual, until)
+        return sample.predicted
     probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
     if len(set(sample.actual)) < 2:
         raise BadData(
             f"all {rows} rows have the same class of '{variable.name}'.", hint="Calibrate with rows of several classes."
         )
+    return probabilities
+
+
+def _calibrated(
+    db: Database, variable: Variable, sample: Sample, predicted: list[Any], measure: Any, until: float | None
+) -> Learned:
+    if sample.labels is None:
+        return _in_time(db, variable, calibration.of_numbers, predicted, sample.actual, until)
     labels, weigh = sample.labels, _weigh(db, variable, sample, measure)
 
     def learn(predicted: Sequence[Any], actual: Sequence[Any]) -> Learned:
         return calibration.of_classes(predicted, actual, labels, weigh)
 
-    return _in_time(db, variable, learn, probabilities, sample.actual, until)
+    return _in_time(db, variable, learn, predicted, sample.actual, until)
 
 
 def _in_time(

@@ -149,8 +149,8 @@ def hand_out(db: Database, session: Session, run: Run, name: Name, *, replace: b
             f"run {run.id} finished and its models are in {name}, but this transaction has lost a segment",
             hint=f"The run need not be repeated. Use the models in a new transaction.{rest}",
         )
-    if waits:
-        (db.detail if _is_judged(run) else db.told)(_end(db, run))
+    if waits and (db.verbose or not _is_judged(run)):
+        db.told(_end(db, run))
 
 
 def _is_judged(run: Run) -> bool:
@@ -165,10 +165,10 @@ def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) 
         db.told(_end(db, run))
     for one in judged:
         db.told(f"{output} predicts {one.target}: {one.told}")
-        if not one.beats_the_simple:
+        if one.is_no_better:
             db.warning(
-                f"the best model of {output} predicts {one.target} no better than somebody who says {one.simple}",
-                "More rows, other columns or a larger budget may help; perhaps these columns say nothing about it.",
+                f"{output} predicts {one.target} no better than an answer that is {one.simple}",
+                "More rows, other columns or a larger budget may help. Perhaps the columns say nothing about it.",
             )
     db.told(f"to predict, SELECT * FROM cerebro.predict('{output}', 'SELECT * FROM …');")
 

@@ -36,7 +36,7 @@ def calibrate(
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
-    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until).rows
+    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
 
 
 def calibrate_or_say(db: Database, output: Name, until: float | None) -> list[Quality]:
@@ -59,7 +59,9 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> list[Qu
 def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> list[Quality]:
     """Calibrate the best model of a table; how good it is on these rows."""
     model = read_model(db, ModelRef.of_table(output), None)
-    return judging.calibrate(db, model, _rows(db, model, query), until=until).qualities
+    qualities: list[Quality] = []
+    judging.calibrate(db, model, _rows(db, model, query), until=until, qualities=qualities)
+    return qualities
 
 
 def _rows(db: Database, model: TrainedModel, query: str | None) -> Callable[[], str]:

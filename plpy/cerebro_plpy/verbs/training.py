@@ -432,7 +432,9 @@ def _tell_whose_objective(db: Database, asked: Asked, rows: Rows) -> None:
 
 
 def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at: float) -> None:
-    """Say where the time of a call went, and what twice the budget would probably bring."""
+    """To a caller who wants details: where the time went, and what twice the budget would probably bring."""
+    if not db.verbose:
+        return
     log = RunLog.of_caller(db, run)
     trained = {model: (took, first, last) for model, took, first, last in log.units.trained_seconds()}
     if not trained:

@@ -49,6 +49,12 @@ class Shown:
         """The queries that have returned nothing."""
         return [one for one, rows in self.rows.items() if one.startswith("SELECT") and not rows]
 
+    def require_rows(self, pages: tuple[str, ...], page: str) -> None:
+        """Run the page and those before it, whose tables it needs. Each of their queries has to return rows."""
+        for one in pages[: pages.index(page) + 1]:
+            self.run(one)
+        assert self.without_rows() == []
+
     def statuses(self) -> dict[int, str]:
         """Of the runs that the pages have started."""
         known = dict(self.lab("SELECT run, status FROM runs WHERE model_table LIKE %s", f"{self.lab.schema}.%"))

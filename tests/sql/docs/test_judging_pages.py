@@ -20,20 +20,9 @@ def there(lab: Lab) -> Iterator[Shown]:
         lab.remove_registered(name)
 
 
-@pytest.fixture(scope="module")
-def shown(there: Shown) -> Shown:
-    """With all pages."""
-    for page in PAGES:
-        there.run(page)
-    return there
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_each_statement_runs_and_queries_return_rows(there: Shown, page: str) -> None:
-    """With the tables of the pages before."""
-    for one in PAGES[: PAGES.index(page) + 1]:
-        there.run(one)
-    assert there.without_rows() == []
+    there.require_rows(PAGES, page)
 
 
 def test_there_are_statements(shown: Shown) -> None:

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg2
 import pytest
+from psycopg2 import errors
 
 from cerebro_db.core.records import dataclass
 from tests.sql.users import Town, User, town
@@ -212,3 +214,15 @@ def test_a_query_needs_its_columns_only(two: Two, function: str) -> None:
     two.grant("points", ("id", "x"))
     error: Any = two.user.refused(f"SELECT count(*) FROM cerebro.{function}('mine', %s) AS found", query)
     assert "points" in str(error)
+
+
+def test_a_table_in_the_place_of_a_query_has_the_columns_that_may_be_read(two: Two) -> None:
+    call = f"SELECT count(*) FROM cerebro.predict('mine', '{two.owner.name}.points', 'id')"
+    two.grant("points", ("id", "x"))
+    assert two.user(call) == [ROWS]
+    two.grant("points", ("id", "a"))
+    with pytest.raises(psycopg2.Error, match="does not have the inputs x"):
+        two.user(call)
+    two.grant("points", ())
+    with pytest.raises(errors.InsufficientPrivilege):
+        two.user(call)

@@ -14,8 +14,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab, layer, sequential
+from tests.sql.packing.test_tables import packed, refused, values
 
 ROWS, FOLDS, EPOCHS = 60, 3, 2
 SGD = "optimizer='SGD(learning_rate=0.05)', loss='mse', metrics=['mae']"

@@ -17,8 +17,8 @@ import pytest
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.nn.rows.data import row_order
 from tests.nn import configurations as c
-from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
+from tests.sql.packing.test_tables import packed
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
 from tests.thorough import TIMES
 

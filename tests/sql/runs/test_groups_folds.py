@@ -16,8 +16,8 @@ import pytest
 
 from cerebro_db.core.scheduling.ring import derived_seed
 from cerebro_db.nn.rows.data import row_order
-from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab, layer, sequential
+from tests.sql.packing.test_tables import packed, refused, values
 from tests.sql.runs.test_faithful import partitions, same, trained_by_keras, variables
 from tests.sql.runs.test_groups import (
     CONFIGURATIONS,

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, eventually, layer, sequential
+from tests.sql.packing.test_tables import packed
 from tests.sql.runs.test_faithful import same, variables
 from tests.sql.runs.test_groups import EPOCHS, OPTIONS, SEGMENTS, digests, fit, plain_keras, with_sales
 from tests.thorough import landing

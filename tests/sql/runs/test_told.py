@@ -54,13 +54,32 @@ def test_columns_that_are_left_out_are_named(orders: Lab) -> None:
 
 
 def test_a_model_that_has_learned_nothing_is_called_that(orders: Lab) -> None:
+    """Each target is judged."""
     if orders.greenplum:
         pytest.skip("on Greenplum, nothing is judged at the end")
-    lines = told(orders, None, "SELECT cerebro.train('orders', 'nothing', target => 'noise', inputs => 'rooms',"
+    lines = told(orders, None, "SELECT cerebro.train('orders', 'nothing', target => 'class, noise', inputs => 'rooms',"
                                " epochs => 1, max_configurations => 1, options => '{\"seed\": 1}')")  # fmt: skip
-    quality = [line for line in lines if "nothing predicts noise: RMSE " in line]
-    assert len(quality) == 1 and "(always the mean, " in quality[0], lines
-    assert any(line.startswith("WARNING:  the best model of") and "no better than" in line for line in lines), lines
+    assert [line for line in lines if "nothing predicts class: accuracy " in line and "(always '" in line], lines
+    assert [line for line in lines if "nothing predicts noise: RMSE " in line and "(always the mean, " in line], lines
+    assert any(line.startswith("WARNING: ") and "predicts noise no better than" in line for line in lines), lines
+
+
+def test_a_dry_run_tells_all_that_it_decides(orders: Lab) -> None:
+    lines = "\n".join(told(orders, "off", "SELECT cerebro.train('orders', 'dry', target => 'class', dry_run => true)"))
+    for decision in ("prepared as number", "the column 'id' is ignored", "space: ", "loss categorical_crossentropy"):
+        assert decision in lines
+
+
+def test_a_fit_tells_its_best_configuration(orders: Lab) -> None:
+    call = "SELECT cerebro.fit('orders', 'fitted', '[{}]', target => 'class', inputs => 'size', epochs => 1)"
+    lines = told(orders, None, call)
+    assert any(" finished: the best is configuration 1 with " in line for line in lines), lines
+
+
+def test_what_is_neither_on_nor_off_counts_as_not_set(orders: Lab) -> None:
+    lines = told(orders, "perhaps", "SELECT cerebro.pack('orders', 'packed_perhaps', 'class', inputs => 'size')")
+    assert [line for line in lines if line.startswith("WARNING:  cerebro.verbose is 'perhaps'")] == lines[:1], lines
+    assert any("rows in" in line for line in lines)
 
 
 def test_details_are_for_those_who_ask(orders: Lab) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from cerebro_db.core.packing.windows import wanted
 from cerebro_plpy.runs.request.training_rows import validation_share
-from tests.sql.data.test_row_weights import weights_of
-from tests.sql.data.test_tables import values
 from tests.sql.lab import Lab, eventually, run
+from tests.sql.packing.test_row_weights import weights_of
+from tests.sql.packing.test_tables import values
 from tests.thorough import TIMES
 
 FLATS = """

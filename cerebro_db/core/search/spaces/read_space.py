@@ -148,7 +148,7 @@ class _Reader:
         if not isinstance(value, dict):
             return value
         if not is_dimension(value):
-            _require_no_other_kind(value, str(place))
+            _require_no_other_kind(value, place)
             alone = [key for key in MORE if key in value and key != "name"]
             if alone:
                 problem = f"{alone[0]} is allowed only in a dimension, and this is not a dimension"
@@ -198,7 +198,7 @@ class _Reader:
         return Options(choice, tuple(options))
 
 
-def _require_no_other_kind(value: Mapping[str, Any], path: str) -> None:
+def _require_no_other_kind(value: Mapping[str, Any], place: _Place) -> None:
     """An error for a dimension as other tools write it: ``{"loguniform": [0.001, 0.1]}``."""
     keys = [key for key in value if key not in MORE]
     bounds = value[keys[0]] if len(keys) == 1 else None
@@ -212,7 +212,7 @@ def _require_no_other_kind(value: Mapping[str, Any], path: str) -> None:
     if meant != CHOICE and len(bounds) == 3:  # the third one is a step
         written = {meant: bounds[:2], "step": bounds[2]}
     problem = f"{shown(keys[0])} is no dimension; did you mean {meant}?"
-    raise wrong(path, problem, f"Write {json.dumps(written)}. {DIMENSIONS}")
+    raise wrong(str(place), problem, f"Write {json.dumps(written)}. {DIMENSIONS}")
 
 
 def _refuse_constants(space: Mapping[str, Any]) -> NoReturn:

@@ -518,19 +518,21 @@ class Driver:
         failed = statuses.count(Status.FAILED)
         stopped = statuses.count(Status.STOPPED)
         finished = statuses.count(Status.FINISHED) + stopped
-        left, best = self.seconds_left(now), self.units.objectives.best_value
-        if self.run.folds or self.run.groups:
-            best = None  # of one fold or group, it says little
-        ended = "1 failed" if failed == 1 else f"{failed} failed" if failed else ""
+        parts = self.run.folds or self.run.groups  # the best value of one of them says little
+        told = []
         if self.db.verbose:
-            models = "models" if self.run.folds or self.run.groups else "configurations"
             early = f" ({stopped} stopped early)" if stopped else ""
-            ended = (
-                f"{finished} of {len(statuses)} {models} finished{early}{ended and ', ' + ended}, {speed:,.0f} rows/s"
-            )
-        best_yet = "" if best is None else f"best {self.units.objectives.objective.in_words} so far {short(best)}"
-        remain = "estimating the time left" if left is None else f"about {left:.0f} s left"
-        self.db.told(f"{100 * done / total:3.0f} %  {', '.join(filter(None, (ended, best_yet, remain)))}")
+            told.append(f"{finished} of {len(statuses)} {'models' if parts else 'configurations'} finished{early}")
+        if failed:
+            told.append(f"{failed} failed")
+        if self.db.verbose:
+            told.append(f"{speed:,.0f} rows/s")
+        objectives = self.units.objectives
+        if objectives.best_value is not None and not parts:
+            told.append(f"best {objectives.objective.in_words} so far {short(objectives.best_value)}")
+        left = self.seconds_left(now)
+        told.append("estimating the time left" if left is None else f"about {left:.0f} s left")
+        self.db.told(f"{100 * done / total:3.0f} %  {', '.join(told)}")
 
     def idle_log(self) -> RunLog:
         """The log, once the recorder session has finished what it was writing."""

@@ -13,34 +13,14 @@ import pytest
 from psycopg2 import errors
 
 from cerebro_plpy.platform import machine
-from tests.sql.one_session import OneSession
 
 DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 
 
-@pytest.fixture(scope="module")
-def session(server):
-    with contextlib.closing(OneSession(server)) as one:
-        yield one
-
-
 @pytest.fixture
-def db(session):
-    with session.schema() as connection:
+def db(one_session):
+    with one_session.schema() as connection:
         yield connection
-
-
-@pytest.fixture
-def sql(db):
-    """A function that executes a statement and returns its rows, if any."""
-
-    def run(statement, *values):
-        with db.cursor() as cursor:
-            cursor.execute(statement, values or None)
-            return cursor.fetchall() if cursor.description else []
-
-    run.db = db  # type: ignore[attr-defined]
-    return run
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab
+from tests.sql.packing.test_tables import packed, refused, values
 
 SALES = """
 CREATE TABLE sales AS SELECT i AS id, i::real AS x, (i * 3 % 17)::real AS price,

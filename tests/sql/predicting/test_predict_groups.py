@@ -9,8 +9,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import packed
 from tests.sql.lab import Lab, layer, sequential
+from tests.sql.packing.test_tables import packed
 
 SHOPS = """
 CREATE TABLE shops AS SELECT i AS id, ARRAY[sin(i), cos(i * 3)]::real[] AS facts, (i % 9 + sin(i))::real AS cost,

@@ -10,8 +10,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import columns_of, packed, values
 from tests.sql.lab import Lab
+from tests.sql.packing.test_tables import columns_of, packed, values
 
 LENGTH, HORIZON = 14, 7
 SEQUENCE: dict[str, Any] = {"by": "shop", "order": "day", "length": LENGTH, "horizon": HORIZON}

@@ -18,7 +18,7 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from tests.sql.lab import Lab, eventually, run
 from tests.sql.memory import SGD, compiled, model_of, proportional
-from tests.sql.serving.test_remembered import CHANGES
+from tests.sql.predicting.test_remembered import CHANGES
 from tests.thorough import landing
 
 pytestmark = [pytest.mark.needs_cluster, pytest.mark.throw_away]
@@ -122,6 +122,23 @@ def test_the_next_session_of_the_role_gets_it_and_imports_little(place: Lab) -> 
             assert trainers_of(place, session) == [pid]
             run(session, f"DO LANGUAGE plpython3u $$import sys; assert '{IMPORTED}' not in sys.modules$$")
         eventually(lambda: pid in kept(place), 30, f"the trainer of {me} is kept again")
+
+
+def test_the_name_of_a_table_is_served_as_a_query_is(place: Lab) -> None:
+    place(f"CREATE TABLE one_flower AS {ROW}")
+    place('CREATE VIEW "a flower; --" AS TABLE one_flower')
+    names = "one_flower", f" {place.schema}.one_flower ", '"a flower; --"'
+    with contextlib.closing(place.connect()) as session:
+        expected = run(session, ASK.format(ROW))
+        assert [run(session, ASK.format(name)) for name in names] == [expected] * 3
+        run(session, ASK.format("one_flower"))
+        (pid,) = trainers_of(place, session)
+    eventually(lambda: pid in kept(place), 30, "the trainer is kept")
+    with contextlib.closing(place.connect()) as session:
+        assert [run(session, ASK.format(name)) for name in names[:2]] == [expected] * 2
+        assert trainers_of(place, session) == [pid]
+        run(session, f"DO LANGUAGE plpython3u $$import sys; assert '{IMPORTED}' not in sys.modules$$")
+        assert run(session, ASK.format(names[2])) == expected
 
 
 def test_a_model_of_arrays_has_a_recipe_too(place: Lab) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import packed, values
 from tests.sql.lab import Lab
+from tests.sql.packing.test_tables import packed, values
 
 LENGTH, DAYS = 4, 30
 SEQUENCE = {"order": "day", "length": LENGTH, "step": 1}

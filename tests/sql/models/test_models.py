@@ -10,8 +10,6 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
-from tests.sql.one_session import OneSession
-
 KERAS2 = {
     "class_name": "Sequential",
     "config": [
@@ -30,29 +28,10 @@ LAMBDA = {
 }
 
 
-@pytest.fixture(scope="module")
-def session(server):
-    with contextlib.closing(OneSession(server)) as one:
-        yield one
-
-
 @pytest.fixture
-def db(session):
-    with session.schema() as connection:
+def db(one_session):
+    with one_session.schema() as connection:
         yield connection
-
-
-@pytest.fixture
-def sql(db):
-    """A function that executes a statement and returns its rows, if any."""
-
-    def run(statement, *values):
-        with db.cursor() as cursor:
-            cursor.execute(statement, values or None)
-            return cursor.fetchall() if cursor.description else []
-
-    run.db = db  # type: ignore[attr-defined]
-    return run
 
 
 def load(sql, table="arch", architecture=KERAS2, **more):

@@ -10,8 +10,8 @@ import numpy as np
 import psycopg2
 import pytest
 
-from tests.sql.data.test_tables import columns_of, packed, values
 from tests.sql.lab import Lab, layer, sequential
+from tests.sql.packing.test_tables import columns_of, packed, values
 
 Window = tuple[list[list[int]], float]  # the column ``which`` of its rows, and the value to forecast
 

@@ -11,8 +11,8 @@ import psycopg2
 import pytest
 
 from tests.nn import configurations as c
-from tests.sql.data.test_tables import columns_of, packed, refused, values
 from tests.sql.lab import Lab
+from tests.sql.packing.test_tables import columns_of, packed, refused, values
 from tests.thorough import landing
 
 LENGTH, STEP = 12, 6

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import BOTH_ENGINES
-from tests.sql.data.test_tables import packed, refused, values
 from tests.sql.lab import Lab, layer, sequential
+from tests.sql.packing.test_tables import packed, refused, values
 
 ROWS = 400
 

@@ -13,8 +13,8 @@ import pytest
 from psycopg2 import errors
 
 from tests.nn import configurations as c
-from tests.sql.data.test_tables import columns_of, packed
 from tests.sql.lab import CROSS, Lab, flower_model, run
+from tests.sql.packing.test_tables import columns_of, packed
 
 STILL = "optimizer='SGD(lr=0.0)', loss={}"  # training leaves the weights as they are
 Part = dict[str, np.ndarray]
