@@ -132,12 +132,12 @@ class Database:
         return self._verbose
 
     def tell_all(self) -> None:
-        """What ``cerebro.verbose`` does, for this call."""
+        """Say the details of this call, as if ``cerebro.verbose`` were on."""
         self._verbose = True
 
     @contextlib.contextmanager
     def as_steps(self) -> Iterator[None]:
-        """``with db.as_steps(): …`` - what calls inside are told of is a detail of a larger call."""
+        """``with db.as_steps(): …`` - these are steps of a larger call, so what they tell is a detail."""
         before = self.verbose
         self._verbose = before or False
         try:

@@ -221,7 +221,7 @@ def test_a_table_in_the_place_of_a_query_has_the_columns_that_may_be_read(two: T
     two.grant("points", ("id", "x"))
     assert two.user(call) == [ROWS]
     two.grant("points", ("id", "a"))
-    with pytest.raises(psycopg2.Error, match="does not have the inputs x"):
+    with pytest.raises(psycopg2.Error, match="does not have the input x"):
         two.user(call)
     two.grant("points", ())
     with pytest.raises(errors.InsufficientPrivilege):
