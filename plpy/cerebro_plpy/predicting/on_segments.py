@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import psycopg2
 
+from cerebro_db.core.protocol import BeginPrediction
 from cerebro_db.core.sql import Sql, literal, sql
 
 from .. import platform
 from ..database import relations
 from ..database.access import Database
+from ..database.cancellation import listener
 from ..models.trained import TrainedModel
 from ..packing.visibility import refuse_transaction
 from ..sessions import logins
@@ -20,10 +22,9 @@ from ..sessions.session import Session, Statement
 from ..sessions.team import Team
 from . import staging, teams, trainers
 from .chunks import Source
-from .trainers import PredictionOrder
 
 
-def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
+def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: BeginPrediction, source: Source) -> Sql:
     """Each worker session predicts its share of the rows, into a table that only this user can see."""
     here = platform.of(db)
     parts = platform.segments_wanted(db, None) or here.segments(db)
@@ -56,7 +57,7 @@ def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: Pre
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb)) as team:
+    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb, listener(db.plpy))) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

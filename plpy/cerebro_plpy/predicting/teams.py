@@ -14,7 +14,15 @@ from cerebro_db.core.models.metrics import Means, merged_means, of_means
 from cerebro_db.core.names import token
 from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.parameters import params
-from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
+from cerebro_db.core.protocol import (
+    BeginPrediction,
+    EvaluatedModel,
+    Exchange,
+    MergeMetrics,
+    MetricsMerged,
+    ModelState,
+    StateRef,
+)
 from cerebro_db.core.sql import Sql, sql
 
 from ..database.access import Database
@@ -24,7 +32,7 @@ from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import COMMIT, Statement
 from ..sessions.team import Team, Worker
 from ..sessions.team_options import TeamOptions
-from .trainers import PLAIN, PredictionOrder
+from .trainers import PLAIN
 
 T = TypeVar("T")
 
@@ -136,17 +144,18 @@ def predict(
     db: Database,
     team: Team,
     model: TrainedModel,
-    order: PredictionOrder,
+    order: BeginPrediction,
     statements: Sequence[Sql],
     *,
     in_transaction: bool,
 ) -> None:
     """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
-    name = token(8)
+    name = order.state.name
+    assert name is not None
 
     async def steps(worker: Worker) -> None:
         await send_weights(db, team, worker, model, name)
-        await team.order(worker, order.begin(name))
+        await team.order(worker, order)
         await Statement(statements[worker.segment])
         if in_transaction:
             await COMMIT
