@@ -13,7 +13,6 @@ from cerebro_db.core.sql import Sql, literal, sql
 from .. import platform
 from ..database import relations
 from ..database.access import Database
-from ..database.cancellation import listener
 from ..models.trained import TrainedModel
 from ..packing.visibility import refuse_transaction
 from ..sessions import logins
@@ -57,7 +56,7 @@ def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: Beg
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb, listener(db.plpy))) as team:
+    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb)) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

@@ -17,7 +17,7 @@ from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInp
 
 from .. import platform
 from ..database.access import Database
-from ..database.cancellation import Listen
+from ..database.cancellation import Listen, listener
 from ..platform.machine import cores
 from ..segment import current, keeping, nursery_connection
 from ..segment.keeping import Caller, LastingPrediction
@@ -33,11 +33,11 @@ PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing be
 
 
 def options(
-    db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None, listen: Listen
+    db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None, listen: Listen | None = None
 ) -> TeamOptions:
     """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
     gpus = platform.require_gpus(db, use_gpus, keys)
-    engine = nursery_connection.default_engine(listen)
+    engine = nursery_connection.default_engine(listen or listener(db.plpy))
     threads = min(MOST_THREADS, max(1, cores() // len(keys)))
     return TeamOptions((engine,), TrainerOptions(threads=threads, memory_mb=memory_mb), tuple(gpus))
 
@@ -96,9 +96,9 @@ def own_segment(
         except CerebroError:
             if not kept or mine.prediction is not None:
                 raise
-            current.rest_mine(db, seconds)
+            current.rest(mine, seconds)
             raise
-        current.rest_mine(db, seconds)
+        current.rest(mine, seconds)
     except BaseException:
         if not mine.resting:
             current.close_mine()

@@ -97,10 +97,10 @@ def close(db: Database) -> None:
         close_mine()
 
 
-def rest_mine(db: Database, seconds: int) -> None:
+def rest(segment: Segment, seconds: int) -> None:
     """Keep the trainer of this session for so many seconds, for its next call; 0: end it."""
     if seconds:
-        mine(db).obey(Rest(seconds))
+        segment.obey(Rest(seconds))
     else:
         close_mine()
 

@@ -55,10 +55,11 @@ class OwnTeam(Team):
         """
         if not self._one_process:
             return
+        mine = current.mine(self.db)
         for handle in {handle for worker in self.workers for handle in worker.cached}:
-            current.mine(self.db).obey(protocol.DropRows(handle))
+            mine.obey(protocol.DropRows(handle))
         self.workers.clear()
-        current.rest_mine(self.db, 0 if self.options.gpus else limits.waiting_seconds(self.db))
+        current.rest(mine, 0 if self.options.gpus else limits.waiting_seconds(self.db))
 
     def _end(self, workers: Sequence[Worker]) -> None:
         if not self._one_process:
