@@ -19,7 +19,7 @@ from ..sessions import logins
 from ..sessions.failures import Refused
 from ..sessions.session import Session, Statement
 from ..sessions.team import Team
-from . import staging, teams, trainers
+from . import staging, teams
 from .chunks import Source
 
 
@@ -56,7 +56,7 @@ def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: Beg
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb)) as team:
+    with teams.team_of(db, keys, teams.options(db, use_gpus, keys, model.memory_mb)) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

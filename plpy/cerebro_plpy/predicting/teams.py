@@ -22,11 +22,16 @@ from cerebro_db.core.protocol import (
     MetricsMerged,
     ModelState,
     StateRef,
+    TrainerOptions,
 )
 from cerebro_db.core.sql import Sql, sql
 
+from .. import platform
 from ..database.access import Database
+from ..database.cancellation import listener
 from ..models.trained import TrainedModel
+from ..platform.machine import threads
+from ..segment import nursery_connection
 from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import COMMIT, Statement
@@ -44,6 +49,13 @@ class Weighted(Protocol):
     def definition(self) -> dict[str, Any]: ...
 
     def weights(self, db: Database) -> Iterator[bytes]: ...
+
+
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TeamOptions:
+    """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
+    gpus = platform.require_gpus(db, use_gpus, keys)
+    engine = nursery_connection.default_engine(listener(db.plpy))
+    return TeamOptions((engine,), TrainerOptions(threads=threads(len(keys)), memory_mb=memory_mb), tuple(gpus))
 
 
 @contextlib.contextmanager

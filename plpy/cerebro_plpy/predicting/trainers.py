@@ -6,24 +6,27 @@ The orders of predictions to segments and trainers are here and in teams.py.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cerebro_db.core import protocol
-from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.errors import CerebroError, InUse
 from cerebro_db.core.names import token
-from cerebro_db.core.protocol import BeginPrediction, BestClasses, PredictionInput, StateRef, TrainerOptions
+from cerebro_db.core.protocol import (
+    BeginPrediction,
+    BestClasses,
+    PredictionInput,
+    StateRef,
+    TrainerSettings,
+)
 
 from .. import platform
 from ..database.access import Database
-from ..database.cancellation import Listen, listener
-from ..platform.machine import cores
+from ..platform.machine import threads
 from ..segment import current, keeping, nursery_connection
 from ..segment.keeping import Caller, LastingPrediction
 from ..segment.prediction import SegmentPrediction
 from ..segment.worker import Segment
-from ..sessions.team_options import TeamOptions
 from . import resident_predictor
 
 if TYPE_CHECKING:
@@ -32,14 +35,11 @@ if TYPE_CHECKING:
 PLAIN = "optimizer='sgd', loss='mse'"  # compile parameters that need nothing beside the weights
 
 
-def options(
-    db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None, listen: Listen | None = None
-) -> TeamOptions:
-    """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
-    gpus = platform.require_gpus(db, use_gpus, keys)
-    engine = nursery_connection.default_engine(listen or listener(db.plpy))
-    threads = min(MOST_THREADS, max(1, cores() // len(keys)))
-    return TeamOptions((engine,), TrainerOptions(threads=threads, memory_mb=memory_mb), tuple(gpus))
+def _settings(db: Database, mine: Segment, use_gpus: bool | None, memory_mb: int | None) -> TrainerSettings:
+    """What the trainer of the caller's own session is started with."""
+    gpu = platform.require_gpus(db, True, platform.of(db).distribution_keys(db, 1))[0] if use_gpus else None
+    engine = nursery_connection.default_engine(mine.listen)
+    return TrainerSettings(threads=threads(1), memory_mb=memory_mb, engine=engine, gpu=gpu)
 
 
 def order_of(
@@ -85,9 +85,7 @@ def own_segment(
     kept = mine.resting
     mine.lent = True
     try:
-        keys = platform.of(db).distribution_keys(db, 1)
-        settings = options(db, use_gpus, keys, memory_mb, mine.listen).settings(0)
-        caller = keeping.caller(db)
+        settings, caller = _settings(db, mine, use_gpus, memory_mb), keeping.caller(db)
         seconds = caller.seconds if settings.gpu is None else 0
         wanted = None if lasting is None else LastingPrediction(lasting, caller, recipe)
         mine.start(settings, caller.trainer_mb, ask=False, wanted=wanted)

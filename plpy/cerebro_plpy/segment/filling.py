@@ -137,10 +137,10 @@ def limited(settings: TrainerSettings, limit: int | None) -> TrainerSettings:
             f"there is no GPU {settings.gpu} here",
             hint=f"The machine has {there} of them. Without the setting gpu, trainers use processors.",
         )
-    settings = replace(settings, memory_limit_mb=limit)
-    if limit is None or settings.gpu is not None:
-        return settings
-    return replace(settings, memory_mb=min(settings.memory_mb or limit, limit))
+    may_use = settings.memory_mb
+    if limit is not None and settings.gpu is None:
+        may_use = min(may_use or limit, limit)
+    return replace(settings, memory_limit_mb=limit, memory_mb=may_use)
 
 
 def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:
