@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..codec import omitted
 from ..documents import shown
-from ..errors import BadData, InvalidArgument, InvalidName
+from ..errors import InvalidArgument, InvalidName
 from ..names import check
 from ..records import dataclass
-from .preparation import MOST_COLUMNS, PACK_AGAIN
-
-Json = dict[str, Any]
+from .preparation import MOST_COLUMNS
 
 TARGETS = ("last", "majority")
 EXAMPLE = 'For instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.'
@@ -26,21 +25,15 @@ class Windows:
     length: int
     step: int  # rows from the beginning of a window to that of the next
     target: str  # whose: that of the last row, or the most frequent class
-    horizon: int = 0  # rows from the last row of a window to the row whose target it has
-
-    def to_json(self) -> Json:
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        if not self.horizon:
-            del found["horizon"]
-        return found
+    horizon: int = omitted(0)  # rows from the last row of a window to the row whose target it has
 
     @classmethod
-    def from_json(cls, document: Any, where: str) -> Windows:
-        """BadData if the document of a summary does not describe windows."""
+    def from_document(cls, document: Any) -> Windows:
+        """ValueError if the document of a summary does not describe windows."""
         try:
-            return wanted(document, where)
+            return wanted(document, "it")
         except InvalidArgument as error:
-            raise BadData(error.message, hint=PACK_AGAIN) from None
+            raise ValueError(error.message) from None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cerebro_db.core.documents import Fields
+from typing import Annotated, Optional
+
+from cerebro_db.core import codec
+from cerebro_db.core.codec import Within
 from cerebro_db.core.models.model_columns import PLAIN
 from cerebro_db.core.sql import identifier, sql
 
@@ -12,7 +15,7 @@ from ..database.relations import Relation
 from . import document_columns
 
 COLUMN = "memory_mb"
-MOST_MB = 2**31 - 1
+Memory = Annotated[int, Within(1, 2**31 - 1)]
 
 
 def of_summary(db: Database, summary: Relation) -> int | None:
@@ -22,4 +25,5 @@ def of_summary(db: Database, summary: Relation) -> int | None:
         return None
     document_columns.require({COLUMN: column}, summary.text, PLAIN.types)
     found = db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(COLUMN), summary=summary.sql))
-    return None if found is None else int(Fields({COLUMN: found}, summary.text).whole(COLUMN, 1, MOST_MB))
+    megabytes: int | None = codec.read(Optional[Memory], found, f"{summary.text}: {COLUMN}")
+    return megabytes
