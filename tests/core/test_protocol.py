@@ -321,7 +321,7 @@ WRONG = [
     ("load_rows", {"handle": "h", "layout": {}, "rows": True}, "load_rows: rows has to be a whole number, not true"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": 1.0}, "load_rows: rows has to be a whole number, not 1.0"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": 1 << 63}, "load_rows: rows does not fit into 64 bits"),
-    ("load_rows", {"handle": "h", "layout": [], "rows": 1}, "load_rows: layout has to be a JSON object, not a list of 0"),
+    ("load_rows", {"handle": "h", "layout": [], "rows": 1}, "load_rows: layout has to be a JSON object, not a list"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": -1}, "there cannot be -1 rows"),
     ("rest", {"seconds": 0}, "a trainer cannot rest for 0 seconds"),
     ("rest", {"seconds": 86401}, "a trainer cannot rest for 86401 seconds"),

@@ -351,13 +351,14 @@ def read(document: Any, classes: Mapping[str, int | None], where: str) -> Calibr
         name = codec.read(Identifier, target.get("name"), f"{its}: name", hint)
         if name not in classes or name in found:
             raise BadData(f"{its}: name has to be a target of the model, and each only once.", hint=hint)
-        kind: type[Errors | Classes] = Errors if classes[name] is None else Classes
+        kind: type[Any] = Errors if classes[name] is None else Classes
         if target.get("kind") != kind.kind:
             raise BadData(f"{its}: kind does not fit the target '{name}'.", hint=hint)
         parameters = {key: value for key, value in target.items() if key not in ("name", "kind")}
-        found[name] = one = codec.decode(kind, parameters, its, BadData, hint)
+        one: Errors | Classes = codec.decode(kind, parameters, its, BadData, hint)
         if isinstance(one, Classes) and one.weights is not None and len(one.weights) != classes[name]:
             raise BadData(f"{its}: weights has to have a number for each of the {classes[name]} classes.", hint=hint)
+        found[name] = one
     return found
 
 

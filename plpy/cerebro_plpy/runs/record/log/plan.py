@@ -55,7 +55,7 @@ Visits = Annotated[tuple[Annotated[int, Within(0, 2**31 - 1)], ...], Within(1, M
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltModel:
     """What the event of a model that was built says."""
 
     state_bytes: Whole
@@ -269,7 +269,7 @@ class PlanLog(Part):
         if not 0 <= asked.place < 2**31:
             raise BadData(f"{where} has a negative place.")
 
-    def _built(self) -> dict[int, Built]:
+    def _built(self) -> dict[int, BuiltModel]:
         found = {}
         for number, text in self._all(
             sql(
@@ -282,7 +282,7 @@ class PlanLog(Part):
             )
         ):
             where = f"event '{Event.BUILT}' of model {number} of run {self.run}"
-            found[number] = codec.decode(Built, decoded(text, where), where, BadData)
+            found[number] = codec.decode(BuiltModel, decoded(text, where), where, BadData)
         return found
 
     def _load_progress(self, run: Run) -> None:
