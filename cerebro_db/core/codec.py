@@ -151,34 +151,44 @@ def encode(value: Any) -> Any:
 
     Fields that are None are left out, if they may be.
     """
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if hasattr(kind, "to_document"):
-        return value.to_document()
-    if fields_of(kind) is not None:
-        return encode_fields(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, (list, tuple)):
-        return [encode(one) for one in value]
-    if isinstance(value, dict) and any(is_own(type(one)) for one in value.values()):
-        return {name: encode(one) for name, one in value.items()}
-    return value
+    kind: Any = type(value)
+    write = _writer(kind)
+    return value if write is None else write(value)
 
 
 def encode_fields(value: Any) -> dict[str, Any]:
     """The JSON object of a dataclass, by its fields."""
-    document = value.tag() if hasattr(value, "tag") else {}
-    for field in fields_of(type(value)) or ():
-        one, said = getattr(value, field.name), field.metadata
-        if "beside" in said:
+    kind: Any = type(value)
+    has_tag, fields = _written(kind)
+    document = value.tag() if has_tag else {}
+    for attribute, name, omitted in fields:
+        one = getattr(value, attribute)
+        if name is None:
             document.update(encode(one))
-        elif "unknown" in said:
-            document.update(one)
-        elif field.init and not (one == said["omitted"] if "omitted" in said else one is None and has_default(field)):
-            document[said.get("name", field.name)] = encode(one)
+        elif one != omitted:
+            document[name] = encode(one)
     return document
+
+
+@cache
+def _writer(kind: Any) -> Callable[[Any], Any] | None:
+    """What encodes the values of a class; None: they are JSON."""
+    if hasattr(kind, "to_document"):
+        return lambda value: value.to_document()
+    if fields_of(kind) is not None:
+        return encode_fields
+    if issubclass(kind, enum.Enum):
+        return lambda value: value.value
+    if issubclass(kind, (list, tuple)):
+        return lambda value: [encode(one) for one in value]
+    return _encode_values if issubclass(kind, dict) else None
+
+
+def _encode_values(value: dict[str, Any]) -> dict[str, Any]:
+    """A dictionary of JSON stays as it is, however large it is."""
+    if any(hasattr(one, "to_document") or fields_of(type(one)) for one in value.values()):
+        return {name: encode(one) for name, one in value.items()}
+    return value
 
 
 def decode(
@@ -215,28 +225,36 @@ def decoded(kind: Callable[..., T], document: Any) -> T:
     """As ``decode``, for an object within another one: raises Misfit."""
     if not isinstance(document, dict):
         raise wrong("a JSON object", document)
-    schema = _schema(kind)
-    rest = dict(document)
-    if schema.lenient:
-        rest = {name: one for name, one in rest.items() if one is not None or name in schema.needed}
+    schema, read = _schema(kind), 0
     values: dict[str, Any] = {}
+    if schema.lenient:
+        document = {name: one for name, one in document.items() if one is not None or name in schema.needed}
     for name, (part, inner) in schema.parts.items():
-        values[name] = decoded(part, {one: rest.pop(one) for one in inner if one in rest})
+        own = {one: document[one] for one in inner if one in document}
+        values[name], read = decoded(part, own), read + len(own)
     for name, (field, required, decode_field) in schema.fields.items():
-        if name in rest:
+        if name in document:
+            read += 1
             try:
-                values[field] = decode_field(rest.pop(name))
+                values[field] = decode_field(document[name])
             except Misfit as misfit:
                 raise misfit.within(f".{name}") from None
         elif required:
             raise Misfit(f"lacks the field {name}")
-    if schema.unknown is not None:
-        values[schema.unknown] = rest
-    elif rest and not schema.lenient:
-        raise Misfit(f"has no field {shown(next(iter(rest)))}; it has: {', '.join(names_of(kind))}")
-    found = _sound(kind, **values)
-    if schema.agrees:
-        _sound(found.require_agreement)  # type: ignore[attr-defined]
+    if read < len(document) and (schema.unknown is not None or not schema.lenient):
+        known = names_of(kind)
+        others = {name: one for name, one in document.items() if name not in known}
+        if schema.unknown is None:
+            raise Misfit(f"has no field {shown(next(iter(others)))}; it has: {', '.join(known)}")
+        values[schema.unknown] = others
+    try:
+        found = kind(**values)
+        if schema.agrees:
+            found.require_agreement()  # type: ignore[attr-defined]
+    except InvalidName as error:
+        raise Misfit(f"cannot be used: {error.message}") from None
+    except ValueError as error:
+        raise Misfit(f"cannot be used: {error}") from None
     return found
 
 
@@ -249,16 +267,6 @@ def tagged(kinds: Mapping[str, Callable[..., T]], name: str, document: Any) -> T
     if not isinstance(key, str) or key not in kinds:
         raise Misfit(f"has to be one of {', '.join(kinds)}, not {shown(key)}", name)
     return decoded(kinds[key], values)
-
-
-def _sound(make: Callable[..., T], *values: Any, **fields: Any) -> T:
-    """What ``make`` gives; Misfit for values that it cannot use, or that do not fit each other."""
-    try:
-        return make(*values, **fields)
-    except InvalidName as error:
-        raise Misfit(f"cannot be used: {error.message}") from None
-    except ValueError as error:
-        raise Misfit(f"cannot be used: {error}") from None
 
 
 def wrong(expected: str, value: Any) -> Misfit:
@@ -279,8 +287,22 @@ def fields_of(kind: Any) -> tuple[dataclasses.Field[Any], ...] | None:
     return _FIELDS[kind]
 
 
-def is_own(kind: Any) -> bool:
-    return fields_of(kind) is not None or hasattr(kind, "to_document")
+_NOTHING = object()
+
+
+@cache
+def _written(kind: Any) -> tuple[bool, list[tuple[str, str | None, Any]]]:
+    """Whether it has a tag; of each field its name in the document (None: its own entries are there), and the value
+    that leaves it out."""
+    found: list[tuple[str, str | None, Any]] = []
+    for field in fields_of(kind) or ():
+        said = field.metadata
+        if "beside" in said or "unknown" in said:
+            found.append((field.name, None, None))
+        elif field.init:
+            omitted = said.get("omitted", None if has_default(field) else _NOTHING)
+            found.append((field.name, said.get("name", field.name), omitted))
+    return hasattr(kind, "tag"), found
 
 
 class _Schema(NamedTuple):
@@ -348,7 +370,7 @@ def decoder(annotation: Any) -> Decode:
         return _dict(arguments[1])
     own = getattr(origin or annotation, "from_document", None)
     if own is not None:
-        return lambda value: _sound(own, value)
+        return _own(own)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum(annotation)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
@@ -403,6 +425,18 @@ def _one_of(kinds: list[Any]) -> Decode:
         return value
 
     return decode_one
+
+
+def _own(read: Decode) -> Decode:
+    def decode_own(value: Any) -> Any:
+        try:
+            return read(value)
+        except InvalidName as error:
+            raise Misfit(f"cannot be used: {error.message}") from None
+        except ValueError as error:
+            raise Misfit(f"cannot be used: {error}") from None
+
+    return decode_own
 
 
 def _checked(inner: Decode, checks: tuple[Callable[[Any], Any], ...]) -> Decode:

@@ -57,6 +57,8 @@ REASONS_OF_CORE = {
     "packing/preparation.py:KINDS": "filled when it is imported",
     "codec.py:_FIELDS": "the fields of classes",
     "codec.py:_schema": "the fields of classes",
+    "codec.py:_writer": "the fields of classes",
+    "codec.py:_written": "the fields of classes",
     "codec.py:decoder": "the types of fields",
     "protocol/orders.py:ORDERS": "filled when it is imported",
     "scheduling/ring.py:_ring": "arithmetic",
