@@ -30,6 +30,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union
 from . import names
 from .documents import LARGEST_NUMBER, LARGEST_WHOLE, MOST_BYTES, json_value, shown
 from .errors import BadData, CerebroError, InvalidArgument, InvalidName
+from .records import FIELDS
 
 T = TypeVar("T")
 Decode = Callable[[Any], Any]  # of a JSON value; raises Misfit
@@ -335,11 +336,12 @@ def _schema(kind: Any) -> _Schema:
 
 def _types(kind: Any) -> dict[str, Any]:
     """The types of the fields, as ``typing.get_type_hints`` evaluates them in three times the time."""
-    found = {}
+    fields, found = {field.name for field in dataclasses.fields(kind)}, dict[str, Any]()
     for base in reversed(kind.__mro__):
-        known = vars(sys.modules[base.__module__])
-        for name, annotation in vars(base).get("__annotations__", {}).items():
-            found[name] = eval(annotation, known)
+        written = vars(base).get("__annotations__", {})
+        own = fields & written.keys()
+        types = eval(f"[{', '.join(written[name] for name in own)}]", vars(sys.modules[base.__module__]))
+        found.update(zip(own, types))
     return found
 
 
@@ -373,7 +375,8 @@ def decoder(annotation: Any) -> Decode:
         return _own(own)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum(annotation)
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+    # Not is_dataclass(): it would make the methods of a class (core/records.py) that no value may need.
+    if isinstance(annotation, type) and any(FIELDS in vars(base) for base in annotation.__mro__):
         return lambda value: decoded(annotation, value)
     raise TypeError(f"no field can have the type {annotation}")
 
