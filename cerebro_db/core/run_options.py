@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Optional
 
 from . import codec
-from .codec import Misfit, OneOf, Within, different
+from .codec import OneOf, Within, different
 from .engines import AUTO, AUTO_ENGINES, DEFAULT
 from .errors import BadData, CerebroError
 from .following import Step
@@ -99,16 +99,6 @@ class RunOptions:
     others: Mapping[str, Any] = codec.unknown()  # other keys on record, of the packages that wrote them
     lenient = True
 
-    def require_agreement(self) -> None:
-        if (self.engine == AUTO or self.among) and len(self.among) < 2:
-            raise Misfit("has to have two engines at least" if self.among else "is missing", "among")
-        if self.objective is not None and self.direction is None:
-            raise Misfit("is missing", "direction")
-        if self.space is not None and self.method is None:
-            raise Misfit("is missing", "method")
-        if len({step.task for step in self.follows}) < len(self.follows):
-            raise Misfit("has the same task twice", "follows")
-
     def optimised(self, validated: bool) -> Objective:
         """The objective of the run.  ``validated``: it has a validation table."""
         if self.objective is None or self.direction is None:
@@ -155,7 +145,15 @@ def read(document: Any, where: str) -> RunOptions:
             given["method"] = _method(given["method"], f"{where}: method", proposes=given.get("space") is not None)
     if isinstance(given.get("named"), dict):
         given["named"] = {argument: table for argument, table in given["named"].items() if argument in TABLES}
-    return codec.decode(RunOptions, given, where, BadData)
+    found = codec.decode(RunOptions, given, where, BadData)
+    if (found.engine == AUTO or found.among) and len(found.among) < 2:
+        raise BadData(f"{where}: among {'has to have two engines at least' if found.among else 'is missing'}")
+    for needs, needed in (("objective", "direction"), ("space", "method")):
+        if getattr(found, needs) is not None and getattr(found, needed) is None:
+            raise BadData(f"{where}: {needed} is missing")
+    if len({step.task for step in found.follows}) < len(found.follows):
+        raise BadData(f"{where}: follows has the same task twice")
+    return found
 
 
 @contextmanager
