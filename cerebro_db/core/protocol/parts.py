@@ -10,9 +10,9 @@ from cerebro_db.core.engines import AUTO_REUSE, NO_REUSE
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import OPTIONS, default
 
+from ..codec import fields_of
 from ..records import dataclass, field
 from .answers import FrozenPart, MetricStates
-from .codec import fields_of
 
 MOST_REPEATS = 1000  # of an exchange
 LARGEST = 2**31 - 1  # of a number in the settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core import documents
+from cerebro_db.core import codec
 from cerebro_db.core.architecture import building, ensembles
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
@@ -123,7 +123,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
         infos=infos,
         summary=summary,
         run=own_runs.of_model(db, summary["run"], found.layout),
-        packing=Packing.read(documents.Fields(summary["packing"], where)),
+        packing=codec.read(Packing, summary["packing"], where),
         configurations=configurations,
         epochs=epochs or summary["epochs"],
         inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),

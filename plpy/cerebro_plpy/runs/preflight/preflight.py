@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import psycopg2
 
-from cerebro_db.core import protocol
+from cerebro_db.core import codec, protocol
 from cerebro_db.core.engines import ALL_REUSE, AUTO, AUTO_REUSE
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, TrainerKilled, Unsupported
 from cerebro_db.core.events import DataSetName, Event, Initial
@@ -62,7 +62,7 @@ class Built:
             "state_bytes": self.described.state_bytes,
             "engine": self.engine,
             **({"frozen_bytes": self.described.frozen_bytes} if self.described.frozen_bytes else {}),
-            **self.memory.to_json(),
+            **codec.encode_fields(self.memory),
             **self._of_features(),
             **self.why,
         }
