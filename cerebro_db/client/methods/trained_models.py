@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -27,6 +28,15 @@ class Prediction(NamedTuple):
     upper: float | None = None
 
 
+class Evaluation(dict[str, float | None]):
+    """The metrics of ``cerebro.evaluate`` by name; ``baselines``: those of an answer that is the same for every row."""
+
+    def __init__(self, rows: Iterable[tuple[str, float | None, float | None]]) -> None:
+        listed = list(rows)
+        super().__init__((metric, value) for metric, value, _ in listed)
+        self.baselines = {metric: baseline for metric, _, baseline in listed}
+
+
 class CalibrationMeasure(NamedTuple):
     """A row of ``cerebro.calibrate``: a measure of the rows before and after."""
 
@@ -34,6 +44,15 @@ class CalibrationMeasure(NamedTuple):
     measure: str
     before: float | None
     after: float | None
+
+
+class Mistake(NamedTuple):
+    """A row of ``cerebro.mistakes``: its actual class, and another one with its probability, which is predicted."""
+
+    key_value: str
+    actual: str | None
+    predicted: str | None
+    probability: float
 
 
 class ColumnDrift(NamedTuple):
@@ -115,17 +134,36 @@ class ModelMethods(DatabaseClient):
     def evaluate(
         self,
         model_table: str,
-        query: str,
+        query: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
         *,
         coverage: float | None = None,
         calibrated: bool = False,
         thresholds: bool = False,
-    ) -> dict[str, float | None]:
-        """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
+    ) -> Evaluation:
+        """The metrics of a model on the rows of a query; without one, on the run's rows for validation. The comment of
+        cerebro.evaluate describes them."""
         given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
-        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)", given))
+        called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
+        return Evaluation(self.rows(called, given))
+
+    def mistakes(
+        self,
+        model_table: str,
+        query: str,
+        key: str | None = None,
+        target: str | None = None,
+        configuration: int | None = None,
+        *,
+        thresholds: bool = False,
+    ) -> RowList[Mistake]:
+        """The rows of a query whose class is predicted wrongly, those first of which the model is surest."""
+        rows = self.rows(
+            "SELECT key_value, actual, predicted, probability FROM cerebro.mistakes(%s, %s, %s, %s, %s, %s)",
+            (model_table, query, key, target, configuration, thresholds),
+        )
+        return RowList(Mistake, map(Mistake._make, rows))
 
     def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of
