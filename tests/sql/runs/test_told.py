@@ -127,6 +127,17 @@ def test_what_is_neither_on_nor_off_counts_as_not_set(orders: Lab) -> None:
     assert any("rows in" in line for line in lines)
 
 
+def test_the_name_of_the_setting_needs_quotes_in_sql(orders: Lab) -> None:
+    session = orders.connect()
+    try:
+        pack = "SELECT cerebro.pack('orders', 'packed_maybe', 'class', inputs => 'size')"
+        for statement in ('SET cerebro."verbose" = maybe', pack, 'RESET cerebro."verbose"'):
+            run(session, statement)
+        assert 'RESET cerebro."verbose";' in "".join(session.notices)
+    finally:
+        session.close()
+
+
 def test_details_are_for_those_who_ask(orders: Lab) -> None:
     call = (
         "SELECT cerebro.train('orders', '{}', target => 'class', inputs => 'size, rooms', epochs => 2,"
