@@ -539,8 +539,8 @@
     }
     const states = [...new Set(entries.map((entry) => entry.status))];
     const search = element("input", { type: "search", placeholder: "such as Adam units=64", oninput: () => apply() });
-    const state = element("select", { onchange: () => apply() }, element("option", { value: "" }, "all"), states.map((one) => element("option", { value: one }, one)));
-    const texts = new Map(entries.map((entry) => [entry.model, columns.map((column) => (entry[column.key] === null ? "" : String(entry[column.key]))).concat(entry.reason || "").join(" ").toLowerCase()]));
+    const state = element("select", { onchange: () => apply() }, element("option", { value: "" }, "all"), states.map((one) => element("option", { value: one }, WORDS[one] || one)));
+    const texts = new Map(entries.map((entry) => [entry.model, columns.map((column) => (entry[column.key] === null ? "" : String(entry[column.key]))).concat(entry.reason || "", WORDS[entry.status] || "").join(" ").toLowerCase()]));
     function apply() {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       const by = new Map(entries.map((entry) => [entry.model, entry.status]));
@@ -962,7 +962,7 @@
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
     return {
       quality: run.quality,
-      "predicts with": run.chosen_configuration === null ? null : `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}`,
+      "predicts with": run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
       [bestName(run)]: best && isNumber(best.objective_value) ? best.objective_value : null,
       "best configuration": best ? best.configuration : null,
       models: run.leaderboard.length,
