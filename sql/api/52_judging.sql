@@ -31,12 +31,12 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.evaluate(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.evaluate(@types@) IS
-'Returns how good a trained model is, a row for each metric, and beside each value the one of an answer that is the same for
-every row. It writes no table.
+'Returns how good a trained model is: a row for each metric, with what an answer gets that is the same for every row. It writes
+no table.
 
-- query: as in cerebro.confusion_matrix. NULL: the rows for validation that the run of the model kept, which you must have
-  begun. They chose the best model, so it is slightly worse on new rows. Of more than 50,000 rows, or of so many classes that
-  their probabilities are more than 500,000 numbers, a random sample is taken, the same in each call.
+- query: as in cerebro.confusion_matrix. NULL: the rows for validation that the run of the model kept, if it is a run of yours.
+  These rows chose the best model, so it is slightly worse on new rows. More than 50,000 rows (of many classes, 500,000
+  probabilities) are judged by a random sample, which is the same in each call.
 - Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1, auc, balanced_accuracy (the mean of the
   recall over the actual classes) and ece. With two classes, f1 and auc are those of the second class; with more, the means
   over the classes that occur (each class against all others). ece, the expected calibration error, is the mean distance
@@ -45,8 +45,8 @@ every row. It writes no table.
   also coverage, the part of the rows whose target is in its interval, and interval_width, the mean width.
 - rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
   that training did not have counts as a wrong prediction with the probability 0.
-- baseline: of a number, the metric of the mean of these rows as the answer. Of a class, the metric of the most frequent class
-  of these rows; the log_loss is that of probabilities as frequent as the classes are in them. NULL: it has none.
+- baseline: what the simplest answer gets. Of a number it is the mean of these rows, of a class the most frequent class of these
+  rows. The log_loss is that of the frequencies of the classes as probabilities. NULL: the metric has no baseline.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
 - coverage, calibrated, thresholds: as in cerebro.predict; the metrics are those of such predictions.
 - model_table, target, configuration: as in cerebro.confusion_matrix. A window is compared with the

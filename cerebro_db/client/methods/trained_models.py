@@ -142,8 +142,9 @@ class ModelMethods(DatabaseClient):
         calibrated: bool = False,
         thresholds: bool = False,
     ) -> Evaluation:
-        """The metrics of a model on the rows of a query; without one, on the run's rows for validation. The comment of
-        cerebro.evaluate describes them."""
+        """The metrics of a model by name, on the rows of a query; without one, on the run's rows for validation. The
+        attribute ``baselines`` of the result has those of a simple answer. The comment of cerebro.evaluate describes
+        them."""
         given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
         called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
         return Evaluation(self.rows(called, given))
