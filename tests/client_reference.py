@@ -30,8 +30,8 @@ METHODS = {
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Prepare": ["add_images"],
     "Architectures": ["add_architecture", "drop_architecture"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "mistakes", "drift", "calibrate", "drop_model", "model",
-        "export", "import_model",
+    "Use models": ["models", "predict", "predict_into", "evaluate", "mistakes", "drift", "calibrate", "drop_model",
+        "model", "export", "import_model",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",

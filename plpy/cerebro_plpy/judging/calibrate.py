@@ -44,7 +44,7 @@ Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class KnownQuality:
     """How good a model is on the rows that it was calibrated with."""
 
     configuration: int
@@ -65,7 +65,7 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
-) -> tuple[list[dict[str, Any]], Judged]:
+) -> tuple[list[dict[str, Any]], KnownQuality]:
     """What was found, a row for each target and measure; and how good the model is on the same rows.
 
     ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
@@ -127,7 +127,7 @@ def _info(db: Database, model: TrainedModel) -> Relation:
 
 def _keep(
     db: Database, model: TrainedModel, info: Relation, found: Calibration, qualities: Sequence[Quality]
-) -> Judged:
+) -> KnownQuality:
     for name in (calibrations.COLUMN, calibrations.QUALITY):
         if name not in relations.columns(db, info):  # tables of version 0.1 do not have it
             db.patiently(
@@ -149,7 +149,7 @@ def _keep(
     before = db.one(kept) or {"quality": None, "made_of": None}
     where = f"the quality of configuration {key} in '{info.text}'"
     known = documents.decoded(before["quality"] or "null", where, most=calibrations.LONGEST)
-    judged = Judged(
+    judged = KnownQuality(
         configuration=key,
         made_of=before["made_of"],
         qualities=tuple(qualities),

@@ -37,7 +37,7 @@ PACKED_CLASSES = sql(
 
 
 @dataclass(frozen=True)
-class Metric:
+class ComparedMetric:
     """None: these rows do not define the value, or no simple answer has one."""
 
     metric: str
@@ -45,7 +45,7 @@ class Metric:
     baseline: float | None
 
 
-def of_query(db: Database, given: JudgingArguments) -> list[Metric]:
+def of_query(db: Database, given: JudgingArguments) -> list[ComparedMetric]:
     """The metrics in their order."""
     judged = to_predict(db, given)
     predictions = sql(
@@ -78,7 +78,7 @@ def of_query(db: Database, given: JudgingArguments) -> list[Metric]:
     return _metrics(db, statement)
 
 
-def of_packed_table(db: Database, model: TrainedModel, table: str, given: JudgingArguments) -> list[Metric]:
+def of_packed_table(db: Database, model: TrainedModel, table: str, given: JudgingArguments) -> list[ComparedMetric]:
     """The same for the rows of a packed table; of a large one, for a random sample."""
     variable = judged_target(model.layout, given.target)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
@@ -123,10 +123,10 @@ def _classes(
             yield labels[actual], labels[place], probability, 1 if place == predicted else 2
 
 
-def _metrics(db: Database, statement: Sql, *lines: list[str]) -> list[Metric]:
+def _metrics(db: Database, statement: Sql, *lines: list[str]) -> list[ComparedMetric]:
     # As texts, because JSON, which Greenplum makes of the rows, has no infinite numbers.
     found = db.scan(statement, *lines)
-    return [Metric(row["metric"], _number(row["value"]), _number(row["baseline"])) for row in found]
+    return [ComparedMetric(row["metric"], _number(row["value"]), _number(row["baseline"])) for row in found]
 
 
 def _number(text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
 from ..judging import calibrate as judging
-from ..judging.calibrate import Judged
+from ..judging.calibrate import KnownQuality
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
 from . import attempts, validation_rows
@@ -37,7 +37,7 @@ def calibrate(
     return told
 
 
-def calibrate_or_say(db: Database, output: Name, until: float | None) -> Judged | None:
+def calibrate_or_say(db: Database, output: Name, until: float | None) -> KnownQuality | None:
     """Calibrate the best model of a new table on the rows for validation, or say why it is not calibrated.
 
     How good it is on them; None if it is not calibrated.  ``until``: the deadline, as time.monotonic().
@@ -54,7 +54,7 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> Judged 
     return None
 
 
-def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> Judged:
+def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> KnownQuality:
     """Calibrate the best model of a table; how good it is on these rows."""
     model = read_model(db, ModelRef.of_table(output), None)
     return judging.calibrate(db, model, _rows(db, model, query), until=until)[1]
