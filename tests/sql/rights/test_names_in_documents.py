@@ -433,8 +433,8 @@ MORE_OF_CLIENT: dict[str, Any] = {
 }
 SAME_IN_SQL = {
     "add_configuration", "calibrate", "cancel", "clone_model", "drift", "drop_architecture", "drop_model", "dry_run",
-    "evaluate", "extend", "fit", "forget", "go_on", "materialize", "predict", "predict_into", "register", "resume",
-    "retrain", "roll_back", "search", "set_alias", "set_budget", "share", "stop_model", "train", "unregister",
+    "evaluate", "extend", "fit", "forget", "go_on", "materialize", "mistakes", "predict", "predict_into", "register",
+    "resume", "retrain", "roll_back", "search", "set_alias", "set_budget", "share", "stop_model", "train", "unregister",
     "unshare",
 }  # fmt: skip
 READS_NO_DOCUMENT = {"add_architecture", "add_images", "close", "follow", "handle", "objects", "rows", "status_within",
