@@ -30,11 +30,11 @@ METHODS = {
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
     "Prepare": ["pack", "append", "add_images"],
     "Architectures": ["add_architecture", "drop_architecture"],
-    "Use models": ["models", "predict", "predict_into", "evaluate", "mistakes", "drift", "calibrate", "drop_model",
-        "model", "export", "import_model",
+    "Use models": ["models", "predict", "predict_into", "evaluate", "drift", "calibrate", "drop_model", "model",
+        "export", "import_model",
     ],
     "Judge models": [
-        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
+        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals", "mistakes",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",

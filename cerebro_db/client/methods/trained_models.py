@@ -46,15 +46,6 @@ class CalibrationMeasure(NamedTuple):
     after: float | None
 
 
-class Mistake(NamedTuple):
-    """A row of ``cerebro.mistakes``: its actual class, and another one with its probability, which is predicted."""
-
-    key_value: str
-    actual: str | None
-    predicted: str | None
-    probability: float
-
-
 class ColumnDrift(NamedTuple):
     """A row of ``cerebro.drift``: how far a column is from what it was in training."""
 
@@ -148,23 +139,6 @@ class ModelMethods(DatabaseClient):
         given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
         called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
         return Evaluation(self.rows(called, given))
-
-    def mistakes(
-        self,
-        model_table: str,
-        query: str,
-        key: str | None = None,
-        target: str | None = None,
-        configuration: int | None = None,
-        *,
-        thresholds: bool = False,
-    ) -> RowList[Mistake]:
-        """The rows of a query whose class is predicted wrongly, those first of which the model is surest."""
-        rows = self.rows(
-            "SELECT key_value, actual, predicted, probability FROM cerebro.mistakes(%s, %s, %s, %s, %s, %s)",
-            (model_table, query, key, target, configuration, thresholds),
-        )
-        return RowList(Mistake, map(Mistake._make, rows))
 
     def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of
