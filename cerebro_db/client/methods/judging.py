@@ -157,7 +157,7 @@ class JudgingMethods(DatabaseClient):
     def mistakes(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         key: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
