@@ -34,7 +34,7 @@ METHODS = {
         "export", "import_model",
     ],
     "Judge models": [
-        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
+        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals", "mistakes",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",

@@ -93,6 +93,7 @@ FUNCTIONS = {
         "precision_recall",
         "calibration",
         "residuals",
+        "mistakes",
         "importance",
         "drift",
     ],

@@ -64,6 +64,15 @@ class Residual(NamedTuple):
     residual: float
 
 
+class Mistake(NamedTuple):
+    """A row of ``cerebro.mistakes``: its actual class, and another one with its probability, which is predicted."""
+
+    key_value: str
+    actual: str | None
+    predicted: str | None
+    probability: float
+
+
 class JudgingMethods(DatabaseClient):
     """``query`` returns rows with the inputs and the target. The name of a table and a pandas.DataFrame are as good.
     ``label``: the class, by default the second one of two. ``target`` is needed if the model predicts several columns.
@@ -144,6 +153,20 @@ class JudgingMethods(DatabaseClient):
         """Of each row the number, what is predicted, and the difference."""
         given = (model_table, query, key, target, configuration)
         return self._judged(Residual, "key_value, actual, predicted, residual", "residuals", given)
+
+    def mistakes(
+        self,
+        model_table: str,
+        query: Query,
+        key: str | None = None,
+        target: str | None = None,
+        configuration: int | None = None,
+        *,
+        thresholds: bool = False,
+    ) -> RowList[Mistake]:
+        """The rows whose class is predicted wrongly, those first of which the model is surest."""
+        given = (model_table, query, key, target, configuration, thresholds)
+        return self._judged(Mistake, "key_value, actual, predicted, probability", "mistakes", given)
 
     def _judged(self, kind: Any, selected: str, function: str, given: tuple[Any, ...]) -> RowList[Any]:
         places = ", ".join(["%s"] * len(given))

@@ -107,10 +107,10 @@ def write(stored: StoredModel, path: Path) -> None:
     told = [*SUMMARY_COLUMNS, *SUMMARY_OF_ONE_GROUP]
     summary = stored_model.row_as_json(database, table.suffixed("_summary"), told, labels) or "{}"
     text, info_row = info, json.loads(info)
-    if stored.group is not None:  # its own figures, and no calibration
+    if stored.group is not None:  # its own figures; neither a calibration nor what was found with it
         own = {name: one for name, one in stored.group.told.items() if name in info_row}
         endless = {name: str(one) for name, one in own.items() if isinstance(one, float) and not math.isfinite(one)}
-        info_row.update({**own, **endless, "calibration": None})
+        info_row.update({**own, **endless, "calibration": None, "quality": None})
         info_row["bytes"] = stored.size
         text = json.dumps(info_row)
     model = {

@@ -489,7 +489,7 @@ SEVERAL = (
 VERBS = {
     **{name: f"SELECT * FROM cerebro.{name}('guesses', %s)" for name in (
         "predict", "evaluate", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "calibration",
-        "importance", "drift", "calibrate")},
+        "importance", "drift", "calibrate", "mistakes")},
     "configurations": "SELECT cerebro.fit('mixed', 'never', %s, epochs => 1)",
     "stop_when": "SELECT cerebro.fit('mixed', 'never', '[{{\"learning_rate\": 0.1}}]', epochs => 1, stop_when => %s)",
 }  # fmt: skip
