@@ -17,7 +17,7 @@ from ..records import dataclass
 
 PROCESS_MB = 300  # of a trainer that has no model
 MOST_SLOWER = 1e9
-PAGE = "docs/train.md describes it."
+PAGE = "docs/experts.md describes it."
 
 
 @dataclass(frozen=True)
