@@ -40,8 +40,8 @@ def test_the_loss_is_that_of_the_page(shown: Shown) -> None:
 
 
 def test_judging(shown: Shown) -> None:
-    found, *_ = shown.of("SELECT * FROM cerebro.evaluate('churn_models', 'SELECT")
-    figures = {row[0]: row[1] for row in found}
+    (found,) = shown.of("SELECT * FROM cerebro.evaluate(")
+    figures = dict(found)
     assert figures["rows"] == 200 and figures["accuracy"] > 0.6 and figures["auc"] > 0.6
     (matrix,) = shown.of("confusion_matrix")
     assert sum(row[2] for row in matrix) == 200 and sum(row[2] for row in matrix if row[0] == row[1]) > 120
