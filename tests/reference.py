@@ -32,7 +32,7 @@ from tests.markdown import head, paragraph, plain
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-SEARCH_PAGE = FOLDER.parent / "search.md"
+SEARCH_PAGE = FOLDER.parent / "train.md"
 METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
 # Every public view and function under a heading; tests/sql/docs/test_reference.py finds what is missing.
@@ -225,7 +225,7 @@ def parameters_page() -> str:
         paragraph(
             "In a configuration of `cerebro.fit` and in a space, these parameters and the arguments of the optimizer"
             " are keys beside `architecture`, the parameters of the architecture and"
-            " [`frozen`](../train.md#layers-that-do-not-train); `passes` stands for `epochs`."
+            " [`frozen`](../experts.md#layers-that-do-not-train); `passes` stands for `epochs`."
         ),
         "",
         paragraph(

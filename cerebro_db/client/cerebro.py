@@ -87,7 +87,7 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
         wait: bool = True,
         **arguments: Unpack[SearchArguments],
     ) -> RunHandle:
-        """Trains configurations from a space; docs/search.md describes spaces and methods."""
+        """Trains configurations from a space; docs/train.md describes spaces and methods."""
         needed = {"source_table": source_table, "model_table": model_table, "space": space}
         return self._started(call("search", needed, arguments, SearchArguments), wait)
 

@@ -56,7 +56,7 @@ RUN_BY = {
     **dict.fromkeys(test_task_pages.PAGES, "test_task_pages"),
     **dict.fromkeys(test_judging_pages.PAGES, "test_judging_pages"),
     **dict.fromkeys(test_serving_pages.PAGES, "test_serving_pages"),
-    **dict.fromkeys(("search", "steer"), "test_search_pages"),
+    "run": "test_run_page",
     **dict.fromkeys(("README", "features"), "test_readme"),
     **dict.fromkeys(("reference/options", "madlib"), "test_other_pages"),
     "operations": "test_operations_page",

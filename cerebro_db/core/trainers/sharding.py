@@ -19,7 +19,7 @@ from ..records import dataclass
 
 PROCESS_MB = 300  # of a trainer that has no model
 MOST_SLOWER = 1e9
-PAGE = "docs/train.md describes it."
+PAGE = "docs/experts.md describes it."
 
 
 Megabytes = Annotated[int, Within(0, 2**31 - 1)]

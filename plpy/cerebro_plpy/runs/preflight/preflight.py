@@ -339,7 +339,7 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
             f"the option reuse keeps nothing for {counted(len(without), 'configuration')}: no frozen layers at the"
             " beginning of the model give features that can be kept",
             "The features end before the first layer that trains, or that depends on chance, such as Dropout, or on the"
-            " batch. docs/train.md says more.",
+            " batch. docs/experts.md says more.",
         )
     rows = rows_of(run.source)
     for (layers, size), keys in found.items():
