@@ -1,4 +1,4 @@
-"""What a call tells: by default what people need, with cerebro.verbose how it is done, and without it nothing."""
+"""What a call tells: by default what people need, with cerebro.details how it is done, and without it nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def orders(lab: Lab) -> Lab:
 def told(lab: Lab, verbose: str | None, call: str) -> list[str]:
     session = lab.connect()
     try:
-        run(session, "SELECT set_config('cerebro.verbose', %s, false)", verbose or "")
+        run(session, "SELECT set_config('cerebro.details', %s, false)", verbose or "")
         session.notices.clear()
         run(session, call)
         return [line.strip() for line in session.notices]
@@ -123,7 +123,7 @@ def test_a_fit_tells_its_best_configuration(orders: Lab) -> None:
 
 def test_what_is_neither_on_nor_off_counts_as_not_set(orders: Lab) -> None:
     lines = told(orders, "perhaps", "SELECT cerebro.pack('orders', 'packed_perhaps', 'class', inputs => 'size')")
-    assert [line for line in lines if line.startswith("WARNING:  cerebro.verbose is 'perhaps'")] == lines[:1], lines
+    assert [line for line in lines if line.startswith("WARNING:  cerebro.details is 'perhaps'")] == lines[:1], lines
     assert any("rows in" in line for line in lines)
 
 
@@ -131,9 +131,9 @@ def test_the_name_of_the_setting_needs_quotes_in_sql(orders: Lab) -> None:
     session = orders.connect()
     try:
         pack = "SELECT cerebro.pack('orders', 'packed_maybe', 'class', inputs => 'size')"
-        for statement in ('SET cerebro."verbose" = maybe', pack, 'RESET cerebro."verbose"'):
+        for statement in ('SET cerebro.details = maybe', pack, 'RESET cerebro.details'):
             run(session, statement)
-        assert 'RESET cerebro."verbose";' in "".join(session.notices)
+        assert 'RESET cerebro.details;' in "".join(session.notices)
     finally:
         session.close()
 
