@@ -92,7 +92,7 @@ def share(until: float | None, steps: int) -> float | None:
 def predicting(db: Database, model: TrainedModel, inputs: list[PredictionInput]) -> Iterator[SegmentPrediction]:
     order = trainers.order_of(model, model.version(db), inputs, None)
     with (
-        trainers.own_segment(db, model.memory_mb) as (mine, _),
+        trainers.own_segment(db, model.memory_mb, sealed=model.tables.must_seal(db)) as (mine, _),
         trainers.predicting(db, mine, model, order) as prediction,
     ):
         yield prediction
