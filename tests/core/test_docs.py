@@ -210,8 +210,10 @@ def test_code_names_pages_that_are_there() -> None:
     """Comments, hints and messages name pages by their path."""
     tops = ("sql", "plpy", "cerebro_db", "docker", "tests")
     files = [file for top in tops for file in (ROOT / top).rglob("*") if file.suffix in (".py", ".sql", ".sh", ".yml")]
-    named = {page for file in files for page in re.findall(r"\bdocs/[\w/]+\.md\b", file.read_text())}
-    assert len(named) > 10 and [page for page in sorted(named) if not (ROOT / page).exists()] == []
+    named = {found for file in files for found in re.findall(r"\b(docs/[\w/]+\.md)(?:#([\w-]+))?", file.read_text())}
+    missing = [page for page, _ in sorted(named) if not (ROOT / page).exists()]
+    assert missing == [] and len(named) > 10
+    assert [(page, anchor) for page, anchor in sorted(named) if anchor and anchor not in anchors(ROOT / page)] == []
 
 
 RECORDS = re.split(r"^### ", (ROOT / "docs" / "decisions.md").read_text(), flags=re.MULTILINE)[1:]
