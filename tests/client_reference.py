@@ -13,8 +13,8 @@ import typer
 from cerebro_db import client
 from cerebro_db.client import arguments, orm
 from cerebro_db.client.cli import app
-from cerebro_db.client.methods import registry, trained_models
-from cerebro_db.core.arguments import FitArguments, SearchArguments, VerbArguments, kinds_of
+from cerebro_db.client.methods import judging, registry, trained_models
+from cerebro_db.core.arguments import FitArguments, PackArguments, SearchArguments, VerbArguments, kinds_of
 from tests.markdown import head, paragraph, plain
 
 # Every public method of the client under a heading; tests/core/test_client_reference.py finds what is missing.
@@ -28,10 +28,13 @@ METHODS = {
         "track",
     ],
     "Steer": ["stop_model", "go_on", "clone_model", "add_configuration", "extend", "set_budget"],
-    "Prepare": ["add_images"],
+    "Prepare": ["pack", "append", "add_images"],
     "Architectures": ["add_architecture", "drop_architecture"],
     "Use models": ["models", "predict", "predict_into", "evaluate", "drift", "calibrate", "drop_model", "model",
         "export", "import_model",
+    ],
+    "Judge models": [
+        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",
@@ -43,17 +46,26 @@ ABOUT = {
     "Train": client.Cerebro,
     "Steer": client.cerebro.SteeringMethods,
     "Use models": trained_models.ModelMethods,
+    "Judge models": judging.JudgingMethods,
     "Registry": registry.RegistryMethods,
 }
 # The optional arguments of the verbs have these types in Python, and some take more than one.
 TYPES = {"Text": "str", "Table": "str", "Json": "Mapping[str, Any]", "Jsonb": "Mapping[str, Any]", "Whole": "int",
          "Large": "int", "Number": "float", "Flag": "bool"}  # fmt: skip
 OTHER_TYPES = {
+    **dict.fromkeys(arguments.COLUMNS, "str | Sequence[str]"),
     "budget": "str | timedelta | Mapping[str, Any] | None",
     "architectures": "Sequence[Any] | Mapping[str, Any]",
     "method": "str | Mapping[str, Any]",
 }
-OF_METHODS = ("source_table", "model_table", "configurations", "wait", "dry_run")  # arguments of their own
+OF_METHODS = (
+    "source_table",
+    "model_table",
+    "output_table",
+    "configurations",
+    "wait",
+    "dry_run",
+)  # arguments of their own
 
 
 ARGUMENTS = Path(inspect.getfile(arguments))
@@ -138,9 +150,11 @@ def python_page() -> str:
             lines += ["", f"### cerebro.{name}", *member(f"cerebro.{name}", getattr(client.Cerebro, name))]
     lines += ["", "## Optional arguments", "", "An argument that is left out has the default of the SQL function.", ""]
     lines += ["| argument | type | taken by |", "|---|---|---|"]
-    shared, fit, search, train = optional_arguments().values()
-    taken = {"train": {**shared, **search, **train}, "search": {**shared, **search}, "fit": {**shared, **fit}}
-    for name, told in {**taken["train"], **fit}.items():
+    found = optional_arguments()
+    shared, fit, search = found["SharedArguments"], found["FitArguments"], found["SearchArguments"]
+    taken = {"train": {**shared, **search, **found["TrainArguments"]}, "search": {**shared, **search},
+             "fit": {**shared, **fit}, "pack": found["PackArguments"]}  # fmt: skip
+    for name, told in {name: kind for of in taken.values() for name, kind in of.items()}.items():
         takers = ", ".join(f"`{verb}`" for verb, of in taken.items() if name in of)
         lines.append(f"| `{name}` | {plain(told)} | {takers} |")
     lines += ["", "## RunHandle", *prose(client.RunHandle)]
@@ -157,7 +171,9 @@ def python_page() -> str:
     lines += ["", "### Lists of rows", *prose(client.RowList)]
     for name in ("dicts", "json", "frame", "arrow"):
         lines += member(f"rows.{name}", getattr(client.RowList, name))
-    for kind in (trained_models.Prediction, trained_models.CalibrationMeasure):
+    judged = (judging.ColumnImportance, judging.ClassPair, judging.ClassMetrics, judging.RocPoint,
+              judging.PrecisionPoint, judging.Residual)  # fmt: skip
+    for kind in (trained_models.Prediction, trained_models.CalibrationMeasure, *judged):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]
     lines += ["", "## Errors", "", "| class | |", "|---|---|"]
@@ -167,16 +183,19 @@ def python_page() -> str:
 
 def optional_arguments() -> dict[str, dict[str, str]]:
     """The types of the optional arguments, by the class of the client that has them."""
-    records = {"SharedArguments": VerbArguments, "FitArguments": FitArguments, "SearchArguments": SearchArguments}
+    records = {"SharedArguments": VerbArguments, "FitArguments": FitArguments, "SearchArguments": SearchArguments,
+               "PackArguments": PackArguments}  # fmt: skip
     found = {
         name: {
             one: OTHER_TYPES.get(one, TYPES[kind]) for one, kind in kinds_of(record).items() if one not in OF_METHODS
         }
         for name, record in records.items()
     }
+    del found["PackArguments"]["target"]  # which a table is not packed without
     for name in ("FitArguments", "SearchArguments"):
         found[name] = {one: kind for one, kind in found[name].items() if one not in found["SharedArguments"]}
-    return {**found, "TrainArguments": {"space": found["SearchArguments"].pop("space")}}
+    found["TrainArguments"] = {"space": found["SearchArguments"].pop("space")}
+    return found
 
 
 def with_arguments(module: str) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypedDict
@@ -12,11 +13,21 @@ from typing import Any, TypedDict
 from psycopg2 import sql
 from psycopg2.extras import Json
 
+# A statement that starts a run does not wait: libpq does not react to Ctrl-C while a statement runs.
+WITHOUT_WAITING, DRY_RUN = "wait => false", "dry_run => true"
+COLUMNS = ("inputs", "group_by", "target")  # a list of names, or one text with commas between them
+# What other tools call them.
+OTHER_NAMES = {
+    "label": "target", "labels": "target", "y": "target", "features": "inputs", "x": "inputs", "columns": "inputs",
+    "model": "model_table", "table": "source_table", "trials": "max_configurations", "n_trials": "max_configurations",
+    "max_trials": "max_configurations", "name": "run_name", "overwrite": "replace", "seed": "options",
+}  # fmt: skip
+
 
 class SharedArguments(TypedDict, total=False):
     """What the three verbs share. An argument that is left out has the default of the SQL function."""
 
-    inputs: str
+    inputs: str | Sequence[str]
     prepare: Mapping[str, Any]
     validation: float
     validation_table: str
@@ -28,8 +39,8 @@ class SharedArguments(TypedDict, total=False):
     weights: str
     class_weight: str
     folds: int
-    group_by: str
-    target: str
+    group_by: str | Sequence[str]
+    target: str | Sequence[str]
     epochs: int
     budget: str | timedelta | Mapping[str, Any] | None
     packed_table: str
@@ -42,6 +53,27 @@ class SharedArguments(TypedDict, total=False):
     description: str
     options: Mapping[str, Any]
     replace: bool
+
+
+class PackArguments(TypedDict, total=False):
+    """The optional arguments of ``cerebro.pack``."""
+
+    inputs: str | Sequence[str]
+    prepare: Mapping[str, Any]
+    validation: float
+    validation_table: str
+    split_by: str
+    split_at: str
+    stratify: bool
+    segments: int
+    sequence: Mapping[str, Any]
+    weights: str
+    class_weight: str
+    folds: int
+    group_by: str | Sequence[str]
+    buffer_size: int
+    distribution_rules: str
+    seed: int
 
 
 class FitArguments(SharedArguments, total=False):
@@ -67,24 +99,35 @@ class TrainArguments(SearchArguments, total=False):
 
 
 def call(
-    function: str, needed: Mapping[str, Any], given: Mapping[str, Any], known: type[Any], *, dry_run: bool = False
+    function: str,
+    needed: Mapping[str, Any],
+    given: Mapping[str, Any],
+    known: type[Any],
+    *,
+    more: str | None = WITHOUT_WAITING,
 ) -> tuple[sql.Composed, dict[str, Any]]:
-    """The statement that starts a run, and its values.  ``known`` are the optional arguments, ``given`` some.
+    """The statement that calls a function, and its values.  ``known`` are the optional arguments, ``given`` some.
 
-    ``dry_run``: the statement that says what the run would do.
+    ``more``: an argument that is not the user's.
     """
     if unknown := sorted(set(given) - set(known.__annotations__)):
-        raise TypeError(f"there is no argument {', '.join(unknown)}")
-    values = {name: _sent(value) for name, value in {**needed, **given}.items()}
+        raise TypeError("; ".join(_unknown(name, [*needed, *known.__annotations__]) for name in unknown))
+    values = {name: _sent(name, value) for name, value in {**needed, **given}.items()}
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values
     )
-    # The statement does not wait: libpq does not react to Ctrl-C while a statement runs.
-    how = sql.SQL("dry_run => true" if dry_run else "wait => false")
-    return sql.SQL("SELECT cerebro.{}({}, {})").format(sql.Identifier(function), named, how), values
+    how = sql.SQL("" if more is None else f", {more}")
+    return sql.SQL("SELECT cerebro.{}({}{})").format(sql.Identifier(function), named, how), values
 
 
-def _sent(value: Any) -> Any:
+def _unknown(name: str, known: Sequence[str]) -> str:
+    meant = OTHER_NAMES.get(name.lower()) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    return f"there is no argument {name}" + (f"; did you mean {meant}?" if meant in known else "")
+
+
+def _sent(name: str, value: Any) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
+    if name in COLUMNS and isinstance(value, (list, tuple)):
+        return ", ".join('"' + column.replace('"', '""') + '"' for column in value)
     return Json(value) if isinstance(value, (Mapping, list, tuple)) else value

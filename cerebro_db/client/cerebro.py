@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from psycopg2 import sql
 
 from . import images, interrupts, notebooks, report, trackers
-from .arguments import FitArguments, SearchArguments, TrainArguments, call
+from .arguments import DRY_RUN, FitArguments, PackArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError
+from .methods.judging import JudgingMethods
 from .methods.registry import RegistryMethods
 from .methods.runs import RunMethods
 from .methods.steering import SteeringMethods
@@ -42,7 +43,7 @@ def connect(target: Any = None) -> Cerebro:
     return cerebro
 
 
-class Cerebro(RunMethods, SteeringMethods, ModelMethods, RegistryMethods):
+class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, RegistryMethods):
     """``train``, ``search`` and ``fit`` wait for the end of the run, which Ctrl-C cancels, and return its handle. With
     ``wait=False`` they return as soon as the rows are packed and the run has begun; the server continues the run, also
     when this process ends.
@@ -104,7 +105,7 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, RegistryMethods):
         given = {name: arguments.pop(name) for name in needed if name in arguments}
         if missing := sorted(set(needed) - set(given)):
             raise TypeError(f"the argument {', '.join(missing)} is missing")
-        _, notices = self.rows_and_notices(*call(verb, given, arguments, known[verb], dry_run=True))
+        _, notices = self.rows_and_notices(*call(verb, given, arguments, known[verb], more=DRY_RUN))
         return notices
 
     def _started(self, statement: tuple[sql.Composed, dict[str, Any]], wait: bool) -> RunHandle:
@@ -164,6 +165,20 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, RegistryMethods):
     def forget(self, run: AnyRun, owner: str | None = None) -> None:
         """Removes a run's log and states. Its model tables stay."""
         self.rows("SELECT cerebro.forget(%s, %s)", (number_of(run), owner_of(run, owner)))
+
+    # --- pack --------------------------------------------------------------------------------------
+
+    def pack(
+        self, source_table: str, output_table: str, target: str | Sequence[str], **arguments: Unpack[PackArguments]
+    ) -> None:
+        """Packs a table for several trainings; train packs one by itself. The comment of cerebro.pack describes the
+        arguments."""
+        needed = {"source_table": source_table, "output_table": output_table, "target": target}
+        self.rows(*call("pack", needed, arguments, PackArguments, more=None))
+
+    def append(self, packed_table: str, source_table: str, *, divide: bool = True) -> None:
+        """Adds rows that arrived later to a packed table. ``divide``: some of them are for validation, as before."""
+        self.rows("SELECT cerebro.append(%s, %s, %s)", (packed_table, source_table, divide))
 
     # --- look at runs ------------------------------------------------------------------------------
 

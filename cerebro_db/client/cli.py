@@ -6,7 +6,7 @@ import psycopg2
 import typer
 
 from ..embedded.errors import ClusterError
-from .commands import clusters, doctor, files, steering, trained_models
+from .commands import clusters, doctor, files, steering, trained_models, training
 from .commands import runs as run_commands
 from .display.terminal import fail
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (clusters, run_commands, steering, trained_models, files, doctor):
+for module in (clusters, training, run_commands, steering, trained_models, files, doctor):
     module.register(app)
 
 

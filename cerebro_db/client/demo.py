@@ -146,7 +146,7 @@ def load_digits(session: DemoSession) -> None:
         from sklearn import datasets
     except ImportError as error:
         raise MissingPackage(
-            "The demo's images come with scikit-learn, which is not installed.", "pip install scikit-learn"
+            "The demo's images come with scikit-learn, which is not installed.", "scikit-learn"
         ) from error
     digits = datasets.load_digits()
     rows = list(zip(range(len(digits.target)), digits.images.astype(int).tolist(), digits.target.tolist()))

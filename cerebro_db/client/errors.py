@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -40,6 +42,10 @@ class NoSuchModel(ClientError):
 
 class MissingPackage(ClientError):
     """This environment lacks a Python package that the call needs."""
+
+    def __init__(self, message: str, packages: str, more: str = "") -> None:
+        # The shell of a user seldom has the environment of this Python.
+        super().__init__(message, f"{shlex.quote(sys.executable)} -m pip install {packages}{more}")
 
 
 class ReadOnly(ClientError):

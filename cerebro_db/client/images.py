@@ -217,7 +217,7 @@ def _pillow() -> tuple[ModuleType, ModuleType]:
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise MissingPackage("Pillow, which decodes images, is not installed.", "pip install pillow") from error
+        raise MissingPackage("Pillow, which decodes images, is not installed.", "pillow") from error
     return Image, ImageOps
 
 

@@ -43,7 +43,7 @@ class RowList(list[Row], Generic[Row]):
         try:
             import pandas
         except ImportError as error:
-            raise MissingPackage("pandas is not installed.", "pip install pandas") from error
+            raise MissingPackage("pandas is not installed.", "pandas") from error
         rows = self.dicts()
         return pandas.DataFrame(
             {
@@ -57,7 +57,7 @@ class RowList(list[Row], Generic[Row]):
         try:
             import pyarrow
         except ImportError as error:
-            raise MissingPackage("pyarrow is not installed.", "pip install pyarrow") from error
+            raise MissingPackage("pyarrow is not installed.", "pyarrow") from error
         types = {
             int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string(),
             datetime: pyarrow.timestamp("us", "UTC"),

@@ -76,7 +76,7 @@ def line(progress: RunProgress) -> Text:
     parts = [
         f"run {progress.run} {progress.status}",
         percent(progress) if progress.hops_done or progress.ended else STARTING,
-        f"{progress.hops_done}/{progress.hops_total} hops",
+        *models_done(progress),
         *([f"{progress.rows_per_second:,.0f} rows/s"] if progress.rows_per_second else []),
         *([left] if (left := time_left(progress)) else []),
         *([f"{progress.configurations_failed} failed"] if progress.configurations_failed else []),
@@ -91,6 +91,11 @@ def line(progress: RunProgress) -> Text:
             f" {drawing.number(progress.best_loss)}{metric}"
         )
     return Text(", ".join(parts))
+
+
+def models_done(progress: RunProgress) -> list[str]:
+    """How many models need no more training; nothing is said of none."""
+    return [f"{counted(progress.configurations_finished, 'model')} done"] if progress.configurations_finished else []
 
 
 def time_left(progress: RunProgress) -> str | None:
@@ -134,7 +139,7 @@ def _bar(progress: RunProgress, width: int) -> Text:
 
 def _figures(progress: RunProgress) -> Text:
     started = progress.hops_done or progress.ended
-    parts = [f"{progress.hops_done} of {progress.hops_total} hops" if started else STARTING]
+    parts = models_done(progress) if started else [STARTING]
     if progress.rows_per_second:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     parts.append(f"{drawing.seconds(progress.seconds_elapsed)} so far" if not progress.ended

@@ -494,6 +494,7 @@ def test_the_arguments_are_those_of_the_sql_function(trained: Trained) -> None:
         ("fit", 3, arguments.FitArguments, ("wait", "dry_run")),
         ("search", 3, arguments.SearchArguments, ("wait", "dry_run")),
         ("train", 2, arguments.TrainArguments, ("wait", "dry_run")),
+        ("pack", 3, arguments.PackArguments, ()),
     ):
         ((found,),) = trained.cerebro.rows(names, (f"cerebro.{function}",))
         assert {*found[first:]} - {*left_out} == known.__annotations__.keys()

@@ -24,7 +24,11 @@ PACKAGES = SERVER.parent  # all that the server loads, besides core
 SHARED_NAMES = {
     *("Average", "Evaluate", "Train"),  # a unit of the schedule, and the order to a trainer that carries it out
     *("Cancelled", "CannotConnect"),  # errors of the server, and as what users of the client see them
-    *("FitArguments", "SearchArguments"),  # of a call of SQL, and of the client's method of the same name
+    *(
+        "FitArguments",
+        "PackArguments",
+        "SearchArguments",
+    ),  # of a call of SQL, and of the client's method of the same name
     *("Decision", "Request", "Run"),  # what the server works with, and a row of the client's view of the same name
 }
 

@@ -123,12 +123,12 @@ def watch(
     console = Terminal()
     with at(dsn) as cerebro:
         if json:
-            _tell(cerebro, _chosen(cerebro, run))
+            tell_run(cerebro, _chosen(cerebro, run))
         else:
-            _follow(cerebro, _chosen(cerebro, run), console, top)
+            follow_run(cerebro, _chosen(cerebro, run), console, top)
 
 
-def _tell(cerebro: Cerebro, number: int) -> None:
+def tell_run(cerebro: Cerebro, number: int) -> None:
     for progress in cerebro.follow(number, LINE_EVERY):
         write_json(progress)
     if _complaint(cerebro, progress) is not None:
@@ -142,7 +142,7 @@ def _complaint(cerebro: Cerebro, progress: RunProgress) -> str | None:
     return cerebro.run(progress.run).message or None
 
 
-def _follow(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
+def follow_run(cerebro: Cerebro, number: int, console: Terminal, top: int) -> None:
     try:
         progress = watch_run(cerebro, number, console, top)
     except KeyboardInterrupt:
@@ -307,6 +307,6 @@ def resume(
     with at(dsn) as cerebro:
         number = cerebro.resume(run, epochs, retry_failed, wait=False).run
         if json:
-            _tell(cerebro, number)
+            tell_run(cerebro, number)
         else:
-            _follow(cerebro, number, Terminal(), TOP)
+            follow_run(cerebro, number, Terminal(), TOP)

@@ -10,7 +10,7 @@ from ..cerebro import Cerebro
 from ..display import boards, drawing
 from ..display.terminal import Terminal
 from ..orm import Run, RunProgress
-from ..watch import percent, title
+from ..watch import models_done, percent, title
 
 NEXT = {
     "interrupted": "The session that drove it has ended. To continue: cerebro resume {run}",
@@ -65,7 +65,7 @@ def summary(run: Run, progress: RunProgress, console: Terminal) -> None:
         "model table": run.model_table,
         "started": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
         "took" if progress.ended else "so far": drawing.seconds(progress.seconds_elapsed),
-        "progress": f"{percent(progress)}, {progress.hops_done} of {progress.hops_total} hops",
+        "progress": ", ".join([percent(progress), *models_done(progress)]),
         "failed": f"{progress.configurations_failed} configurations" if progress.configurations_failed else None,
         "message": run.message,
         "ended by": "its budget, which is spent" if run.reason == "budget" else run.reason,

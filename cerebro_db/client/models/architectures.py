@@ -94,7 +94,7 @@ def model_files() -> ModuleType:
         from . import model_files as module
     except ImportError as error:
         raise MissingPackage(
-            f"Files of models need NumPy and Keras: {error}.", "pip install keras tensorflow-cpu; they bring NumPy."
+            f"Files of models need NumPy and Keras: {error}.", "keras tensorflow-cpu", "; they bring NumPy."
         ) from error
     return module
 

@@ -15,7 +15,7 @@ def check(path: Path, most: int) -> None:
     try:
         import h5py
     except ImportError as error:
-        raise MissingPackage(f"h5py cannot be imported: {error}.", "pip install h5py") from error
+        raise MissingPackage(f"h5py cannot be imported: {error}.", "h5py") from error
     try:
         with h5py.File(path, "r") as file:
             _Checked(h5py, most).group(file)

@@ -191,6 +191,7 @@ def _keras() -> Any:
     except ImportError as error:
         raise MissingPackage(
             f"Keras cannot be imported: {error}.",
-            "pip install 'keras>=3.13.2' and an engine, for example tensorflow-cpu. docker/install.sh installs both.",
+            "'keras>=3.13.2'",
+            " and an engine, for example tensorflow-cpu. docker/install.sh installs both.",
         ) from error
     return keras

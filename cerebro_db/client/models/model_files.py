@@ -493,7 +493,7 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingPackage(f"{name} cannot be imported: {error}.", "pip install tf2onnx onnx onnxruntime") from error
+        raise MissingPackage(f"{name} cannot be imported: {error}.", "tf2onnx onnx onnxruntime") from error
 
 
 # -- archives --------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def write(run: TrackedRun, to: str, experiment: str) -> str:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
     except ImportError as error:
-        raise MissingPackage(f"{error.name} cannot be imported.", "pip install mlflow-skinny") from error
+        raise MissingPackage(f"{error.name} cannot be imported.", "mlflow-skinny") from error
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the output of --json is JSON
     client = MlflowClient(tracking_uri=to)
     try:

@@ -18,7 +18,7 @@ def write(run: TrackedRun, to: str, experiment: str = "") -> str:
     try:
         import optuna
     except ImportError as error:
-        raise MissingPackage(f"{error.name} cannot be imported.", "pip install optuna") from error
+        raise MissingPackage(f"{error.name} cannot be imported.", "optuna") from error
     name = f"{run.title} ({run.owner})"
     logging = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -20,7 +20,7 @@ def write(run: TrackedRun, to: str, experiment: str = "") -> Path:
     try:
         from tensorboardX.record_writer import RecordWriter
     except ImportError as error:
-        raise MissingPackage(f"{error.name} cannot be imported.", "pip install tensorboardX") from error
+        raise MissingPackage(f"{error.name} cannot be imported.", "tensorboardX") from error
     top = Path(to) / f"run_{run.run}"
     try:
         for model in run.models:

@@ -98,9 +98,9 @@ def seconds_left(
     each = pace.visits.each
     if each is None:
         each = _pace_of(busy)
-    ends = _end_of_budget(schedule, each, busy, budget, used)
     if each is None or not pace.is_settled(schedule.plan.segments * min(2, len(schedule.progress))):
-        return ends
+        return None  # a budget is no estimate: most runs end long before it
+    ends = _end_of_budget(schedule, each, busy, budget, used)
     work = _work(schedule, policy, pace, each, busy, begins)
     parallel = max(1, min(schedule.plan.segments, work.models))
     done = sum(min(one.seconds, each) * len(segments_of(one.unit)) for one in busy if isinstance(one.unit, Train))

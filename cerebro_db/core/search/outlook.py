@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..texts import counted
 from .objective import Objective
 
 LEAST_EPOCHS = 8  # on record: a curve of fewer says nothing
 MOST_SHARE = 0.5  # of the gain of one doubling, that the next one is expected to bring
-LEAST_GAIN = 0.001  # of the value, in half of the time: less than that is nothing
+LEAST_GAIN = 0.001  # of the value, in half of the time: less than that is nothing, however many rows measured it
 
 Curve = Sequence[tuple[float, float]]  # seconds since the run began, and the objective of an epoch that ended then
 
 
-def outlook(curve: Curve, seconds: float, objective: Objective) -> str:
-    """A sentence about twice the time; empty if the curve is too short for one.
+def outlook(curve: Curve, seconds: float, objective: Objective, rows: int) -> str:
+    """A sentence about twice the time; empty if the curve is too short for one.  ``rows``: that measured the objective.
 
     The gain of the best value from half of the time to its end is compared with the gain from a quarter to the half:
     each doubling of the time is expected to bring this much less than the doubling before, and at most half as much.
@@ -26,10 +27,11 @@ def outlook(curve: Curve, seconds: float, objective: Objective) -> str:
     if half is None or end is None:
         return ""
     gain = objective_score(objective, half) - objective_score(objective, end)
-    if gain <= LEAST_GAIN * abs(end):
+    # The loss of a row spreads about as wide as its mean, so this is the standard error.
+    if gain <= max(LEAST_GAIN, rows**-0.5) * abs(end):
         return (
-            f"The second half of the time brought no better {objective.name}, and twice the budget would probably bring"
-            " little"
+            f"The second half of the time brought no better {objective.name} as far as {counted(rows, 'row')} can show;"
+            " twice the budget would probably bring little"
         )
     before = None if quarter is None else objective_score(objective, quarter) - objective_score(objective, half)
     share = MOST_SHARE if before is None or before <= 0 else min(MOST_SHARE, gain / before)

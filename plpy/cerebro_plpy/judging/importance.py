@@ -122,7 +122,7 @@ def _of_query(
     if variable.columns[0] in exchanged:
         raise Unsupported(
             f"the target '{variable.name}' is an input, too, and the query would exchange both.",
-            hint="Name a packed table: cerebro.importance('models', 'models_packed_validation').",
+            hint="Name a packed table instead of a query. The view cerebro.run_plan has its name: validation_table.",
         )
     if layout.windows is None:  # of a window, only the last row needs the target
         _require_known(db, source, variable, actual)

@@ -142,8 +142,8 @@ def family_of(column: Column) -> str | None:
     return deciding.family_of(column.type, column.category, column.element)
 
 
-def has_few_labels(db: Database, source: Relation, target: str | None, most: int) -> bool:
-    """Whether the target is one column of labels with at most so many different values."""
+def may_stratify(db: Database, source: Relation, target: str | None, most: int, share: float) -> bool:
+    """Whether the target is one column of at most so many labels, and this share of one of them is a row or more."""
     names = split_list(target, "target")
     (column, *more) = variables.pick(relations.columns(db, source), names, "target", source)
     relations.require_readable(db, source, [column, *more])
@@ -152,17 +152,17 @@ def has_few_labels(db: Database, source: Relation, target: str | None, most: int
     try:
         (found,) = db.scan(
             sql(
-                "SELECT count(*) AS values FROM (SELECT DISTINCT {name} FROM {rows} AS s LIMIT {most}) d",
+                "SELECT count(*) AS values, max(n) AS most"
+                " FROM (SELECT count(*) AS n FROM {rows} AS s GROUP BY {name}) d",
                 name=identifier(column.name),
                 rows=source.rows,
-                most=most + 1,
             )
         )
     except db.plpy.SPIError as error:
         if not db.is_error(error, "42883"):
             raise
         return False  # values of such a type cannot be compared; packing says so
-    return bool(found["values"] <= most)
+    return bool(found["values"] <= most and found["most"] * share >= 1)
 
 
 @dataclass(frozen=True)

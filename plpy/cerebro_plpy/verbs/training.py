@@ -460,7 +460,13 @@ def _tell_of_time(db: Database, run: int, rows: Rows, preparing: float, began_at
     expected = ""
     if options is not None and options.objective is not None:
         curve = log.units.objective_over_time()
-        expected = outlook.outlook(curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated))
+        judged = db.value(
+            sql("SELECT COALESCE((p.validation_layout ->> 'rows')::bigint, p.rows_per_epoch) FROM cerebro.run_plan p"
+                " WHERE p.run = $1 AND p.owner = current_user"), ("bigint",), run,
+        )  # fmt: skip
+        expected = outlook.outlook(
+            curve, curve[-1][0] if curve else 0.0, options.optimised(rows.validated), int(judged)
+        )
     db.detail(whole, expected or None)
 
 

@@ -128,7 +128,8 @@ def test_train_finds_models_of_groups_within_its_budget(sales: Lab) -> None:
         " o.value FROM cerebro.objective o JOIN model USING (run, model) WHERE run = %s AND group_number IS NULL"
         " ORDER BY o.at", run, run
     )  # fmt: skip
-    expected = outlook.outlook(curve, curve[-1][0], Objective("val_loss", "min"))
+    rows = sales.value("SELECT (validation_layout ->> 'rows')::int FROM run_plan WHERE run = %s", run)
+    expected = outlook.outlook(curve, curve[-1][0], Objective("val_loss", "min"), rows)
     (line,) = [line for line in told if line.partition("NOTICE:")[2].strip().startswith("where the")]
     assert expected and expected in line
 

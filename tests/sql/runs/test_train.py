@@ -364,6 +364,16 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         assert error.diag.message_hint or "epochs" in says, error
 
 
+def test_classes_that_are_too_small_to_be_divided_class_by_class(flats: Lab) -> None:
+    """The rows are divided without their classes: nobody has asked for those."""
+    flats("CREATE TABLE small AS SELECT id, rent, (ARRAY['a', 'b', 'c'])[1 + id % 3] AS kind FROM flats WHERE id <= 12")
+    few = {**ONE, "source": "small", "inputs": "rent"}
+    train(flats, "small_models", "kind", **few)
+    assert any("20 % of the 12 rows are for validation; the others" in line for line in flats.told())
+    with pytest.raises(psycopg2.Error, match="stratify: each value of column 'kind' has too few rows"):
+        train(flats, "other_models", "kind", stratify=True, validation=0.2, **few)
+
+
 def test_a_mistake_that_shows_after_packing_leaves_nothing(flats: Lab) -> None:
     before = flats.tables()
     with pytest.raises(psycopg2.Error, match="cnn reads images") as error:

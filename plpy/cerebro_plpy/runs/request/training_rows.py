@@ -29,7 +29,7 @@ from ...database.access import Database
 from ...database.cancellation import listener
 from ...database.relations import Relation
 from ...packing import pack, packed
-from ...packing.checked_arguments import has_few_labels
+from ...packing.checked_arguments import may_stratify
 from ...packing.packed import Packed
 from ...packing.rows.summary import PackJob, parsed, read_layout
 from ...sessions import limits, logins, recorder
@@ -193,13 +193,14 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
         rows = counted_rows["rows"]
         # Windows are divided by their subject or their time, never by their class; and other rows within each group.
         divided = given.split_by or given.split_at or given.group_by or windows is not None
+        validation = None if given.folds is not None else validation_share(rows, windows)
         if stratify is None and not divided and rows <= FEW_ROWS:
-            stratify = has_few_labels(db, source, given.target, FEW_CLASSES)
+            share = 1.0 if validation is None else validation
+            stratify = may_stratify(db, source, given.target, FEW_CLASSES, share)
         classes = ", with the same share of each class" if stratify else ""
-        if given.folds is not None:
+        if validation is None:
             db.told(f"the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
         else:
-            validation = validation_share(rows, windows)
             db.told(
                 f"about {100 * validation:.3g} % of the {counted(rows, 'row')} are for"
                 f" validation{classes}; the others are for training"
