@@ -110,9 +110,7 @@ def test_the_extension_is_installed(place: Cluster, shown: dict[str, list[tuple[
     with contextlib.closing(connect(place.dsn())) as connection:
         *made, problems = [run(connection, statement) for statement in statements(block)]
         assert len(made) == 3 and "problem" not in {status for _, _, status, _ in problems}
-        granted = (
-            "SELECT pg_has_role('alice', 'cerebro_user', 'USAGE'), to_regproc('madlib.madlib_keras_fit') IS NOT NULL"
-        )
+        granted = "SELECT pg_has_role('alice', 'cerebro_user', 'USAGE'), to_regnamespace('madlib') IS NOT NULL"
         assert run(connection, granted) == [(True, True)]
 
 

@@ -43,6 +43,7 @@ NUMBERS = {"integer", "bigint"}
 OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
 OF_PYTHON = {"self", "run_or_table", "timeout", "arguments", "by"}
+IN_SQL = {"label": "class"}  # which is a keyword of Python
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> No
     checked = 0
     wrong = {}
     for name, method in inspect.getmembers(Cerebro, inspect.isfunction):
-        words = set(inspect.signature(method).parameters) - OF_PYTHON
+        words = {IN_SQL.get(word, word) for word in inspect.signature(method).parameters} - OF_PYTHON
         if name in arguments:
             checked += 1
             if others := sorted(words - arguments[name].keys()):
