@@ -137,7 +137,7 @@ def python_page() -> str:
         *head("The Python client", "cerebro_db/client"),
         paragraph(
             "`cerebro` is what `connect` returns. Its methods have the names and arguments of the SQL functions, and"
-            " [functions.md](functions.md) says more about these. [features.md](../features.md#from-python) has an"
+            " [functions.md](functions.md) says more about these. [The manual](../README.md#from-python) has an"
             " example."
         ),
         "",

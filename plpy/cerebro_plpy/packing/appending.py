@@ -56,7 +56,7 @@ from .rows.argument_names import NATURAL
 from .rows.preparation import SourceVariable, find_shapes
 from .rows.summary import PackJob, Training
 
-DRIFTED = 0.25  # of the population stability index; docs/retrain.md
+DRIFTED = 0.25  # of the population stability index; docs/production.md#have-the-rows-changed
 NEEDED = ["seed", "buffer_size", "rows"]  # columns of a summary, besides those that all functions read
 PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 

@@ -109,7 +109,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
     if found.layout.outputs[1:]:
         raise Unsupported(
             f"'{model.name}' has {len(found.layout.outputs)} targets, and cerebro.retrain() compares models of one.",
-            hint="Train, judge and register it by hand (docs/retrain.md).",
+            hint="Train, judge and register it by hand (docs/production.md#retrain-by-hand).",
         )
     where = f"the packing of {model.name}@{version}"
     keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))

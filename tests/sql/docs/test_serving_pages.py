@@ -1,5 +1,5 @@
-"""The examples of the pages about predicting, the registry, BI tools, exports and new models run as printed, on the
-tables of docs/prepare.md and models of docs/train.md."""
+"""The examples of the pages about predicting, looking at runs and production run as printed, on the tables of
+docs/prepare.md and models of docs/train.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sql.docs.task_pages import Shown, earlier
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks
 
-PAGES = ("predict", "registry", "bi", "export", "retrain")
+PAGES = ("predict", "see", "production")
 BEFORE = ("cerebro.pack('people', 'people_packed',", "'income', target => 'income'", "'people_models', $$[")
 
 
@@ -92,7 +92,7 @@ def test_a_model_is_exported(
     assert shown.rows
     monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={lab.schema},public,cerebro"))
     monkeypatch.chdir(tmp_path)
-    for block in blocks("docs/export.md", "sh"):
+    for block in blocks("docs/production.md", "sh"):
         for line in block.splitlines():
             done = CliRunner().invoke(cli.app, shlex.split(line, comments=True)[1:])
             assert done.exit_code == 0, (line, done.output)
@@ -100,7 +100,7 @@ def test_a_model_is_exported(
     given = lab("SELECT to_jsonb(p) FROM new_people p ORDER BY id")
     names: dict[str, Any] = {"rows": [row for (row,) in given]}
     said = []
-    for code in blocks("docs/export.md", "python"):
+    for code in blocks("docs/production.md", "python"):
         *before, last = code.strip().splitlines()
         exec("\n".join([*before, f"said = {last}"]), names)
         said.append(names["said"])
