@@ -128,9 +128,7 @@ class Database:
             text = self.value(sql("SELECT pg_catalog.current_setting('cerebro.details', true)"))
             self._verbose = SWITCH.get((text or "").strip().lower())
             if text and self._verbose is None:  # the server takes any text, and no error may end a run for it
-                self.warning(
-                    f"cerebro.details is '{text[:40]}', which is neither on nor off", 'RESET cerebro.details;'
-                )
+                self.warning(f"cerebro.details is '{text[:40]}', which is neither on nor off", "RESET cerebro.details;")
         return self._verbose
 
     def tell_all(self) -> None:

@@ -40,9 +40,11 @@ def test_the_loss_is_that_of_the_page(shown: Shown) -> None:
 
 
 def test_judging(shown: Shown) -> None:
-    (found,) = shown.of("SELECT * FROM cerebro.evaluate(")
+    _, found = shown.of("SELECT * FROM cerebro.evaluate(")
     figures = {metric: value for metric, value, _ in found}
     assert figures["rows"] == 200 and figures["accuracy"] > 0.6 and figures["auc"] > 0.6
+    (mistakes,) = shown.of("cerebro.mistakes(")
+    assert 0 < len(mistakes) <= 20 and all(row[1] != row[2] for row in mistakes)
     (matrix,) = shown.of("confusion_matrix")
     assert sum(row[2] for row in matrix) == 200 and sum(row[2] for row in matrix if row[0] == row[1]) > 120
     for rows in shown.of("cerebro.importance("):

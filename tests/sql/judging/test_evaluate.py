@@ -278,12 +278,12 @@ def test_without_rows_those_for_validation_are_taken(validated: Lab, model: str,
 
 
 def test_it_says_which_rows_it_takes_if_asked(validated: Lab) -> None:
-    validated('SET cerebro.details = on')
+    validated("SET cerebro.details = on")
     try:
         validated("SELECT FROM cerebro.evaluate('rent_valid')")
         assert any("evaluated on the 133 rows for validation in" in line for line in validated.told())
     finally:
-        validated('RESET cerebro.details')
+        validated("RESET cerebro.details")
 
 
 def test_of_many_rows_a_sample_is_taken(validated: Lab) -> None:

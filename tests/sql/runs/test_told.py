@@ -131,9 +131,9 @@ def test_the_name_of_the_setting_needs_quotes_in_sql(orders: Lab) -> None:
     session = orders.connect()
     try:
         pack = "SELECT cerebro.pack('orders', 'packed_maybe', 'class', inputs => 'size')"
-        for statement in ('SET cerebro.details = maybe', pack, 'RESET cerebro.details'):
+        for statement in ("SET cerebro.details = maybe", pack, "RESET cerebro.details"):
             run(session, statement)
-        assert 'RESET cerebro.details;' in "".join(session.notices)
+        assert "RESET cerebro.details;" in "".join(session.notices)
     finally:
         session.close()
 
