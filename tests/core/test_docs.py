@@ -377,7 +377,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
 
 SQL = "".join(file.read_text() for file in sorted(ROOT.glob("sql/*/*.sql")))
 IN_THE_SCHEMA = set(re.findall(r"CREATE (?:OR REPLACE )?(?:FUNCTION|VIEW|TABLE|SEQUENCE|TYPE)\s+cerebro\.(\w+)", SQL))
-SETTINGS = {"segments", "verbose"}  # cerebro.segments …
+SETTINGS = {"segments", "details"}  # cerebro.segments …
 OF_EXAMPLES = {"run_events", "last_event"}  # those of extending.md
 
 
