@@ -113,9 +113,9 @@ def call(
 
     ``more``: an argument that is not the user's.
     """
-    if unknown := sorted(set(given) - set(known.__annotations__)):
-        raise TypeError("; ".join(_unknown(name, [*needed, *known.__annotations__]) for name in unknown))
-    for name, value in needed.items():
+    if strange := sorted(set(given) - set(known.__annotations__)):
+        raise TypeError("; ".join(unknown(name, [*needed, *known.__annotations__]) for name in strange))
+    for name, value in {**needed, **given}.items():
         if frames.is_frame(value):
             raise ClientError(
                 f"{name} is a DataFrame, and other sessions read the rows for training from a table.",
@@ -129,7 +129,7 @@ def call(
     return sql.SQL("SELECT cerebro.{}({}{})").format(sql.Identifier(function), named, how), values
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
+def unknown(name: str, known: Sequence[str]) -> str:
     meant = OTHER_NAMES.get(name.lower()) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     return f"there is no argument {name}" + (f"; did you mean {meant}?" if meant in known else "")
 
