@@ -27,8 +27,8 @@ OTHER_NAMES = {
 }  # fmt: skip
 
 
-class SharedArguments(TypedDict, total=False):
-    """What the three verbs share. An argument that is left out has the default of the SQL function."""
+class PackingArguments(TypedDict, total=False):
+    """How rows are packed. An argument that is left out has the default of the SQL function."""
 
     inputs: str | Sequence[str]
     prepare: Mapping[str, Any]
@@ -43,6 +43,19 @@ class SharedArguments(TypedDict, total=False):
     class_weight: str
     folds: int
     group_by: str | Sequence[str]
+
+
+class PackArguments(PackingArguments, total=False):
+    """The optional arguments of ``cerebro.pack``."""
+
+    buffer_size: int
+    distribution_rules: str
+    seed: int
+
+
+class SharedArguments(PackingArguments, total=False):
+    """What the three verbs share."""
+
     target: str | Sequence[str]
     epochs: int
     budget: str | timedelta | Mapping[str, Any] | None
@@ -56,27 +69,6 @@ class SharedArguments(TypedDict, total=False):
     description: str
     options: Mapping[str, Any]
     replace: bool
-
-
-class PackArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.pack``."""
-
-    inputs: str | Sequence[str]
-    prepare: Mapping[str, Any]
-    validation: float
-    validation_table: str
-    split_by: str
-    split_at: str
-    stratify: bool
-    segments: int
-    sequence: Mapping[str, Any]
-    weights: str
-    class_weight: str
-    folds: int
-    group_by: str | Sequence[str]
-    buffer_size: int
-    distribution_rules: str
-    seed: int
 
 
 class FitArguments(SharedArguments, total=False):
