@@ -16,6 +16,7 @@ import psycopg2
 
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name, is_name
+from cerebro_db.core.packing import images as pixel_columns
 from cerebro_db.core.sql import quoted
 
 from . import interrupts
@@ -107,6 +108,7 @@ def _of_folder(database: DatabaseClient, name: Name, folder: Path, shape: Sequen
     with database.transaction() as transaction:
         listed = "id bigint PRIMARY KEY, file text NOT NULL, " + "label text, " * labelled + "image bytea NOT NULL"
         transaction.rows(f"CREATE TABLE {name.quoted} ({listed})")
+        _keep_shape(transaction, name, "image", shape)
         _copy_in(transaction, f"{name.quoted} FROM STDIN WITH (ENCODING 'UTF8')", lines())
     return len(files)
 
@@ -133,12 +135,18 @@ def _of_column(database: DatabaseClient, name: Name, source: str, column: str, s
             raise ClientError(f"The source has no column {column}.", f"It has {', '.join(types)}.")
         if types[column] != psycopg2.BINARY:  # of a domain this is the type below it
             raise ClientError(f"The column {column} does not have the type bytea.", "Files of images have this type.")
+        _keep_shape(transaction, name, column, shape)
         others = [name for name in types if name != column]
         listed = ", ".join(map(quoted, [*others, column]))
         _copy(transaction, f"COPY (SELECT {listed} FROM ({query}) s) TO STDOUT", kept)
         kept.seek(0)
         lines = (_decoded(line, number, column, shape, crop) for number, line in enumerate(kept, 1))
         return _copy_in(transaction, f"{name.quoted} ({listed}) FROM STDIN", lines)
+
+
+def _keep_shape(transaction: Transaction, name: Name, column: str, shape: Sequence[int]) -> None:
+    """Let the verbs that pack the table know the shape."""
+    transaction.rows(f"COMMENT ON COLUMN {name.quoted}.{quoted(column)} IS '{pixel_columns.comment(_size(shape))}'")
 
 
 def _decoded(line: bytes, number: int, column: str, shape: Sequence[int], crop: bool) -> bytes:

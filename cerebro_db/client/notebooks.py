@@ -16,14 +16,17 @@ from .run_handle import AnyRun
 
 WIDTH = 110  # characters
 EVERY = 1.0  # seconds between two drawings
-FRAME = '<pre style="line-height:1.25;white-space:pre;overflow-x:auto">{code}</pre>'
+# Fonts that have all signs of the drawings: those of another font have another width.
+FONTS = "Menlo,'DejaVu Sans Mono',Consolas,'Courier New',monospace"
+FRAME = f'<pre style="font-family:{FONTS};line-height:1.25;white-space:pre;overflow-x:auto">{{code}}</pre>'
+BLACK = "color: #000000; text-decoration-color: #000000"  # of text without a colour, unreadable on a dark ground
 
 
 def html(shown: RenderableType) -> str:
     """What a terminal of that width would show. Texts of others stay text."""
     console = Terminal(record=True, file=io.StringIO(), width=WIDTH, color_system="truecolor", force_terminal=True)
     console.print(shown)
-    return console.export_html(inline_styles=True, code_format=FRAME)
+    return console.export_html(inline_styles=True, code_format=FRAME).replace(BLACK, "")
 
 
 def picture(cerebro: RunMethods, run: AnyRun) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from .errors import RunFailed
+from .errors import ClientError, RunFailed
 from .orm import UNDER_WAY, LeaderboardEntry, LearningCurvePoint, Run, RunProgress
 from .row_lists import RowList
 
@@ -117,7 +117,14 @@ class RunHandle:
             await asyncio.sleep(every)
 
     def __repr__(self) -> str:
-        return f"<RunHandle of run {self.run}>"
+        """The run's status, and how good its model is; only its number where the server does not answer."""
+        try:
+            run = self._calls.run(self.run)
+            done = [] if run.ended else [f"{self._calls.run_progress(self.run).percent:.1f} %"]
+        except ClientError:
+            return f"<run {self.run}>"
+        told = ", ".join([run.status, *done])
+        return f"<run {self.run}: {told}{f'; {run.quality}' if run.quality else ''}>"
 
     def _repr_html_(self) -> str:
         return self._calls._picture(self.run)

@@ -28,6 +28,8 @@ NAME = "cerebro_db"
 SETTINGS = ("keep_ready", "keep_compiled", "confine")  # of install.json; docs/install.md documents them
 HEADER = '\\echo Use "CREATE EXTENSION {} CASCADE" to load this file. \\quit\n'
 MARK = re.compile(r"^([ \t]*)@cerebro@[ \t]*$", re.MULTILINE)
+# PL/Python writes the line of a call into the context of its errors, so the line is short.
+CALL = re.compile(r"^([ \t]*)return api\.(\w+)\(plpy\b", re.MULTILINE)
 API_MARK = re.compile(r"^@api@[ \t]*$", re.MULTILINE)
 PIECE_MARK = re.compile(r"^@(schema/[0-9][\w]*\.sql)@[ \t]*$", re.MULTILINE)
 SCHEMA = re.compile(r"^schema\s*=.*$", re.MULTILINE)
@@ -109,6 +111,7 @@ def expand(text: str, code: str | None = None) -> str:
     """The text without marks.  ``code``: a fixed folder of the code, in place of one in the server's share folder."""
     line = preamble(code)
     expanded = MARK.sub(lambda found: found.group(1) + line, text)
+    expanded = CALL.sub(r"\1with api.QUIETLY: return api.\2(\n\1    plpy", expanded)
     if "@cerebro@" in expanded:
         raise ValueError("@cerebro@ must stand alone on its line")
     return expanded.replace("@code@", BESIDE_THE_EXTENSION if code is None else _quoted(code))

@@ -10,7 +10,25 @@ import gc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any
+
+
+class _Quietly:
+    """Leaves the frames of our code out of an error that explains itself: PL/Python writes them into its context."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and traceback is not None and getattr(error, "explained", False):
+            traceback.tb_next = None  # before Python 3.11, the frame of the SQL function stays
+            error.__traceback__ = None
+
+
+QUIETLY = _Quietly()
 
 FUNCTIONS = {
     "packing.appending": ("append",),

@@ -202,7 +202,7 @@ def test_a_folder_becomes_a_model(cerebro: Cerebro, folder: Path) -> None:
         assert file.startswith(f"{label}/more/")
         assert bytes(image) == images.pixels(folder / file, (8, 8, 3))
     cerebro.fit("colours", "colour_models", [{"architecture": "cnn", "blocks": 1, "filters": 4, "learning_rate": 0.01}],
-                target="label", inputs="image", prepare='{"image": {"shape": [8, 8, 3]}}', epochs=8)  # fmt: skip
+                target="label", epochs=8)  # fmt: skip
     found = cerebro.predict("colour_models", "SELECT * FROM colours", "id")
     labels = {str(row[0]): row[2] for row in rows}
     assert sum(one.label == labels[one.key_value] for one in found) > 36
@@ -263,6 +263,21 @@ def test_files_in_a_column(cerebro: Cerebro) -> None:
     assert cerebro.rows("SELECT indisprimary FROM pg_index WHERE indrelid = 'small'::regclass") == [(True,)]
     assert cerebro.add_images("alone", "SELECT photo FROM photos WHERE id < 2", (4, 4, 3), column="photo") == 2
     assert cerebro.rows("SELECT DISTINCT length(photo) FROM alone") == [(48,)]
+    cerebro.rows("CREATE TABLE judged AS SELECT 1 AS id, photo, 0.5 AS score FROM photos WHERE false")
+    cerebro.rows("INSERT INTO judged SELECT id, photo, random() FROM photos, generate_series(1, 9) WHERE id < 2")
+    cerebro.add_images("scored", "judged", (4, 4, 3), column="photo")
+    for prepare, made in (
+        (None, ([4, 4, 3], 1.0)),
+        ('{"photo": {"divide_by": 255}}', ([4, 4, 3], 255.0)),
+        ('{"photo": {"shape": [8, 2, 3]}}', ([8, 2, 3], 1.0)),
+    ):
+        cerebro.pack("scored", "scored_packed", "score", prepare=prepare, validation=0)
+        ((shape, by),) = cerebro.rows(
+            "SELECT v -> 'shape', v -> 'preparation' -> 'by'"
+            " FROM scored_packed_summary, jsonb_array_elements(layout -> 'inputs') v WHERE v ->> 'name' = 'photo'"
+        )
+        assert (shape, by) == made
+        cerebro.rows("DROP TABLE scored_packed, scored_packed_summary")
     cerebro.rows("CREATE DOMAIN file AS bytea")
     files = "SELECT photo::file FROM photos WHERE id < 2"
     assert cerebro.add_images("of_domain", files, (4, 4), column="photo") == 2

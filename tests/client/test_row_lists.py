@@ -14,7 +14,7 @@ import pandas
 import pytest
 from small_run import NAME, Trained
 
-from cerebro_db.client import RowList, notebooks
+from cerebro_db.client import ClientError, RowList, notebooks
 from cerebro_db.client.display.as_json import as_json
 from cerebro_db.client.methods.trained_models import Prediction
 from cerebro_db.client.orm import LeaderboardEntry, LearningCurvePoint, Run
@@ -78,8 +78,32 @@ def test_the_learning_curve_as_a_drawing(trained: Trained) -> None:
         for n in (1, 2) for e, loss in [*((e, None) for e in range(1, 6)), (6, 3.0 - n)]
     ]  # fmt: skip
     shown = RowList(LearningCurvePoint, both)._repr_html_()
+    assert "training loss by epoch, lowest validation loss: configuration 2" in shown, "it was measured only at the end"
+    lines = xml.fromstring(shown).findall(".//{*}polyline")
+    assert [len(line.get("points").split()) for line in lines] == [5, 5]
+    several = [*both, LearningCurvePoint(configuration=1, model=1, epoch=7, validation_loss=1.5)]
+    shown = RowList(LearningCurvePoint, several)._repr_html_()
     assert "validation loss by epoch, lowest: configuration 2" in shown, "a training loss is no validation loss"
-    assert len(xml.fromstring(shown).findall(".//{*}circle")) == 2
+
+
+def test_a_run_that_is_printed(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = trained.cerebro.handle(trained.run)
+    assert repr(handle).startswith(f"<run {trained.run}: finished") and str(handle) == repr(handle)
+    run = trained.cerebro.run(trained.run)
+    run.quality, run.ended, run.status = "RMSE 1.0", False, "running"
+    monkeypatch.setattr(trained.cerebro, "run", lambda *_: run)
+    assert repr(handle) == f"<run {trained.run}: running, 100.0 %; RMSE 1.0>"
+
+    def lost(*_: object) -> None:
+        raise ClientError("the connection is lost")
+
+    monkeypatch.setattr(trained.cerebro, "run", lost)
+    assert repr(handle) == f"<run {trained.run}>"
+
+
+def test_a_picture_suits_light_and_dark_notebooks(trained: Trained) -> None:
+    picture = trained.cerebro.handle(trained.run)._repr_html_()
+    assert "#000000" not in picture and "DejaVu Sans Mono" in picture
 
 
 def test_texts_of_others_stay_texts(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,32 @@ def test_each_key_goes_to_what_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "says", "hint"),
+    [
+        ({"learning_rate": [0.1, 0.2]}, "[0.1, 0.2] is a list", '{"learning_rate": {"choice": [0.1, 0.2]}}'),
+        ({"units": ["a"]}, 'at units: ["a"] is a list, which is no value of units', '{"units": {"choice": ["a"]}}'),
+        ({"optimizer": {"adam": {}}}, 'at optimizer: {"adam": {}} is no dimension', "A dimension is an object with"),
+        ({"passes": {"min": 1, "max": 9}}, 'at passes: {"min": 1, "max": 9} is no dimension', "A dimension is an"),
+        ({"units": {"intger": [1, 9]}}, "intger is no dimension; did you mean integer?", '{"integer": [1, 9]}'),
+        ({"compile": {"learning_rate": 0.1}}, "there is no parameter 'compile'", "without it"),
+    ],
+)  # fmt: skip
+def test_what_is_neither_a_value_nor_a_dimension(given: dict[str, Any], says: str, hint: str) -> None:
+    kinds: dict[Any, Any] = {"mlp": Kind("mlp", {}, "test", LAYOUT)}
+    with pytest.raises(InvalidArgument, match=re.escape(says)) as error:
+        flat_space.parted(given, kinds, "space")
+    assert hint in str(error.value.hint)
+
+
+def test_lists_and_objects_that_are_values() -> None:
+    kinds: dict[Any, Any] = {"mlp": Kind("mlp", {}, "test", LAYOUT), "own": {"filters": "$filters", "units": "$units"}}
+    given = {"filters": [16, 32], "units": [1], "exclude_layers": ["a"], "class_weight": {"0": 2}, "metrics": ["mae"],
+             "loss": {"a": "mse"}, "learning_rate": {"class_name": "CosineDecay", "config": {}}}  # fmt: skip
+    found = flat_space.parted(given, kinds, "space")
+    assert found["arch_params"] == {"filters": [16, 32], "units": [1]} and "exclude_layers" in found["compile"]
+
+
+@pytest.mark.parametrize(
     ("key", "hint"),
     [("lerning_rate", "learning_rate"), ("unit", "units"), ("batchsize", "batch_size"), ("epochs", "passes")],
 )

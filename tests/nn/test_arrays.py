@@ -85,8 +85,10 @@ def test_pixels_are_not_copied(tmp_path: Path) -> None:
     ids=str,
 )
 def test_pixels_that_cannot_be_used(tmp_path: Path, sent: list[bytes], says: str) -> None:
-    with pytest.raises(BadData, match=re.escape(says)):
+    with pytest.raises(BadData, match=re.escape(says)) as error:
         read(tmp_path, sent, rows=2, dtype="uint8")
+    if "a value" in says:
+        assert error.value.hint == "Give the pixels of 2 x 3 elements, one byte each, as in training."
 
 
 @pytest.mark.parametrize("odd", [{"lower": 0}, {"lower": -5}, {"nulls": ()}])
@@ -120,6 +122,8 @@ def test_what_cannot_be_used(tmp_path: Path, what: str, place: int) -> None:
     with pytest.raises(BadData) as error:
         read(tmp_path, sent)
     assert "column 'x'" in error.value.message and says in error.value.message
+    if "shape" in says:
+        assert error.value.hint == "Give arrays of 2 x 3 elements, as in training."
 
 
 def test_nothing_but_a_null(tmp_path: Path) -> None:

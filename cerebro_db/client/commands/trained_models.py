@@ -231,7 +231,9 @@ def predict(
     model_table: Table,
     rows: Annotated[
         str,
-        typer.Argument(metavar="ROWS", help="A query; with --into, the name of a table or view.", show_default=False),
+        typer.Argument(
+            metavar="ROWS", help="A query, or the name of a table or view; with --into a name.", show_default=False
+        ),
     ],
     *,
     dsn: Dsn = None,

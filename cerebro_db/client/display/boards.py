@@ -12,7 +12,7 @@ from rich.text import Text
 from cerebro_db.core.texts import harmless, shortened
 
 from ..orm import BestOfGroup, Decision, LeaderboardEntry, LearningCurvePoint, Request, RunTime, SegmentActivity
-from . import drawing
+from . import charts, drawing
 from .differences import differences
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta", "bright_yellow",
@@ -66,7 +66,7 @@ def _key(entry: LeaderboardEntry) -> str:
 def leaderboard(
     entries: Sequence[LeaderboardEntry], width: int, curves: Sequence[LearningCurvePoint] = (), top: int | None = None
 ) -> RenderableType:
-    """The models, the best first, each with a sparkline of its loss by epoch.
+    """The models, the best first, each with a sparkline of its loss by epoch (``charts.drawn_losses``).
 
     An objective that is no loss has a column of its own. ``best`` is the epoch with the best value of the objective,
     ``parent`` the configuration of the model that a model is a copy of.  ``top``: so many models are shown. Of the
@@ -103,10 +103,7 @@ def leaderboard(
     if curves:
         table.add_column("loss by epoch", no_wrap=True)
     keys = {entry.model: entry.configuration for entry in entries}
-    losses: dict[int, list[float | None]] = {entry.model: [] for entry in entries}
-    for point in curves:
-        if point.model in losses:
-            losses[point.model].append(point.loss)
+    _, losses = charts.drawn_losses(curves)
     for entry in entries[:top]:
         failed = entry.status == "failed"
         cells: list[RenderableType] = [
@@ -127,7 +124,8 @@ def leaderboard(
             cells.append("–" if entry.parent is None else str(keys.get(entry.parent, "–")))
         if curves:
             room = 12 if narrow else 16
-            cells.append(Text(drawing.sparkline(losses[entry.model], room), style=marks.colour(entry.model)))
+            values = [loss for _, loss in losses.get(entry.model, ())]
+            cells.append(Text(drawing.sparkline(values, room), style=marks.colour(entry.model)))
         table.add_row(*cells)
     left_out = entries[len(entries) if top is None else top :]
     failed_too = [entry for entry in left_out if entry.status == "failed"][:top]

@@ -7,7 +7,7 @@ have ``frozen``, too (freezing.py); without it, layers train as the JSON says.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Union
 
 from ..errors import InvalidArgument
@@ -82,6 +82,14 @@ def parameters(source: Source) -> set[str]:
     if source is None:
         return set()
     return (source.parameters if isinstance(source, Kind) else needed(source)) | {FROZEN}
+
+
+def single_valued(every: Iterable[Source]) -> set[str]:
+    """The parameters of the architectures that take neither a list nor an object: those of kinds alone."""
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for source in every:
+        names[isinstance(source, Kind)] |= parameters(source)
+    return names[True] - names[False] | {FROZEN}
 
 
 def needed(source: Source) -> set[str]:

@@ -8,7 +8,7 @@ Every other name than those of the architecture, of Keras' compile() and of its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .. import codec
@@ -26,6 +26,11 @@ ARCH_PARAMS, COMPILE, FIT = "arch_params", "compile", "fit"
 OF_FIT = {PASSES if name == "epochs" else name: name for name in FIT_KEYS}  # here -> in Keras
 OF_OPTIMIZERS = ({one for entry in OPTIMIZERS.entries.values() for one in entry.arguments} | {"lr", "decay"}) - {"name"}
 IN_KERAS = {name: key for key, name in OF_FIT.items()}  # in Keras -> here
+LISTS = {"texts", "numbers", "indices", "axes", "thresholds"}  # value types
+WITH_SEVERAL = {"loss", "metrics", "weighted_metrics", "loss_weights", "class_weight"} | {
+    name for entry in OPTIMIZERS.entries.values() for name, value_type in entry.arguments.items()
+    if value_type.rstrip("?!") in LISTS
+}  # fmt: skip
 RESERVED = {ARCHITECTURE, "epochs", *COMPILE_KEYS, *OF_FIT, *OF_OPTIMIZERS}
 EXAMPLE = 'For instance {"architecture": "mlp", "units": 64, "learning_rate": 0.01, "batch_size": 32}.'
 
@@ -119,6 +124,18 @@ def parts(given: Mapping[str, Any], parameters: Collection[str], where: str) -> 
     return found
 
 
+def compounds(given: Mapping[str, Any], single_valued: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The lists, and the objects that are none of Keras, of parameters that take one value.
+
+    ``single_valued``: the parameters of the architectures that do.
+    """
+    for key, value in given.items():
+        if key not in single_valued and (key not in RESERVED or key == ARCHITECTURE or key in WITH_SEVERAL):
+            continue
+        if isinstance(value, list) or (isinstance(value, dict) and "class_name" not in value):
+            yield key, value
+
+
 def unknown(key: str, parameters: Collection[str], where: str, hint: str | None = None) -> InvalidArgument:
     """The error for a key that a configuration cannot have.
 
@@ -131,6 +148,11 @@ def unknown(key: str, parameters: Collection[str], where: str, hint: str | None 
             f"{where}: 'epochs' is no parameter of a configuration.",
             hint="The argument epochs says how often a run goes over all rows; passes how often a visit goes over the"
             " rows of its segment.",
+        )
+    if key in (ARCH_PARAMS, COMPILE, FIT):
+        return InvalidArgument(
+            f"{where}: there is no parameter {key!r}.",
+            hint=f"Parameters stand side by side: write what is in {key} without it. {EXAMPLE}",
         )
     known = sorted({*(RESERVED - {"epochs", "sample_weight_mode", "lr", "decay"}), *parameters})
     near = difflib.get_close_matches(key, known, n=5, cutoff=0.5)

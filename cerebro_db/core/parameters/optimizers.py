@@ -10,6 +10,7 @@ from .calls import checked_arguments, named, read_call
 from .value_types import checked, refuse, shown
 from .vocabulary import DEFAULT_RATE, OPTIMIZERS, SCHEDULES, Entry
 
+NO_RATE = "it must be a number or a learning-rate schedule"
 _SCHEDULES_MODULE = "keras.optimizers.schedules"
 _IGNORED = {"jit_compile", "is_legacy_optimizer"}  # Keras 2 saved them with an optimizer; they do not affect training
 WITH_SLOTS = (
@@ -73,10 +74,12 @@ def _inverse_time_decay(entry: Entry, rate: Any, decay: float) -> dict[str, Any]
 
 
 def _canonical_schedule(value: Any) -> dict[str, Any]:
+    if isinstance(value, (list, bool)) or (isinstance(value, dict) and "class_name" not in value):
+        refuse("learning_rate", value, NO_RATE, 'For instance 0.01 or {"class_name": "CosineDecay", "config": {…}}.')
     name, given = read_call(value, "learning_rate")
     entry = SCHEDULES.find(name)
     if entry is None:
-        refuse("learning_rate", value, "it must be a number or a learning-rate schedule", SCHEDULES.closest(name))
+        refuse("learning_rate", value, NO_RATE, SCHEDULES.closest(name))
     config = checked_arguments(SCHEDULES, entry, named(entry, given, entry.required))
     if entry.class_name == "PiecewiseConstantDecay" and len(config["values"]) != len(config["boundaries"]) + 1:
         refuse("learning_rate", name, "it needs one more value than boundaries")

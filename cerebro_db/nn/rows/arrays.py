@@ -71,9 +71,7 @@ def _one_by_one(payload: np.ndarray, rows: int, variable: dict[str, Any], shape:
             raise _unusable(
                 variable,
                 f"an array of shape {list(found)} where the model was trained on {list(shape)}",
-                f"Give arrays of {counted(size, 'element')}, as in training."
-                if len(found) == len(shape) == 1
-                else None,
+                f"Give arrays of {_sized(shape)}, as in training.",
             )
         header = 12 + 8 * len(shape)
         if distance:
@@ -104,14 +102,16 @@ def _pixels(payload: np.ndarray, rows: int, variable: dict[str, Any]) -> np.ndar
             raise _unusable(
                 variable,
                 f"{found} where the model was trained on {math.prod(shape)} bytes, of shape {list(shape)}",
-                images.DECODE if format else None,
+                images.DECODE if format else f"Give the pixels of {_sized(shape)}, one byte each, as in training.",
             )
         start += size
     raise _unusable(variable, "a NULL", KNOWN)  # NULLs were left out of the file
 
 
-def _unusable(variable: dict[str, Any], what: str, hint: str | None = None) -> BadData:
-    return BadData(
-        f"column '{variable['name']}' has {what}.",
-        hint=hint or "The input columns must be those that the model was trained on, in the same order.",
-    )
+def _sized(shape: Shape) -> str:
+    """How many elements an array of this shape has."""
+    return counted(shape[0], "element") if len(shape) == 1 else f"{' x '.join(map(str, shape))} elements"
+
+
+def _unusable(variable: dict[str, Any], what: str, hint: str) -> BadData:
+    return BadData(f"column '{variable['name']}' has {what}.", hint=hint)

@@ -128,6 +128,7 @@ def _as_postgres(db: Database, action: Callable[[], Any]) -> Any:
         failure = _postgres_error(plpy, told, INTERNAL if told.message.startswith("cerebro") else db.called)
         if not error.sqlstate.startswith("57"):  # a cancel is no defect; anything else may be one of our SQL
             failure = failure.with_traceback(error.__traceback__)
+            failure.explained = False
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -164,6 +165,7 @@ def _postgres_error(plpy: Any, told: CerebroError, called: str = INTERNAL) -> An
         head, colon, rest = text.partition(": ")
         called, text = (head, rest) if colon and head else ("cerebro", text)
     error = type(called, (plpy.Error,), {"__module__": "builtins"})(text)
+    error.explained = True  # api.QUIETLY leaves the traceback out
     error.sqlstate = told.sqlstate
     error.detail, error.hint = (part and harmless(part, lines=True) for part in (told.detail, told.hint))
     return error

@@ -521,6 +521,20 @@ def unique_key(db: Database, relation: Relation) -> list[str]:
     return [row["name"] for row in found]
 
 
+def comments(db: Database, relation: Relation) -> dict[str, str]:
+    """The comments of the columns that have one."""
+    found = db.rows(
+        sql(
+            "SELECT a.attname::pg_catalog.text AS name,"
+            " pg_catalog.col_description(a.attrelid, a.attnum::pg_catalog.int4) AS comment"
+            " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND NOT a.attisdropped"
+        ),
+        ("bigint",),
+        relation.oid,
+    )
+    return {row["name"]: row["comment"] for row in found if row["comment"] is not None}
+
+
 def references(db: Database, relation: Relation) -> set[str]:
     """The names of the columns that refer to another table on their own."""
     found = db.rows(

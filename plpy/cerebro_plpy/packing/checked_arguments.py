@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cerebro_db.core import documents
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.names import split_list
 from cerebro_db.core.packing import columns as deciding
+from cerebro_db.core.packing import images
 from cerebro_db.core.packing.columns import NOTHING, Wish
 from cerebro_db.core.packing.division import Division
 from cerebro_db.core.packing.windows import Windows
@@ -21,6 +22,7 @@ from ..database.relations import Column, Relation
 from .rows import splits, variables
 from .rows.splits import Split
 
+PIXELS = Wish("pixels")
 SHARE = 0.2  # of the rows for validation, if the user says nothing
 
 
@@ -129,13 +131,35 @@ def asked_for(
         targets=wanted,
         inputs=chosen,
         named=given.inputs is not None,
-        wishes=wishes,
+        wishes={**wishes, **_kept_shapes(db, source, chosen, wishes)},
         keys=relations.keys(db, source),
         references=relations.references(db, source) | lineage.references_below(db, source),
         key=key[0] if len(key) == 1 else None,
         keys_below=lineage.keys_below(db, source),
         later=later,
     )
+
+
+def _kept_shapes(
+    db: Database, source: Relation, chosen: Sequence[Column], wishes: Mapping[str, Wish]
+) -> dict[str, Wish]:
+    """The wishes for columns of bytes whose shape is in their comment, where cerebro images writes it."""
+    lacking = [
+        (column, wish.arguments) for column in chosen
+        if family_of(column) == "bytes" and (wish := wishes.get(column.name, PIXELS)).choice == PIXELS.choice
+        and "shape" not in wish.arguments
+    ]  # fmt: skip
+    comments = relations.comments(db, source) if lacking else {}
+    return {
+        name: wish
+        for column, given in lacking
+        if (shape := images.shape_of(comments.get(column.name, ""))) is not None
+        for name, wish in deciding.wishes(
+            {column.name: {"as": PIXELS.choice, "shape": shape, **given}},
+            {column.name: (column.type, "bytes")},
+            "the comment of the column",
+        ).items()
+    }
 
 
 def family_of(column: Column) -> str | None:

@@ -434,6 +434,8 @@ def test_a_row_that_cannot_be_used(place: Lab, value: str, says: str, many: bool
             predict(place, "odd")
         assert says in error.value.diag.message_primary and "predict" in error.value.diag.message_primary
         assert error.value.pgcode == "22000" and error.value.diag.message_hint
+        if "shape" in says:
+            assert error.value.diag.message_hint == "Give arrays of 2 elements, as in training."
         assert not place(
             "SELECT 1 FROM pg_class WHERE relnamespace = 'cerebro_state'::regnamespace AND relname LIKE 'predict%%'"
         )

@@ -8,7 +8,7 @@ from typing import Any
 from ...architecture import sources
 from ...architecture.sources import Source
 from ...parameters import flat
-from .read_space import is_dimension
+from .read_space import is_dimension, require_dimension
 from .space import ARCHITECTURE, Label
 
 
@@ -16,6 +16,8 @@ def parted(given: Mapping[str, Any], architectures: Mapping[Label, Source], wher
     """The parts of a space; ``architectures``: those that it chooses from, by their labels."""
     known = {name for one in architectures.values() for name in sources.parameters(one)}
     found = flat.parts(given, known, where)
+    for key, value in flat.compounds(given, sources.single_valued(architectures.values())):
+        require_dimension(key, value)
     for key, name in flat.OF_FIT.items():  # a dimension has the name that the user wrote
         value = found.fit.get(name)
         if key != name and isinstance(value, dict) and is_dimension(value):

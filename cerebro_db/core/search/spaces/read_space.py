@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -25,7 +25,8 @@ KINDS = {  # of a dimension with two bounds -> logarithmic, whole
 CHOICE = "choice"
 # What other tools call them, without signs between the words.
 OTHER_WORDS = {"randint": "integer", "lograndint": "log_integer", "quniform": "uniform", "qloguniform": "log_uniform",
-               "categorical": CHOICE, "choices": CHOICE, "gridsearch": CHOICE}  # fmt: skip
+               "int": "integer", "float": "uniform", "categorical": CHOICE, "gridsearch": CHOICE, "grid": CHOICE,
+               "values": CHOICE, "options": CHOICE}  # fmt: skip
 MORE = ("when", "name", "step", "points")
 DEEPEST = 32  # levels
 MOST_DIMENSIONS = 500
@@ -185,7 +186,11 @@ class _Reader:
             if key in value:
                 raise wrong(path, f"a choice has no {key}")
         if not isinstance(given, list) or not given:
-            raise wrong(f"{path}.{CHOICE}", "this must be a list with at least one option")
+            raise wrong(
+                f"{path}.{CHOICE}",
+                "this must be a list with at least one option",
+                f'For instance {{"{CHOICE}": [16, 32]}}.',
+            )
         if len(given) > MOST_VALUES:
             raise wrong(f"{path}.{CHOICE}", f"there are {len(given)} options; at most {MOST_VALUES} are possible")
         labels = _labels(given, f"{path}.{CHOICE}")
@@ -199,13 +204,14 @@ class _Reader:
 
 
 def _require_no_other_kind(value: Mapping[str, Any], place: _Place) -> None:
-    """An error for a dimension as other tools write it: ``{"loguniform": [0.001, 0.1]}``."""
+    """An error for a dimension as other tools write it, or misspelled: ``{"loguniform": [0.001, 0.1]}``."""
     keys = [key for key in value if key not in MORE]
     bounds = value[keys[0]] if len(keys) == 1 else None
+    if isinstance(bounds, dict):  # {"low": 0.001, "high": 0.1}
+        bounds = [*bounds.values()]
     if not isinstance(bounds, list) or not bounds:
         return
-    plain = re.sub("[^a-z]", "", keys[0].lower())
-    meant = OTHER_WORDS.get(plain) or next((kind for kind in (CHOICE, *KINDS) if kind.replace("_", "") == plain), None)
+    meant = _meant(keys[0])
     if meant is None or (meant != CHOICE and not all(is_number(one) for one in bounds)):
         return
     written = {meant: bounds}
@@ -215,20 +221,48 @@ def _require_no_other_kind(value: Mapping[str, Any], place: _Place) -> None:
     raise wrong(str(place), problem, f"Write {json.dumps(written)}. {DIMENSIONS}")
 
 
+def _meant(word: str) -> str | None:
+    """The dimension that the word is near to, if there is one."""
+    import difflib  # only now: a new session takes a millisecond for it
+
+    words = {**{kind.replace("_", ""): kind for kind in (CHOICE, *KINDS)}, **OTHER_WORDS}
+    near = difflib.get_close_matches(re.sub("[^a-z]", "", word.lower()), words, n=1, cutoff=0.8)
+    return words[near[0]] if near else None
+
+
+def require_dimension(name: str, value: list[Any] | dict[str, Any]) -> None:
+    """An error unless this is a dimension: the parameter takes neither a list nor an object."""
+    if isinstance(value, list):
+        raise wrong(
+            name,
+            f"{shown(json.dumps(value))} is a list, which is no value of {name}",
+            f"Write {json.dumps({name: {CHOICE: value}})} to try each of its values.",
+        )
+    if not is_dimension(value):
+        _require_no_other_kind(value, _Place(None, name))
+        raise wrong(name, f"{shown(json.dumps(value))} is no dimension", DIMENSIONS)
+
+
 def _refuse_constants(space: Mapping[str, Any]) -> NoReturn:
     problem = "there is nothing to search: every parameter is a constant"
-    lists = [
-        (name, value) for part in PARTS for name, value in space.get(part, {}).items()
-        if isinstance(value, list) and len(value) > 1 and name not in MEASURES
-    ]  # fmt: skip
-    if not lists:
+    given = {name: value for part in PARTS for name, value in space.get(part, {}).items() if name not in MEASURES}
+    name, value = next(_lists(given), (None, None))
+    if name is None:
         raise wrong("", problem, DIMENSIONS)
-    name, value = lists[0]
     raise wrong(
         "",
         f"{problem}, also the list {shown(name)}",
         f"Write {json.dumps({name: {CHOICE: value}})} to try each of its values.",
     )
+
+
+def _lists(given: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of several values and their names, also within objects."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _lists(value)
+        elif isinstance(value, list) and len(value) > 1:
+            yield name, value
 
 
 def _name_of(path: str) -> str:
@@ -263,7 +297,11 @@ def _number(kind: str, value: Mapping[str, Any], name: str, path: str) -> Number
     log, whole = KINDS[kind]
     bounds = value[kind]
     if not isinstance(bounds, list) or len(bounds) != 2 or not all(map(is_finite, bounds)):
-        raise wrong(f"{path}.{kind}", "this must be a list of two numbers: the smallest and the largest value")
+        raise wrong(
+            f"{path}.{kind}",
+            "this must be a list of two numbers: the smallest and the largest value",
+            f"For instance {json.dumps({kind: [16, 256] if whole else [0.0001, 0.1]})}.",
+        )
     low, high = bounds
     if low > high:
         raise wrong(f"{path}.{kind}", f"there is no number from {low} to {high}", "The smaller bound comes first.")

@@ -13,6 +13,7 @@ from cerebro_db.core.errors import CerebroError, InvalidArgument
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.parameters import flat, params
 from cerebro_db.core.parameters.custom import Known
+from cerebro_db.core.parameters.value_types import shown
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import sql
 
@@ -112,6 +113,13 @@ def checked(db: Database, given: dict[str, Any], where: str, named: dict[str, Na
         named[text] = added.named(db, value, where)
     architecture = named[text]
     flat.parts(given, sources.parameters(architecture.source), where)
+    for name, several in flat.compounds(given, sources.single_valued([architecture.source])):
+        raise InvalidArgument(
+            f"{where}: {name} cannot be {shown(json.dumps(several))}: a configuration has one value for each of its"
+            " parameters.",
+            hint='Give a list of configurations, or call cerebro.search, whose space has {"choice": […]} for values to'
+            " try.",
+        )
     missing = sorted(sources.needed(architecture.source) - set(given))
     if missing:
         raise InvalidArgument(
