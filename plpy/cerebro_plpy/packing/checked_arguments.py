@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 from cerebro_db.core import documents
 from cerebro_db.core.arguments import PackArguments
@@ -131,7 +133,7 @@ def asked_for(
         targets=wanted,
         inputs=chosen,
         named=given.inputs is not None,
-        wishes={**wishes, **_kept_shapes(db, source, chosen, wishes)},
+        wishes=wishes,
         keys=relations.keys(db, source),
         references=relations.references(db, source) | lineage.references_below(db, source),
         key=key[0] if len(key) == 1 else None,
@@ -140,26 +142,29 @@ def asked_for(
     )
 
 
-def _kept_shapes(
-    db: Database, source: Relation, chosen: Sequence[Column], wishes: Mapping[str, Wish]
-) -> dict[str, Wish]:
-    """The wishes for columns of bytes whose shape is in their comment, where cerebro images writes it."""
-    lacking = [
-        (column, wish.arguments) for column in chosen
-        if family_of(column) == "bytes" and (wish := wishes.get(column.name, PIXELS)).choice == PIXELS.choice
+def with_kept_shapes(db: Database, source: Relation, present: dict[str, Column], given: PackArguments) -> PackArguments:
+    """The arguments, whose ``prepare`` has the shapes of images that cerebro images wrote into comments of columns.
+
+    So the shapes are on record: rows of another table can be packed in the same way.
+    """
+    of_bytes = [name for name, column in present.items() if family_of(column) == "bytes"]
+    if not of_bytes:
+        return given
+    document = documents.argument(given.prepare, "prepare")
+    wishes = deciding.wishes(document, {name: (one.type, family_of(one)) for name, one in present.items()}, "prepare")
+    inputs = present if given.inputs is None else split_list(given.inputs, "inputs")
+    lacking = {
+        name: wish.arguments for name in of_bytes
+        if name in inputs and (wish := wishes.get(name, PIXELS)).choice == PIXELS.choice
         and "shape" not in wish.arguments
-    ]  # fmt: skip
+    }  # fmt: skip
     comments = relations.comments(db, source) if lacking else {}
-    return {
-        name: wish
-        for column, given in lacking
-        if (shape := images.shape_of(comments.get(column.name, ""))) is not None
-        for name, wish in deciding.wishes(
-            {column.name: {"as": PIXELS.choice, "shape": shape, **given}},
-            {column.name: (column.type, "bytes")},
-            "the comment of the column",
-        ).items()
+    kept = {
+        name: {"as": PIXELS.choice, "shape": shape, **arguments}
+        for name, arguments in lacking.items()
+        if (shape := images.shape_of(comments.get(name, ""))) is not None
     }
+    return replace(given, prepare=json.dumps({**(document or {}), **kept})) if kept else given
 
 
 def family_of(column: Column) -> str | None:

@@ -37,7 +37,7 @@ from . import (
     same_as_training,
 )
 from . import folds as folding
-from .checked_arguments import CheckedColumns, asked_for, hash_of_rows, key_of, sides, split_of
+from .checked_arguments import CheckedColumns, asked_for, hash_of_rows, key_of, sides, split_of, with_kept_shapes
 from .columns import profiles
 from .columns.chosen_variables import prepared
 from .folds import Folds
@@ -112,6 +112,7 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
     wanted = platform.segments_wanted(db, given.segments)
     rule = platform.of(db).distribution_rule(db, given.distribution_rules)
     present = relations.columns(db, source)
+    given = with_kept_shapes(db, source, present, given)
     windows = _windows(given.sequence, present, source)
     divided = folding.asked_for(given, present, source, windows)
     group_by = subgroups.asked_for(given, present, source, windows)
