@@ -80,7 +80,7 @@ def test_the_learning_curve_as_a_drawing(trained: Trained) -> None:
     shown = RowList(LearningCurvePoint, both)._repr_html_()
     assert "training loss by epoch, lowest validation loss: configuration 2" in shown, "it was measured only at the end"
     lines = xml.fromstring(shown).findall(".//{*}polyline")
-    assert [len(line.get("points").split()) for line in lines] == [5, 5]
+    assert [len(line.get("points").split()) for line in lines] == [6, 6]
     several = [*both, LearningCurvePoint(configuration=1, model=1, epoch=7, validation_loss=1.5)]
     shown = RowList(LearningCurvePoint, several)._repr_html_()
     assert "validation loss by epoch, lowest: configuration 2" in shown, "a training loss is no validation loss"

@@ -24,9 +24,8 @@ def context(db: Any, statement: str) -> list[str]:
 
 
 def function(db: Any, name: str, *lines: str) -> None:
-    body = "\n".join(("from cerebro_plpy import api", *lines))
+    body = "\n".join(lines)
     with db.cursor() as cursor:
-        cursor.execute("SELECT cerebro.version()")
         cursor.execute(f"CREATE FUNCTION {name}() RETURNS text LANGUAGE plpython3u AS $f$\n{body}\n$f$")
 
 
@@ -43,7 +42,15 @@ def test_an_error_has_no_frames_of_our_code(db: Any, call: str) -> None:
 
 
 def test_a_defect_keeps_its_frames(db: Any) -> None:
-    function(db, "defect", "def inner():", "    raise KeyError('x')", "with api.QUIETLY: return inner()")
+    context(db, CALLS[0])  # the session has our code now
+    function(
+        db,
+        "defect",
+        "from cerebro_plpy import api",
+        "def inner():",
+        "    raise KeyError('x')",
+        "with api.QUIETLY: return inner()",
+    )
     with db.cursor() as cursor, pytest.raises(psycopg2.Error, match="KeyError") as error:
         cursor.execute("SELECT defect()")
     assert "in inner" in error.value.diag.context
