@@ -979,13 +979,22 @@
   const WIDE = ["quality", "predicts with"]; // facts that are sentences
   const factText = (name, value) => (name.startsWith("best ") && name !== "best configuration" ? real(value) : short(value));
 
+  // What the whole page is about: the model if there is one, and else the run.
+  function title(run) {
+    const { model } = run, targets = run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null;
+    const about = [element("p", {}, "Trained on ", foreign(run.source_table), targets, " into ", foreign(run.model_table))];
+    if (model.why) return element("div", {}, element("h1", { class: "text" }, named(run)), about, drawModel(run, []));
+    return element("div", {}, element("h1", { class: "text" }, model.model_table), about,
+      run.quality ? element("p", { class: "quality" }, foreign(run.quality)) : null,
+      element("p", { class: "pale" }, "Configuration ", foreign(`${model.configuration}${model.made_of ? `, ${model.made_of}` : ""}`), ` · run ${run.run}`));
+  }
+
   function head(run) {
     const text = [run.description, run.message, run.ended_by ? `ended by: ${run.ended_by}` : null].filter(Boolean);
     const tiles = Object.entries(facts(run)).filter(([, value]) => value !== null).map(([name, value]) =>
       element("div", { class: WIDE.includes(name) ? "wide" : null }, element("dt", {}, name + (run.groups.length && name === bestName(run) ? ", on all rows" : "")), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
-    return element("header", {}, element("h1", { class: "text" }, named(run)),
+    return element("header", {}, run.model.why ? null : element("h1", { class: "text", id: "search" }, `The search: ${named(run)}`),
       element("p", {}, status(run.status), ` · started ${moment(run.started_at)} · `, foreign(run.owner)),
-      element("p", {}, "Trained on ", foreign(run.source_table), run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null, " into ", foreign(run.model_table)),
       text.map((one) => element("p", { class: "notice" }, foreign(one))), element("dl", { class: "tiles" }, tiles),
       run.objective ? element("p", { class: "pale" }, meaning(run)) : null);
   }
@@ -1017,11 +1026,12 @@
 
   function details(run, ends) {
     const chosen = choice(run), colour = colouring(run, chosen);
-    return element("article", {}, head(run), bestAgainstTime([run], ends, "Best result against time"), learningCurves(run, chosen, colour, ends),
+    return element("article", {}, title(run), run.model.why ? null : drawModel(run, ends), head(run), bestAgainstTime([run], ends, "Best result against time"), learningCurves(run, chosen, colour, ends),
       leaderboard(run, chosen, colour), groupsOf(run, chosen), parallel(run, chosen, ends), importanceOf(run), timeline(run, chosen, colour, ends),
       whereTimeWent(run), failures(run), decisions(run), settings(run));
   }
 
+  const drawModel = modelPart({ element, foreign, section, table, bars, figure, surface, style, fitted, percent, moment, isNumber, about });
   const { runs } = contents;
   const one = element("div", {});
   let ends = [];
