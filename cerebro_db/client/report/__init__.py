@@ -1,8 +1,8 @@
 """``cerebro report``: one HTML file about one or more runs, which needs no network and no server.
 
 ``contents`` reads the views, ``model`` judges the model of a run, ``figures`` computes what is drawn of it,
-``importance`` compares hyper-parameters, and ``page`` makes the file. The page itself is ``report.css``, ``model.js`` and
-``report.js``. The axes of its curves are those of uPlot 1.6.32, whose licence is beside it.
+``importance`` compares hyper-parameters, and ``page`` makes the file. The page itself is ``report.css``, ``model.js``
+and ``report.js``. The axes of its curves are those of uPlot 1.6.32, whose licence is beside it.
 """
 
 from __future__ import annotations

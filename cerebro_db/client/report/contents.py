@@ -52,8 +52,8 @@ PLAN = (
 LEADERBOARD = (
     "rank", "model", "configuration", "fold", "group_number", "group_value",
     "status", "objective_value", "spread", "best_value", "best_epoch",
-    "epochs_done", "validation_loss", "training_loss", "validation_metric", "training_metric", "weights", "engine",
-    "rung", "parent", "stopped_by", "reason",
+    "epochs_done", "validation_loss", "validation_rmse", "training_loss", "validation_metric", "training_metric",
+    "weights", "engine", "rung", "parent", "stopped_by", "reason",
 )  # fmt: skip
 GROUPS = (
     "group_number", "group_value", "rows", "validation_rows", "model", "configuration", "status", "objective_value",

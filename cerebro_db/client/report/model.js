@@ -5,13 +5,13 @@ const modelPart = (tools) => {
   const { element, foreign, section, table, bars, figure, surface, style, fitted, percent, moment, isNumber, about } = tools;
   const METRICS = {
     accuracy: "accuracy", log_loss: "log loss", f1: "F1", auc: "AUC", balanced_accuracy: "balanced accuracy", ece: "calibration error",
-    rmse: "RMSE", mse: "mean squared error", mae: "mean absolute error", mape: "mean relative error", r2: "R²",
+    rmse: "RMSE", mae: "mean absolute error", mape: "mean relative error", r2: "R²",
   };
   const MEANINGS = {
     accuracy: "the share of rows whose class is right", log_loss: "the cross-entropy; smaller is better",
     f1: "of precision and recall", auc: "how well the rows of the class are told from the others; by chance 0.5",
     balanced_accuracy: "the mean of the recall of all classes", ece: "how far probabilities are from how often they are right",
-    rmse: "the usual size of an error, large errors count more", mse: "its square", mae: "the mean size of an error",
+    rmse: "the usual size of an error; large errors count more", mae: "the mean size of an error",
     mape: "the mean size of an error, as a part of the value", r2: "the share of the variance that is explained",
   };
   const SHARES = ["accuracy", "balanced_accuracy", "f1", "auc", "r2", "ece", "log_loss"];
@@ -102,11 +102,12 @@ const modelPart = (tools) => {
   function metrics(target) {
     const told = { auc: null, f1: null };
     if (target.labels && target.labels.length === 2) for (const name of Object.keys(told)) told[name] = ` (class ${target.labels[1] ?? "NULL"})`;
-    const rows = target.metrics.map((one) => element("tr", { "data-metric": one.metric },
-      element("td", {}, METRICS[one.metric] || one.metric, told[one.metric] ? foreign(told[one.metric]) : null), figure(one.value, measured(one.metric, one.value)),
-      element("td", { class: "number" }, between(one.metric, one)), figure(one.baseline, measured(one.metric, one.baseline)), element("td", { class: "long pale" }, MEANINGS[one.metric] || "")));
+    const listed = target.metrics.filter((one) => one.metric !== "mse"); // RMSE says the same in the units of the target
+    const rows = listed.map((one) => element("tr", { "data-metric": one.metric },
+      element("td", {}, METRICS[one.metric] || one.metric, told[one.metric] ? element("span", { class: "text inline" }, told[one.metric]) : null), figure(one.value, measured(one.metric, one.value)),
+      element("td", { class: "number" }, between(one.metric, one)), figure(one.baseline, measured(one.metric, one.baseline)), element("td", { class: "pale meaning" }, MEANINGS[one.metric] || "")));
     const simple = target.labels ? "always the most frequent class" : "always the mean";
-    const parts = [table(["metric", number("value"), number("95 % interval"), number(simple), "meaning"], rows, { label: "Metrics" })];
+    const parts = [table(["metric", number("value"), number("95 % interval"), number(simple), "meaning"], rows, { label: "Metrics", class: "metrics" })];
     const notes = [`On ${target.compared.toLocaleString("en")} rows for validation${target.compared < target.rows ? `, a random sample of ${target.rows.toLocaleString("en")}` : ""}. They have chosen the model, so it is slightly worse on new rows.`];
     if (target.without_target) notes.push(`${target.without_target.toLocaleString("en")} more rows have no known value of the target.`);
     if (target.last_known) notes.push(`The last known value as the forecast: RMSE ${rounded(target.last_known.rmse)}, mean absolute error ${rounded(target.last_known.mae)}.`);
@@ -209,7 +210,7 @@ const modelPart = (tools) => {
     if (!rows.length) return null;
     const last = model.windows ? " Of a window, the columns of its last row." : "";
     return [table(heads, rows, { label: `Example predictions of ${target.target}`, class: "examples" }),
-      element("p", { class: "pale" }, `Rows for validation, as the model reads them: numbers are rounded, the most important columns first.${last} Wrong rows of which a model is sure often have a wrong label, or lack a column that people know.`)];
+      element("p", { class: "pale" }, `Rows for validation, as the model reads them: numbers are rounded, the most important columns first.${last}${target.labels ? " Wrong rows of which a model is sure often have a wrong label, or lack a column that people know." : ""}`)];
   }
 
   function columns(model) {
@@ -224,17 +225,18 @@ const modelPart = (tools) => {
 
   function statements(model) {
     if (!model.statements.length) return null;
-    const copy = (text) => {
+    // Without a right to the clipboard, as in some browsers from a file, the text is selected.
+    const copy = (place) => {
       const made = element("button", { type: "button", onclick: () => {
-        const selection = getSelection(), range = document.createRange();
-        range.selectNodeContents(made.nextSibling);
-        selection.removeAllRanges();
-        selection.addRange(range);
-        (navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject()).then(() => { made.textContent = "Copied"; }, () => { made.textContent = "Selected"; });
+        getSelection().selectAllChildren(place);
+        (navigator.clipboard ? navigator.clipboard.writeText(place.textContent) : Promise.reject()).then(() => { made.textContent = "Copied"; }, () => { made.textContent = "Selected"; });
       } }, "Copy");
       return made;
     };
-    return section("Predict with it", model.statements.map((one) => element("div", { class: "statement" }, element("p", { class: "pale" }, one.language), copy(one.text), element("pre", { class: "text" }, one.text))));
+    return section("Predict with it", model.statements.map((one) => {
+      const text = element("pre", { class: "text" }, one.text);
+      return element("div", {}, element("div", { class: "controls" }, element("span", { class: "pale" }, one.language), copy(text)), text);
+    }));
   }
 
   function lineage(run, model) {
@@ -244,7 +246,7 @@ const modelPart = (tools) => {
       ["trained", moment(run.ended_at || run.started_at)], ["model table", `${model.model_table}, ${rounded((model.bytes || 0) / 1e6)} MB`],
       ["configuration", `${model.configuration}${model.made_of ? `, ${model.made_of}` : entries.has(model.configuration) ? `: ${entries.get(model.configuration).words || ""}` : ""}`],
     ].map(([name, value]) => element("tr", {}, element("td", {}, name), element("td", { class: "long" }, foreign(value))));
-    const parts = [table(["", ""], rows, { label: "Lineage" })];
+    const parts = [table([], rows, { label: "Lineage" })];
     if (model.members.length) {
       parts.push(element("h3", {}, "Members of the ensemble"), element("ul", {}, model.members.map((one) =>
         element("li", {}, foreign(entries.has(one) ? `${about(entries.get(one))}, ${run.objective} ${rounded(entries.get(one).objective_value)}` : `configuration ${one}`)))));
@@ -261,7 +263,8 @@ const modelPart = (tools) => {
   function tiles(target, several) {
     const found = FIRST.map((name) => target.metrics.find((one) => one.metric === name)).filter((one) => one && isNumber(one.value)).slice(0, 4);
     return found.map((one) => element("div", {}, element("dt", {}, `${METRICS[one.metric]}`, several ? foreign(`, ${target.target}`) : null), element("dd", { "data-model-fact": one.metric, "data-value": one.value, title: String(one.value) }, measured(one.metric, one.value)),
-      isNumber(one.low) ? element("dd", { class: "small" }, between(one.metric, one)) : null, isNumber(one.baseline) ? element("dd", { class: "small" }, `simple answer: ${measured(one.metric, one.baseline)}`) : null));
+      isNumber(one.low) ? element("dd", { class: "small" }, between(one.metric, one)) : null, isNumber(one.baseline) ? element("dd", { class: "small" }, `simple answer: ${measured(one.metric, one.baseline)}`) : null,
+      one.metric === "rmse" && target.last_known ? element("dd", { class: "small" }, `last known value: ${rounded(target.last_known.rmse)}`) : null));
   }
 
   function part(run, ends) {

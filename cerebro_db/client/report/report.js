@@ -466,6 +466,7 @@
       { key: "model", name: "model" },
       { key: "group", name: "group", optional: true },
       { key: "objective_value", name: run.objective, number: true, real: true },
+      { key: "validation_rmse", name: "RMSE", number: true, real: true, optional: true },
       { key: "spread", name: "±", number: true, real: true, optional: true },
       { key: "configuration", name: "conf.", number: true },
       { key: "words", name: "configuration" },
@@ -961,8 +962,8 @@
     const { progress } = run, best = run.leaderboard[0], training = run.time.find((part) => part.activity === "training");
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
     return {
-      quality: run.quality,
-      "predicts with": run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
+      quality: run.model.why ? run.quality : null, // else the model's part of the page says it
+      "predicts with": run.model.why && run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
       [bestName(run)]: best && isNumber(best.objective_value) ? best.objective_value : null,
       "best configuration": best ? best.configuration : null,
       models: run.leaderboard.length,
@@ -985,7 +986,7 @@
     const about = [element("p", {}, "Trained on ", foreign(run.source_table), targets, " into ", foreign(run.model_table))];
     if (model.why) return element("div", {}, element("h1", { class: "text" }, named(run)), about, drawModel(run, []));
     return element("div", {}, element("h1", { class: "text" }, model.model_table), about,
-      run.quality ? element("p", { class: "quality" }, foreign(run.quality)) : null,
+      model.quality || run.quality ? element("p", { class: "quality" }, foreign(model.quality || run.quality)) : null,
       element("p", { class: "pale" }, "Configuration ", foreign(`${model.configuration}${model.made_of ? `, ${model.made_of}` : ""}`), ` · run ${run.run}`));
   }
 
