@@ -184,6 +184,7 @@ const modelPart = (tools) => {
 
   function importance(model) {
     const title = "Importance of columns", { columns, why } = model.importance;
+    if (model.judged_why) return null;
     if (why) return section(title, element("p", { class: "notice" }, foreign(why)));
     if (!columns.length) return null;
     const before = columns[0].loss_before, most = Math.max(...columns.map((one) => one.importance), 1e-12);

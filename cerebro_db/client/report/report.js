@@ -41,6 +41,7 @@
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
     if (!isNumber(value)) return String(value);
+    if (size >= 999.5 && size < 1e9) return Math.round(value).toLocaleString("en");
     return (size >= 1e-3 && size < 100) || size === 0 ? value.toFixed(4) : String(Number(value.toPrecision(3)));
   }
   const short = (value) => (Number.isInteger(value) && Math.abs(value) < 1e15 ? value.toLocaleString("en") : real(value));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,13 +18,14 @@ from ..models import calibrations
 from ..models.trained import TrainedModel
 from ..packing import packed
 from ..packing.packed import Packed
-from . import packed_rows, samples
+from . import evaluating, packed_rows, samples
 from .samples import Sample
 
 Json = dict[str, Any]
 
 MOST_TARGETS = 5
 EXAMPLES = 4  # of each sort
+SECONDS = 30  # for predicting; then fewer rows are a sample
 COVERAGE = 0.9  # of intervals
 DIGITS = 6  # of what a page shows as a point
 
@@ -32,7 +34,7 @@ def document(db: Database, model: TrainedModel, table: str) -> Json:
     """``targets``: what is predicted for the rows of a packed table; ``examples``: of each target, rows to look at."""
     judged = [one for one in model.layout.outputs if not _is_array(one)][:MOST_TARGETS]
     kept = calibrations.of_model(db, model)
-    read = samples.of_packed_table(db, model, table, judged)
+    read = samples.of_packed_table(db, model, table, judged, time.monotonic() + SECONDS)
     test = packed.read(db, table, argument="query")
     chosen = [_examples(sample) for _, sample in read]
     numbers = {number for sorts in chosen for _, places in sorts for number in places}
@@ -48,6 +50,10 @@ def document(db: Database, model: TrainedModel, table: str) -> Json:
             "labels": sample.labels,
             "rows": sample.rows,
             "without_target": sample.left_out,
+            "metrics": [
+                {"metric": one.metric, "value": one.value, "baseline": one.baseline}
+                for one in evaluating.of_sample(db, sample, calibrations.Applied(), covers=False)
+            ],
             **judge(sample, kept.get(variable.name)),
             "last_known": _last_known(db, test, variable, sample),
             "examples": [
