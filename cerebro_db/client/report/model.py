@@ -22,6 +22,7 @@ from cerebro_db.core.packing.preparation import Divided, Measured, OneHot, Pixel
 from cerebro_db.core.sql import literal, shown
 from cerebro_db.core.texts import short
 
+from ..display.terminal import FUNCTION
 from ..errors import Cancelled, ClientError, translated
 from . import figures
 
@@ -146,7 +147,8 @@ class _Reader:
 def _why(error: ClientError, seconds: int) -> str:
     if isinstance(error, Cancelled):
         return f"It was not ready within {seconds} seconds."
-    return error.message[:1].upper() + error.message[1:]
+    message = FUNCTION.sub("", error.message)
+    return message[:1].upper() + message[1:]
 
 
 # -- pure ----------------------------------------------------------------------------------------------------
