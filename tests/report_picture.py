@@ -32,7 +32,7 @@ SPACE = {
     "learning_rate": {"log_uniform": [0.0001, 0.3]},
     "batch_size": {"choice": [16, 32, 64]},
 }
-WIDTH, HEIGHT = 1000, 2350  # all up to the examples
+WIDTH, HEIGHT = 1000, 2630  # all up to the examples
 COLUMNS = ("radius", "texture", "smoothness", "compactness", "concavity", "symmetry")
 
 
@@ -89,7 +89,7 @@ def picture_of_dashboard(cerebro: Cerebro, browser: Browser) -> None:
     serving = threading.Thread(target=board.serve)
     serving.start()
     try:
-        browser.size(WIDTH + 180, 290)  # all columns
+        browser.size(WIDTH + 180, 350)  # all columns
         browser.visit(board.address)
         browser.picture(DASHBOARD)
     finally:

@@ -145,18 +145,22 @@ const modelPart = (tools) => {
 
   function calibration(target, ends) {
     const after = target.calibrated, points = (pen, bins, x, y, colour) => {
+      const most = Math.max(...bins.map(([, , rows]) => rows));
       line(pen, bins, x, y, colour);
       pen.fillStyle = style(colour);
-      for (const [a, b] of bins) { pen.beginPath(); pen.arc(x(a), y(b), 4, 0, 7); pen.fill(); }
+      for (const [a, b, rows] of bins) { pen.beginPath(); pen.arc(x(a), y(b), 2.5 + 4 * Math.sqrt(rows / most), 0, 7); pen.fill(); }
     };
     const least = Math.min(...target.reliability.map((one) => Math.min(one[0], one[1])), 0.9), low = Math.max(0, Math.floor(least * 10) / 10);
     const drawn = chart(ends, { label: "How often the predicted class is right", xs: [low, 1], ys: [low, 1], xName: "probability of the predicted class", yName: "how often it is right",
       legend: after ? [["c1", "as predicted"], ["c0", "calibrated"]] : [["c1", "as predicted"]],
       draw: (pen, x, y) => { dashed(pen, [[0, 0], [1, 1]], x, y); points(pen, target.reliability, x, y, "--c1"); if (after) points(pen, after.reliability, x, y, "--c0"); } });
-    const changed = (name, digits) => `${after[name][0].toFixed(digits)} to ${after[name][1].toFixed(digits)}`;
-    const said = after ? `cerebro.calibrate keeps the temperature ${rounded(after.temperature)} with the model. calibrated => true changes the log loss from ${changed("log_loss", 4)} and the calibration error from ${changed("ece", 3)} on these rows, from which the temperature was learned.`
+    const changed = (name, digits) => {
+      const [before, now] = after[name].map((one) => one.toFixed(digits));
+      return before === now ? `stays ${now}` : `goes from ${before} to ${now}`;
+    };
+    const said = after ? `cerebro.calibrate keeps the temperature ${rounded(after.temperature)} with the model. With calibrated => true, the log loss ${changed("log_loss", 4)} and the calibration error ${changed("ece", 3)} on these rows.`
       : "No calibration is kept with the model: cerebro.calibrate makes one.";
-    return [charts(drawn, element("div", {}, element("p", {}, said), element("p", { class: "pale" }, "On the dashed line, probabilities are as large as predictions are right. Below it the model is too sure.")))];
+    return [charts(drawn, element("div", {}, element("p", {}, said), element("p", { class: "pale" }, "On the dashed line, probabilities are as large as predictions are right. Below it the model is too sure. A larger dot stands for more rows.")))];
   }
 
   function residuals(target, ends) {
