@@ -173,7 +173,8 @@ def test_seconds(value: float | None, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(None, "–"), (0.12345, "0.1235"), (1e-5, "1e-05"), (1234.5, "1,234"), (1.2e10, "1.2e+10"), (math.nan, "nan")]
+    ("value", "told"),
+    [(None, "–"), (0.12345, "0.1235"), (1e-5, "1e-05"), (1234.5, "1,234"), (1.2e10, "1.2e+10"), (math.nan, "nan")],
 )
 def test_numbers(value: float | None, told: str) -> None:
     assert drawing.number(value) == told

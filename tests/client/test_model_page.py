@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Trained
+from small_run import SCHEMA, Trained
 
 from cerebro_db.client import connect
 from cerebro_db.client.dashboard import pages
@@ -102,6 +102,21 @@ def test_the_figures_are_those_of_the_server(
             assert target["calibrated"]["ece"] == pytest.approx(kept["ece"], abs=1e-5)
         if sort == "number":
             assert target["interval"]["inside"] > 0.8 and target["last_known"] is None
+
+
+def test_the_views_have_sizes_of_errors_and_plain_names(trained: Trained, runs: dict[str, int]) -> None:
+    cerebro = trained.cerebro
+    (entry,) = cerebro.leaderboard(runs["number"])
+    assert entry.validation_rmse == pytest.approx(cerebro.evaluate("page_price")["rmse"], rel=1e-4)
+    assert [one.validation_rmse for one in cerebro.leaderboard(runs["classes"])] == [None]
+    for view in ("leaderboard", "runs", "models"):
+        assert cerebro.rows(f"SELECT run FROM cerebro.{view} WHERE model_name = 'page_price'") == [(runs["number"],)]
+    assert cerebro.rows("SELECT count(*) FROM cerebro_bi.leaderboard WHERE model_name = 'page_price'") == [(1,)]
+    odd = 'a "b".c'
+    run = cerebro.fit("page_sales", f'{SCHEMA}."a ""b"".c"', LISTED, target="sold", inputs="shop", epochs=1, segments=1,
+                      options={"seed": 1}).run  # fmt: skip
+    assert cerebro.run(run).model_name == odd == cerebro.leaderboard(run)[0].model_name
+    cerebro.drop_model(cerebro.run(run).model_table)
 
 
 def test_a_forecast_is_compared_with_the_last_known_value(
