@@ -252,9 +252,10 @@ const modelPart = (tools) => {
       ["configuration", `${model.configuration}${model.made_of ? `, ${model.made_of}` : entries.has(model.configuration) ? `: ${entries.get(model.configuration).words || ""}` : ""}`],
     ].map(([name, value]) => element("tr", {}, element("td", {}, name), element("td", { class: "long" }, foreign(value))));
     const parts = [table([], rows, { label: "Lineage" })];
+    const result = (entry) => (isNumber(entry.validation_rmse) ? `RMSE ${rounded(entry.validation_rmse)}` : `${run.objective} ${rounded(entry.objective_value)}`);
     if (model.members.length) {
       parts.push(element("h3", {}, "Members of the ensemble"), element("ul", {}, model.members.map((one) =>
-        element("li", {}, foreign(entries.has(one) ? `${about(entries.get(one))}, ${run.objective} ${rounded(entries.get(one).objective_value)}` : `configuration ${one}`)))));
+        element("li", {}, foreign(entries.has(one) ? `${about(entries.get(one))}, ${result(entries.get(one))}` : `configuration ${one}`)))));
     }
     parts.push(element("h3", {}, "Versions in the registry"));
     if (!model.versions.length) parts.push(element("p", {}, "It is not registered."), element("pre", { class: "text" }, `SELECT cerebro.register('a_name', '${model.model_table.replaceAll("'", "''")}', alias => 'production');`));
