@@ -60,10 +60,10 @@ def read(engine: Engine, run: Json, plan: Json, *, examples: bool, kept: Kept | 
     with translated(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor:
-            return _Reader(cursor, {} if kept is None else kept).read(run, plan, examples)
+            return ModelReader(cursor, {} if kept is None else kept).read(run, plan, examples)
 
 
-class _Reader:
+class ModelReader:
     def __init__(self, cursor: Any, kept: Kept) -> None:
         self.cursor, self.kept = cursor, kept
 
