@@ -1,4 +1,4 @@
-"""``cerebro._packed_rows``: the packed rows of a verb, packed now unless the user has a packed table of these rows.
+"""``_packed_rows`` of SQL: the packed rows of a verb, packed now unless the user has a packed table of these rows.
 
 The summary of a table that is packed here has a fingerprint: a hash of the rows, and of all else that decides what
 packing makes of them.  Its caller runs it in a REPEATABLE READ transaction, so the rows of the fingerprint are those
@@ -142,13 +142,13 @@ def _exact(columns: Iterable[Column]) -> list[Sql]:
             others.append(sql("pg_catalog.date_part('epoch', {name})", name=name))
         else:
             text = feature_sql.may_hold_moments(column)
-            others.append(sql("cerebro._text_in_utc({name})", name=name) if text else name)
+            others.append(sql("cerebro_internal._text_in_utc({name})", name=name) if text else name)
     for names in numbers.values():
         if len(names) < MANY:
             others += names
         else:
             arrays.append(sql("ARRAY[{names}]", names=joined(", ", names)))
-    return others + [sql("pg_catalog.sha256(cerebro._array_bytes({array}))", array=array) for array in arrays]
+    return others + [sql("pg_catalog.sha256(cerebro_internal._array_bytes({array}))", array=array) for array in arrays]
 
 
 # -- tables that there are -----------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
     given = {"target": "class", **dict.fromkeys(names), **more}
     named = ", ".join(f"{name} => %s" for name in given)
     values = [json.dumps(one) if isinstance(one, dict) else one for one in given.values()]
-    statement = f"SELECT cerebro._packed_rows(same_name => %s, source_table => %s, output_table => %s, {named})"
+    statement = (
+        f"SELECT cerebro_internal._packed_rows(same_name => %s, source_table => %s, output_table => %s, {named})"
+    )
     (found,) = lab(statement, False, source, output, *values)
     return (found if isinstance(found, str) else found[0]).rpartition(".")[2].strip('"')
 

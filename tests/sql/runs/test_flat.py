@@ -166,7 +166,7 @@ def test_architectures_are_their_owners(server: str) -> None:
             user("SELECT cerebro.add_architecture('mine', %s)", json.dumps(flower_model()))
         assert ann("SELECT count(*) FROM cerebro.architectures") == [1]
         assert ann("SELECT count(*) FROM cerebro.added_architecture") == [1]
-        ann("SELECT cerebro._drop_architecture('mine', %s)", bob.name)
+        ann("SELECT cerebro_internal._drop_architecture('mine', %s)", bob.name)
         assert bob("SELECT name FROM cerebro.architectures") == ["mine"]
         with pytest.raises(psycopg2.Error, match="permission denied"):
             ann("DELETE FROM cerebro.added_architecture")

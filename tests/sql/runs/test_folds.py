@@ -353,7 +353,8 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
          "'stop_when' cannot"),
         ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS configuration, ''x'' AS why"
          " WHERE $1 > 0')", "'stop_when' cannot"),
-        ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
+        ("cerebro_internal._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false,"
+         " NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
         ("search('folded', 'no', '{{\"batch_size\": {{\"choice\": [5, 10]}}}}', epochs => 1, max_configurations => 2)",
          "the method 'asha' cannot be used"),

@@ -316,7 +316,7 @@ def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> N
     thread.start()
     packing = (
         "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db packing'"
-        " AND query LIKE '%%cerebro._packed_rows%%'"
+        " AND query LIKE '%%cerebro_internal._packed_rows%%'"
     )
     eventually(lambda: flats(packing))
     connection.cancel()

@@ -192,7 +192,9 @@ def test_replaceable_pieces_only_replace() -> None:
     # INSERT, UPDATE and DELETE: privileges that are granted. ALTER: of the owner of one function.
     assert made == {"CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE VIEW", "INSERT", "UPDATE", "DELETE", "ALTER"}
     assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE\s+\w+\.)", outside)
-    assert re.findall(r"ALTER.*", outside) == ["ALTER FUNCTION cerebro._as_registry() OWNER TO cerebro_registry;"]
+    assert re.findall(r"ALTER.*", outside) == [
+        "ALTER FUNCTION cerebro_internal._as_registry() OWNER TO cerebro_registry;"
+    ]
 
 
 @pytest.mark.throw_away

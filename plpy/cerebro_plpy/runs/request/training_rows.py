@@ -266,7 +266,7 @@ def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: 
     session.run_statement(Statement(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"), bounds=True))
     before = _existing(session, wished)
     values = [same_name, *(getattr(given, name) for name in names)]
-    ((table,),) = session.run(sql("SELECT cerebro._packed_rows({call})", call=call), values)
+    ((table,),) = session.run(sql("SELECT cerebro_internal._packed_rows({call})", call=call), values)
     made.tables = {name: oid for name, oid in _existing(session, wished).items() if before.get(name) != oid}
     made.packed = wished if made.tables else None
     session.run_statement(COMMIT)
