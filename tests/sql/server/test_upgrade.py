@@ -146,8 +146,15 @@ def released(top: Path, version: str) -> Sources:
     return sources(
         top / version,
         version,
-        {piece: freeze.script(name) for piece, name in scripts.items()},
+        {piece: _with_its_head(freeze.script(name), version) for piece, name in scripts.items()},
     )
+
+
+def _with_its_head(script: str, version: str) -> str:
+    """The script with the line of its own version, by which functions find the Python code."""
+    if version != "0.1.0":
+        return script
+    return extension.expand(script).replace("cerebro_internal._code_folder()", "cerebro._code_folder()")
 
 
 def inventory(dsn: str) -> dict[str, str]:
