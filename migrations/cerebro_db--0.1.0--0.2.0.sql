@@ -1,6 +1,8 @@
 -- What only the product calls has a schema of its own.
 @schema/05_internal.sql@
 
+@schema/06_data.sql@
+
 ALTER TYPE cerebro._chunk SET SCHEMA cerebro_internal;
 ALTER TYPE cerebro._prediction SET SCHEMA cerebro_internal;
 

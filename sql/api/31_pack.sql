@@ -48,7 +48,7 @@ COMMENT ON FUNCTION cerebro_internal._text_in_utc(@types@) IS
 'The text of an array, a range or a row, whatever the time zone of the session is.';
 
 CREATE OR REPLACE FUNCTION cerebro_internal._packed_rows(
-    same_name boolean,
+    also_in text,
 @arguments@
 ) RETURNS text
 LANGUAGE plpython3u
@@ -59,7 +59,7 @@ return api.packed_rows(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro_internal._packed_rows(@types@) IS
 'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
-one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
+one in the schema of output_table or in also_in, and packs otherwise. also_in is NULL: the table can only be output_table.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, start integer,

@@ -7,15 +7,15 @@ table by a stored name (tests/core/test_stored_name_type.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core.errors import WrongState
-from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.errors import DependentObjects, WrongState
+from cerebro_db.core.names import DATA_SCHEMA, PACKED_ENDINGS, Name, StoredName
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import TABLES
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import Sql, joined, sql
 
 from ...database import relations
 from ...database.access import Database
@@ -91,3 +91,74 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
     if known.options() is None or known.rows()[0] != [partition.sha256 for partition in layout.partitions]:
         return None
     return OwnRun(run, known.tables_of_rows())
+
+
+# -- packed rows that nobody has named ------------------------------------------------------------------------
+
+
+def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA of the caller's runs that made models under this name."""
+    return _hidden_rows(db, sql("model_table = $1"), "text", str(model_table))
+
+
+def rows_of_run(db: Database, run: int) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA of a run of the caller's."""
+    return _hidden_rows(db, sql("run = $1"), "bigint", run)
+
+
+def _hidden_rows(db: Database, condition: Sql, kind: str, value: Any) -> list[StoredName]:
+    rows = db.rows(
+        sql(
+            "SELECT DISTINCT packed_table FROM cerebro.run_plan WHERE owner = current_user AND {condition}",
+            condition=condition,
+        ),
+        (kind,),
+        value,
+    )
+    found = [row["packed_table"] for row in rows if row["packed_table"] is not None]
+    return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
+
+
+def drop_unneeded(
+    db: Database, packed: Sequence[StoredName], *, run: int | None = None, model_table: Name | None = None
+) -> None:
+    """Drop those of these packed rows that the caller owns and that no other run of the caller's needs.
+
+    A run needs them until it has finished, and then as long as its model is there.  ``run`` and ``model_table``: the
+    run that is forgotten, or the name whose models are dropped or replaced; these need nothing.
+    """
+    texts = [one.for_people for one in packed]
+    if not texts:
+        return
+    needed = db.rows(
+        sql(
+            "SELECT DISTINCT r.packed_table FROM cerebro.runs r"
+            " WHERE r.owner = current_user AND r.packed_table = ANY ($1) AND r.run IS DISTINCT FROM $2"
+            " AND (r.status <> 'finished'"
+            # The newest finished run of a model table has made the models in it.
+            "  OR r.model_table IS DISTINCT FROM $3"
+            "  AND NOT EXISTS (SELECT FROM cerebro.runs n WHERE n.owner = r.owner AND n.model_table = r.model_table"
+            "                  AND n.status = 'finished' AND n.run > r.run AND n.run IS DISTINCT FROM $2)"
+            "  AND EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
+            "              WHERE ARRAY[s.nspname, c.relname]::text[] = pg_catalog.parse_ident(r.model_table)))"
+        ),
+        ("text[]", "bigint", "text"),
+        texts,
+        run,
+        None if model_table is None else str(model_table),
+    )
+    for text in set(texts) - {row["packed_table"] for row in needed}:
+        found = [relations.find(db, Name.parse(text).suffixed(ending)) for ending in PACKED_ENDINGS]
+        own = [one for one in found if one is not None and one.is_own and one.kind in ("r", "p")]
+        if own:
+            _drop(db, text, own)
+
+
+def _drop(db: Database, packed: str, tables: Sequence[Relation]) -> None:
+    try:
+        with db.savepoint():
+            db.patiently(sql("DROP TABLE {tables}", tables=joined(", ", (table.sql for table in tables))))
+    except db.plpy.SPIError as error:
+        if error.sqlstate != DependentObjects.sqlstate:
+            raise
+        db.warning(f"the packed rows in {packed} stay, because other objects depend on them")
