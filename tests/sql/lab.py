@@ -220,6 +220,11 @@ class Lab:
             table,
         )
 
+    def packed_rows(self, model: str, ending: str = "") -> str:
+        """The name of the packed rows of a model's newest run, or of a table beside them."""
+        newest = "SELECT packed_table FROM cerebro.run_plan WHERE model_table = %s ORDER BY run DESC LIMIT 1"
+        return str(self.value(newest, f"{self.schema}.{model}")) + ending
+
     def tables(self) -> set[str]:
         return {name for (name,) in self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace",
                                          self.schema)}  # fmt: skip

@@ -106,7 +106,7 @@ def to_forget(db: Database, run: int, owner: str | None) -> str:
         raise InUse(f"run {run} is {status}", hint=wait if status is RunStatus.FINISHING else end)
     if whose == relations.current_role(db):
         log.known.require_own()
-        own_runs.drop_unneeded(db, own_runs.rows_of_run(db, run), run=run)
+        own_runs.drop_unneeded(db, own_runs.rows_of_run(db, run), forgotten=run)
     return whose
 
 

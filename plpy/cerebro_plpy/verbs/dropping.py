@@ -24,7 +24,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
         )
     name, parts = _parts(db, model_table)
     tables = [*parts.tables.values()]
-    packed = own_runs.rows_of_models(db, name)
+    packed = own_runs.rows_of_model(db, name)
     for table in tables:
         model_parts.require_droppable(db, table)
     try:
@@ -39,7 +39,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
             detail=detail,
             hint="They need the model. Let them use another one first.",
         ) from None
-    own_runs.drop_unneeded(db, packed, model_table=name)
+    own_runs.drop_unneeded(db, packed)
 
 
 def _parts(db: Database, text: str | None) -> tuple[Name, TablesOfModel]:

@@ -414,13 +414,14 @@ def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
     ]
     assert len(rows.weights("answers")) == 2
     assert rows.value("SELECT count(*) FROM predict('answers', 'SELECT * FROM people')") == 200
-    layout = rows.value("SELECT layout FROM answers_packed_summary")
+    layout = rows.value(f"SELECT layout FROM {rows.packed_rows('answers')}_summary")
     sizes = [sum(partition["folds"][fold] for partition in layout["partitions"]) for fold in range(3)]
     assert max(sizes) - min(sizes) <= 2 and sum(sizes) == 200
     tables = rows.tables()
     assert rows.value("SELECT train('people', 'dry', target => 'answer', folds => 4, dry_run => true)") is None
     assert rows.tables() == tables and "once for each of 4 folds" in "\n".join(rows.told())
     (later,) = rows(
-        "SELECT train('answers_packed', 'answers_2', max_configurations => 1, epochs => 1, budget => NULL)"
+        "SELECT train(%s, 'answers_2', max_configurations => 1, epochs => 1, budget => NULL)",
+        rows.packed_rows("answers"),
     )[0]
     assert rows.value("SELECT count(*) FROM leaderboard WHERE run = %s", later) == 4

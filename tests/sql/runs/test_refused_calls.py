@@ -33,7 +33,7 @@ def test_a_default_call_respects_the_limit_of_segments(server: str) -> None:
         place("SELECT cerebro.set_limits(%s, max_segments => 1)", alice.name)
         alice(GOODS.format(rows=20_000))
         alice(*verb("fit", "goods", "model", ONE, epochs=1, target="class", options={"seed": 1}))
-        assert alice("SELECT segments FROM model_packed_summary") == [1]
+        assert alice("SELECT segments FROM cerebro.run_plan") == [1]
         before = alice("SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace")
         for dry in (False, True):
             with pytest.raises(psycopg2.Error, match="a run on 2 segments is more than you may have: 1 at once"):
@@ -98,7 +98,8 @@ def test_a_cancel_between_packing_and_the_run_leaves_nothing(goods: Lab) -> None
             " AND l.relation = 'cerebro.run'::regclass AND s.application_name LIKE 'cerebro_db %%'"
         )
         eventually(lambda: goods(waits), 60, what="the run is to be put on record")
-        assert "never_packed" in goods.tables()
+        packed = f"cerebro_data.{goods.schema}_never_packed"
+        assert goods.value("SELECT to_regclass(%s) IS NOT NULL", packed)
         caller.cancel()
         thread.join(60)
     finally:
@@ -107,7 +108,9 @@ def test_a_cancel_between_packing_and_the_run_leaves_nothing(goods: Lab) -> None
         holder.close()
         caller.close()
     assert [error.pgcode for error in failures] == ["57014"]
-    eventually(lambda: goods.tables() == before, 10, "the packed rows are removed")
+    gone = "SELECT to_regclass(%s) IS NULL"
+    eventually(lambda: goods.value(gone, packed), 10, "the packed rows are removed")
+    assert goods.tables() == before
 
 
 def test_the_three_verbs_share_defaults(goods: Lab) -> None:

@@ -15,7 +15,7 @@ from cerebro_db.core.names import DATA_SCHEMA, PACKED_ENDINGS, Name, StoredName
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import TABLES
-from cerebro_db.core.sql import Sql, joined, sql
+from cerebro_db.core.sql import joined, sql
 
 from ...database import relations
 from ...database.access import Database
@@ -24,6 +24,7 @@ from .log import RunLog
 from .log.known import PACKED_VALIDATION
 
 SOURCE, VALIDATION = TABLES
+TABLES_OF_ROWS = ("r", "p")  # pg_class.relkind
 
 
 @dataclass(frozen=True)
@@ -96,60 +97,54 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
 # -- packed rows that nobody has named ------------------------------------------------------------------------
 
 
-def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
-    """The packed rows in DATA_SCHEMA of the caller's runs that made models under this name."""
-    return _hidden_rows(db, sql("model_table = $1"), "text", str(model_table))
+def rows_of_model(db: Database, model_table: Name) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA on which the caller trained the models of a table, if it is the caller's."""
+    run = None
+    summary = relations.find(db, model_table.suffixed("_summary"))
+    is_own = summary is not None and summary.is_own and summary.kind in TABLES_OF_ROWS
+    if summary is not None and is_own and "run" in relations.columns(db, summary):
+        run = db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql))
+    return rows_of_run(db, run if type(run) is int else None, model_table)
 
 
-def rows_of_run(db: Database, run: int) -> list[StoredName]:
-    """The packed rows in DATA_SCHEMA of a run of the caller's."""
-    return _hidden_rows(db, sql("run = $1"), "bigint", run)
-
-
-def _hidden_rows(db: Database, condition: Sql, kind: str, value: Any) -> list[StoredName]:
+def rows_of_run(db: Database, run: int | None, model_table: Name | None = None) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA of a run of the caller's, and of those that made models under this name."""
     rows = db.rows(
         sql(
-            "SELECT DISTINCT packed_table FROM cerebro.run_plan WHERE owner = current_user AND {condition}",
-            condition=condition,
+            "SELECT DISTINCT packed_table FROM cerebro.run_plan"
+            " WHERE owner = current_user AND packed_table IS NOT NULL AND (run = $1 OR model_table = $2)"
         ),
-        (kind,),
-        value,
-    )
-    found = [row["packed_table"] for row in rows if row["packed_table"] is not None]
-    return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
-
-
-def drop_unneeded(
-    db: Database, packed: Sequence[StoredName], *, run: int | None = None, model_table: Name | None = None
-) -> None:
-    """Drop those of these packed rows that the caller owns and that no other run of the caller's needs.
-
-    A run needs them until it has finished, and then as long as its model is there.  ``run`` and ``model_table``: the
-    run that is forgotten, or the name whose models are dropped or replaced; these need nothing.
-    """
-    texts = [one.for_people for one in packed]
-    if not texts:
-        return
-    needed = db.rows(
-        sql(
-            "SELECT DISTINCT r.packed_table FROM cerebro.runs r"
-            " WHERE r.owner = current_user AND r.packed_table = ANY ($1) AND r.run IS DISTINCT FROM $2"
-            " AND (r.status <> 'finished'"
-            # The newest finished run of a model table has made the models in it.
-            "  OR r.model_table IS DISTINCT FROM $3"
-            "  AND NOT EXISTS (SELECT FROM cerebro.runs n WHERE n.owner = r.owner AND n.model_table = r.model_table"
-            "                  AND n.status = 'finished' AND n.run > r.run AND n.run IS DISTINCT FROM $2)"
-            "  AND EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
-            "              WHERE ARRAY[s.nspname, c.relname]::text[] = pg_catalog.parse_ident(r.model_table)))"
-        ),
-        ("text[]", "bigint", "text"),
-        texts,
+        ("bigint", "text"),
         run,
         None if model_table is None else str(model_table),
     )
-    for text in set(texts) - {row["packed_table"] for row in needed}:
+    found = [row["packed_table"] for row in rows]
+    return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
+
+
+def drop_unneeded(db: Database, packed: Sequence[StoredName], *, forgotten: int | None = None) -> None:
+    """Drop those of these packed rows that the caller owns and that no run of the caller's needs.
+
+    A run needs them until it has finished, and then as long as there are models of it.  ``forgotten``: a run that needs
+    nothing any more.
+    """
+    texts = {one.for_people for one in packed}
+    if not texts:
+        return
+    rows = db.rows(
+        sql(
+            "SELECT run, packed_table, status FROM cerebro.runs WHERE owner = current_user AND packed_table = ANY ($1)"
+            " AND run IS DISTINCT FROM $2"
+        ),
+        ("text[]", "bigint"),
+        sorted(texts),
+        forgotten,
+    )
+    with_models = {row["run"] for row in db.rows(sql("SELECT run FROM cerebro.models WHERE owner = current_user"))}
+    needed = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in with_models}
+    for text in texts - needed:
         found = [relations.find(db, Name.parse(text).suffixed(ending)) for ending in PACKED_ENDINGS]
-        own = [one for one in found if one is not None and one.is_own and one.kind in ("r", "p")]
+        own = [one for one in found if one is not None and one.is_own and one.kind in TABLES_OF_ROWS]
         if own:
             _drop(db, text, own)
 

@@ -324,7 +324,7 @@ def _free_name(db: Database, output: Name) -> Name:
 
 
 def _candidates(output: Name) -> Iterator[Name]:
-    """SCHEMA_MODELTABLE_packed, SCHEMA_MODELTABLE_packed_2, … in a schema where others may have tables of these names."""
+    """SCHEMA_MODELTABLE_packed, SCHEMA_MODELTABLE_packed_2, …; others may have tables of these names in the schema."""
     stem = f"{output.schema}_{output.table}".encode()[: LONGEST - len(PACKED) - ROOM_FOR_ENDINGS]
     for number in range(1, 10_000):
         yield Name(DATA_SCHEMA, stem.decode(errors="ignore") + PACKED + (f"_{number}" if number > 1 else ""))

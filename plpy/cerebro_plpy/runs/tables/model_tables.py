@@ -15,7 +15,7 @@ from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
 from cerebro_db.core.models.model_columns import INFO_COLUMNS, LATER_COLUMNS
-from cerebro_db.core.names import Name, StoredName, written_list
+from cerebro_db.core.names import Name, written_list
 from cerebro_db.core.options import BEST, LAST
 from cerebro_db.core.packing.packed_summary import ENDINGS, PLAIN, PackedSummary
 from cerebro_db.core.parameters import custom, writing
@@ -109,7 +109,7 @@ def materialize(
             f"{run['options'].objective} was measured after no epoch of {_configurations(unmeasured)}:"
             " the table has the last state, which need not be the best"
         )
-    before = own_runs.rows_of_models(db, name) if replace else []
+    before = own_runs.rows_of_model(db, name) if replace else []
     if replace:
         for old in model_parts.of(db, name).tables.values():  # whoever reads them locks the first one first
             db.patiently(sql("DROP TABLE {old}", old=old.sql))
@@ -128,8 +128,7 @@ def materialize(
         dress = neighbours.dress_of(run["options"])
         if dress is not None:
             dress(db, made)
-    others = [packed for packed in before if packed != StoredName(run["packed_table"])]
-    own_runs.drop_unneeded(db, others, model_table=name)
+    own_runs.drop_unneeded(db, before)
 
 
 def _trained(db: Database, run_id: int, which: str, fold: int | None, *, groups: bool) -> list[StateOnRecord]:
