@@ -226,8 +226,12 @@ class Lab:
         return str(self.value(newest, f"{self.schema}.{model}")) + ending
 
     def tables(self) -> set[str]:
-        return {name for (name,) in self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace",
-                                         self.schema)}  # fmt: skip
+        """What is in the schema, and with their schema the packed rows that calls in it have made out of sight."""
+        found = self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace UNION ALL"
+                     " SELECT 'cerebro_data.' || relname FROM pg_class"
+                     " WHERE relnamespace = 'cerebro_data'::regnamespace AND starts_with(relname, %s)",
+                     self.schema, f"{self.schema}_")  # fmt: skip
+        return {name for (name,) in found}
 
     def status(self, run_id: int) -> str:
         return self.value("SELECT status FROM runs WHERE run = %s", run_id)
