@@ -191,6 +191,7 @@ DECLARE
     until    constant timestamptz := clock_timestamp()
                                      + COALESCE(NULLIF(current_setting('lock_timeout')::interval, '0'), '1 minute');
     stored   text;
+    packed   text;
     states   oid[];
     state    record;
     holder   record;
@@ -202,14 +203,24 @@ BEGIN
     SELECT storage INTO stored
       FROM cerebro.run
      WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND storage ~ '^run_[0-9a-f]{12}$';
+    -- With it go packed rows that nobody has named, if no other run of the owner was trained on them.
+    SELECT (parse_ident(packed_table))[2] INTO packed
+      FROM cerebro.run r
+     WHERE run = forgotten AND pg_get_userbyid(owner) = whose
+           AND packed_table ~ '^cerebro_data\.([a-z_][a-z0-9_$]*|"([^"]|"")+")$'
+           AND NOT EXISTS (SELECT FROM cerebro.run o
+                            WHERE o.packed_table = r.packed_table AND o.owner = r.owner AND o.run <> r.run);
     -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,
     -- and with the fault that docs/operate.md#in-the-callers-own-session describes.
     states := ARRAY(
         SELECT c.oid
           FROM pg_class c
-          JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
+          JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
-           AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+           AND (n.nspname = 'cerebro_state'
+                AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+                OR n.nspname = 'cerebro_data'
+                   AND c.relname IN (packed, packed || '_summary', packed || '_validation', packed || '_validation_summary'))
          ORDER BY c.oid);
     -- Whoever uses a state is waited for here, because an error of DROP could not name the session.
     LOOP

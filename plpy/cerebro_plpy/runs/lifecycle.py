@@ -19,7 +19,6 @@ from ..database.polling import LISTEN_EVERY
 from ..platform.base import FEWEST
 from ..sessions import recorder
 from ..sessions.session import Rows
-from .record import own_runs
 from .record.log import RunLog
 
 
@@ -106,7 +105,6 @@ def to_forget(db: Database, run: int, owner: str | None) -> str:
         raise InUse(f"run {run} is {status}", hint=wait if status is RunStatus.FINISHING else end)
     if whose == relations.current_role(db):
         log.known.require_own()
-        own_runs.drop_unneeded(db, own_runs.rows_of_run(db, run), forgotten=run)
     return whose
 
 

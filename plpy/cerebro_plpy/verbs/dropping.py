@@ -24,7 +24,7 @@ def drop_model(db: Database, model_table: str | None) -> None:
         )
     name, parts = _parts(db, model_table)
     tables = [*parts.tables.values()]
-    packed = own_runs.rows_of_model(db, name)
+    packed = own_runs.rows_of_models(db, name)
     for table in tables:
         model_parts.require_droppable(db, table)
     try:

@@ -173,7 +173,7 @@ def _note(db: Database, run: int, error: BaseException) -> None:
 
 def _drop(db: Database, run: int, output: Name) -> None:
     """Drop the tables of the call: the registry has the model.  Packed rows that another call needs stay."""
-    packed = own_runs.rows_of_model(db, output)
+    packed = own_runs.rows_of_models(db, output)
     names = [name for ending in ENDINGS if relations.find(db, name := output.suffixed(ending)) is not None]
     db.patiently(sql("DROP TABLE {names}", names=joined(", ", (name.sql for name in names))))
-    own_runs.drop_unneeded(db, packed, forgotten=run)
+    own_runs.drop_unneeded(db, packed, besides=run)

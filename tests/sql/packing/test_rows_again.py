@@ -118,6 +118,7 @@ def test_rows_of_a_run_that_has_not_finished_stay(houses: Lab) -> None:
     number = houses.value(*verb("fit", "houses", "a", ONE, **given, epochs=100_000, wait=False))
     assert fit(houses, "b") == "a_packed"
     houses("SELECT drop_model('b')")
+    houses("SELECT forget(%s)", number + 1)
     assert "a_packed" in hidden(houses)
     houses("SELECT cancel(%s)", number)
     eventually(lambda: houses.status(number) == "cancelled", what="the run has ended")

@@ -35,8 +35,8 @@ EFFECTIVE = """
 WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT 'schema' AS kind, nspname::text AS object, oid, ARRAY['USAGE', 'CREATE'] AS privileges
       FROM pg_namespace
-     WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_internal', 'cerebro_optuna', 'cerebro_registry',
-                       'cerebro_state')
+     WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_data', 'cerebro_internal', 'cerebro_optuna',
+                       'cerebro_registry', 'cerebro_state')
      UNION ALL
     SELECT 'function', oid::regprocedure::text, oid, ARRAY['EXECUTE']
       FROM pg_proc WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
@@ -137,6 +137,7 @@ def test_public_may_do_nothing(server: str) -> None:
         ):
             nobody.refused(f"SELECT cerebro_internal.{call}")
         nobody.refused("CREATE TABLE cerebro_state.x ()")
+        nobody.refused("CREATE TABLE cerebro_data.x ()")
         assert root("SELECT count(*) FROM pg_namespace WHERE nspname = 'cerebro'") == [1]
 
 

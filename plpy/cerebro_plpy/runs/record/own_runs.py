@@ -97,35 +97,30 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
 # -- packed rows that nobody has named ------------------------------------------------------------------------
 
 
-def rows_of_model(db: Database, model_table: Name) -> list[StoredName]:
-    """The packed rows in DATA_SCHEMA on which the caller trained the models of a table, if it is the caller's."""
+def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA on which the caller trained the models of a table, and others of its name."""
     run = None
     summary = relations.find(db, model_table.suffixed("_summary"))
     is_own = summary is not None and summary.is_own and summary.kind in TABLES_OF_ROWS
     if summary is not None and is_own and "run" in relations.columns(db, summary):
         run = db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql))
-    return rows_of_run(db, run if type(run) is int else None, model_table)
-
-
-def rows_of_run(db: Database, run: int | None, model_table: Name | None = None) -> list[StoredName]:
-    """The packed rows in DATA_SCHEMA of a run of the caller's, and of those that made models under this name."""
     rows = db.rows(
         sql(
             "SELECT DISTINCT packed_table FROM cerebro.run_plan"
             " WHERE owner = current_user AND packed_table IS NOT NULL AND (run = $1 OR model_table = $2)"
         ),
         ("bigint", "text"),
-        run,
-        None if model_table is None else str(model_table),
+        run if type(run) is int else None,
+        str(model_table),
     )
     found = [row["packed_table"] for row in rows]
     return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
 
 
-def drop_unneeded(db: Database, packed: Sequence[StoredName], *, forgotten: int | None = None) -> None:
+def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | None = None) -> None:
     """Drop those of these packed rows that the caller owns and that no run of the caller's needs.
 
-    A run needs them until it has finished, and then as long as there are models of it.  ``forgotten``: a run that needs
+    A run needs them until it has finished, and then as long as there are models of it.  ``besides``: a run that needs
     nothing any more.
     """
     texts = {one.for_people for one in packed}
@@ -138,7 +133,7 @@ def drop_unneeded(db: Database, packed: Sequence[StoredName], *, forgotten: int 
         ),
         ("text[]", "bigint"),
         sorted(texts),
-        forgotten,
+        besides,
     )
     with_models = {row["run"] for row in db.rows(sql("SELECT run FROM cerebro.models WHERE owner = current_user"))}
     needed = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in with_models}

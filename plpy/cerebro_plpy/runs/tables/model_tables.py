@@ -109,7 +109,7 @@ def materialize(
             f"{run['options'].objective} was measured after no epoch of {_configurations(unmeasured)}:"
             " the table has the last state, which need not be the best"
         )
-    before = own_runs.rows_of_model(db, name) if replace else []
+    before = own_runs.rows_of_models(db, name) if replace else []
     if replace:
         for old in model_parts.of(db, name).tables.values():  # whoever reads them locks the first one first
             db.patiently(sql("DROP TABLE {old}", old=old.sql))
