@@ -314,8 +314,10 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
 
 
 def _free_name(db: Database, output: Name) -> Name:
+    rows = db.rows(sql("SELECT packed_table FROM cerebro.run_plan WHERE owner = current_user"))
+    known = {row["packed_table"] for row in rows}  # a run on record names its rows, also when they are gone
     for name in _candidates(output):
-        if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
+        if str(name) not in known and all(relations.find(db, name.suffixed(one)) is None for one in PACKED_ENDINGS):
             return name
     raise InvalidName(
         f"found no free name in {DATA_SCHEMA} for the packed rows of {output}.",
