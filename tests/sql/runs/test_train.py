@@ -76,12 +76,8 @@ def test_two_statements_lead_from_a_table_to_predictions(flats: Lab, rent: int) 
                  " options -> 'budget' FROM run_plan WHERE run = %s", rent)[0]  # fmt: skip
     packed = f"cerebro_data.{flats.schema}_rent_packed"
     assert plan[:4] == (packed, f"{packed}_validation", "val_loss", "best") and 300 < plan[4]["seconds"] <= 600
-    assert {name for name in flats.tables() if "rent" in name} == {
-        "rent",
-        "rent_info",
-        "rent_info_pkey",
-        "rent_summary",
-    }
+    made = {name for name in flats.tables() if "rent" in name and not name.startswith(packed)}
+    assert made == {"rent", "rent_info", "rent_info_pkey", "rent_summary"}
 
 
 @pytest.mark.parametrize(
