@@ -137,16 +137,17 @@ class PlanLog(Part):
             raise no_such_run(self.run)
         plan = PlanRow(*found[0])
         with as_written(self.run):
-            self._require_own_rows(plan.source)
+            for table in (plan.source, plan.validation):
+                self._require_own_rows(table)
             run = self._run(plan)
             self._load_models(run)
             self._load_progress(run)
         return run
 
-    def _require_own_rows(self, table: str) -> None:
+    def _require_own_rows(self, table: str | None) -> None:
         """Others may make tables in the schema of packed rows that nobody has named, of names that are free again."""
-        name = Name.parse(table, f"run {self.run}: packed_table")
-        if name.schema != DATA_SCHEMA:
+        name = None if table is None else Name.parse(table, f"run {self.run}: packed_table")
+        if name is None or name.schema != DATA_SCHEMA:
             return
         owned = sql(
             "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
