@@ -135,30 +135,25 @@ class PlanLog(Part):
         )
         if not found:
             raise no_such_run(self.run)
-        plan = PlanRow(*found[0])
         with as_written(self.run):
-            for table in (plan.source, plan.validation):
-                self._require_own_rows(table)
-            run = self._run(plan)
+            run = self._run(PlanRow(*found[0]))
             self._load_models(run)
             self._load_progress(run)
         return run
 
-    def _require_own_rows(self, table: str | None) -> None:
+    def require_own_rows(self, run: Run) -> None:
         """Others may make tables in the schema of packed rows that nobody has named, of names that are free again."""
-        name = None if table is None else Name.parse(table, f"run {self.run}: packed_table")
-        if name is None or name.schema != DATA_SCHEMA:
-            return
         owned = sql(
             "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = {} AND c.relname = {} AND c.relowner = {me} AND c.relkind IN ('r', 'p')",
             me=ME,
         )
-        if self.ask(owned, (name.schema, name.table)) != [(1,)]:
-            raise WrongState(
-                f"run {self.run} was trained on the packed rows in {table}, and you have no such table any more.",
-                hint="They go with the last model that was trained on them. Train again.",
-            )
+        for name in [Name.parse(data.table) for data in (run.source, run.validation) if data is not None]:
+            if name.schema == DATA_SCHEMA and self.ask(owned, (name.schema, name.table)) != [(1,)]:
+                raise WrongState(
+                    f"run {self.run} was trained on the packed rows in {name}, and you have no such table any more.",
+                    hint="They go with the last model that was trained on them. Train again.",
+                )
 
     def _run(self, plan: PlanRow) -> Run:
         where = f"run {self.run}"
