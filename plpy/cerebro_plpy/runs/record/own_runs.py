@@ -100,7 +100,7 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
 def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
     """The packed rows in DATA_SCHEMA on which the caller trained the models of a table, and others of its name."""
     run = None
-    summary = relations.find(db, model_table.suffixed("_summary"))
+    summary = relations.beside(db, model_table, "_summary")
     is_own = summary is not None and summary.is_own and summary.kind in TABLES_OF_ROWS
     if summary is not None and is_own and "run" in relations.columns(db, summary):
         run = db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql))
@@ -138,10 +138,10 @@ def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | 
     with_models = {row["run"] for row in db.rows(sql("SELECT run FROM cerebro.models WHERE owner = current_user"))}
     needed = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in with_models}
     for text in texts - needed:
-        found = [relations.find(db, Name.parse(text).suffixed(ending)) for ending in PACKED_ENDINGS]
-        own = [one for one in found if one is not None and one.is_own and one.kind in TABLES_OF_ROWS]
-        if own:
-            _drop(db, text, own)
+        table = relations.find(db, Name.parse(text))
+        if table is not None and table.is_own:
+            found = relations.beside_all(db, table, PACKED_ENDINGS).values()
+            _drop(db, text, [one for one in found if one.kind in TABLES_OF_ROWS])
 
 
 def _drop(db: Database, packed: str, tables: Sequence[Relation]) -> None:
