@@ -44,7 +44,7 @@ FUNCTIONS = {
     "verbs.calibrating": ("calibrate",),
     "verbs.dropping": ("drop_model",),
     "verbs.ensembling": ("ensemble",),
-    "verbs.evaluating": ("evaluate",),
+    "verbs.evaluating": ("evaluate", "validation_sample"),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),
