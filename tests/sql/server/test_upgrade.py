@@ -154,7 +154,7 @@ def _with_its_head(script: str, version: str) -> str:
     """The script with the line of its own version, by which functions find the Python code."""
     if version != "0.1.0":
         return script
-    return extension.expand(script).replace("cerebro_internal._code_folder()", "cerebro_internal._code_folder()")
+    return extension.expand(script).replace("cerebro_internal.", "cerebro.")  # which had this schema alone
 
 
 def inventory(dsn: str) -> dict[str, str]:
