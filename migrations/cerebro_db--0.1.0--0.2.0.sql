@@ -1,3 +1,35 @@
+-- What only the product calls has a schema of its own.
+@schema/05_internal.sql@
+
+@schema/06_data.sql@
+
+ALTER TYPE cerebro._chunk SET SCHEMA cerebro_internal;
+ALTER TYPE cerebro._prediction SET SCHEMA cerebro_internal;
+
+DO $$
+DECLARE
+    old text;
+BEGIN
+    FOR old IN
+        SELECT COALESCE('ROUTINE ' || p.oid::regprocedure, 'VIEW ' || c.oid::regclass)
+          FROM pg_catalog.pg_depend d
+          JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'cerebro_db'
+          LEFT JOIN pg_catalog.pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+          LEFT JOIN pg_catalog.pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind = 'v'
+         WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+           AND COALESCE(p.pronamespace, c.relnamespace) = 'cerebro'::regnamespace
+           AND COALESCE(p.proname, c.relname) ~ '^_'
+           -- Functions of users call these.
+           AND COALESCE(p.proname, c.relname) NOT IN ('_require_window', '_begin_call')
+    LOOP
+        EXECUTE pg_catalog.format('ALTER %s SET SCHEMA cerebro_internal', old);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'cerebro_db_madlib') THEN
+        RAISE WARNING 'the functions of the schema madlib need an update, too: ALTER EXTENSION cerebro_db_madlib UPDATE;';
+    END IF;
+END
+$$;
+
 -- Functions whose arguments or results change. A function that a view of a user's calls cannot be dropped: it gets another
 -- name, which the view follows, and calls the new one. It leaves the extension, so that a dump of the database has it.
 DO $$
@@ -5,7 +37,7 @@ DECLARE
     old record;
 BEGIN
     FOR old IN
-        SELECT p.oid, p.oid::regprocedure AS signature, p.proname AS name,
+        SELECT p.oid, p.oid::regprocedure AS signature, p.pronamespace::regnamespace AS schema, p.proname AS name,
                pg_catalog.pg_get_function_arguments(p.oid) AS arguments,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS identity,
                pg_catalog.pg_get_function_result(p.oid) AS result,
@@ -18,7 +50,7 @@ BEGIN
                                              || '$' || n, ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS given
           FROM pg_catalog.pg_proc p
-         WHERE p.pronamespace = 'cerebro'::regnamespace
+         WHERE p.pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
            AND p.proname IN ('predict', 'evaluate', 'confusion_matrix', 'calibration', 'predict_into', 'create_predictor',
                              '_predict_rows', '_predictions', '_judging', '_scored', '_evaluate_rows', '_evaluate_lines',
                              '_confusion_matrix_rows', '_confusion_matrix_lines', '_calibration_rows',
@@ -29,14 +61,14 @@ BEGIN
         BEGIN
             EXECUTE pg_catalog.format('DROP FUNCTION %s', old.signature);
         EXCEPTION WHEN dependent_objects_still_exist THEN
-            EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION cerebro.%I(%s) RETURNS %s LANGUAGE sql AS %L',
-                                      old.name, old.arguments, old.result,
-                                      pg_catalog.format('SELECT %s FROM cerebro.%I(%s)', COALESCE(old.columns, '*'),
-                                                        old.name, old.given));
-            EXECUTE pg_catalog.format('ALTER FUNCTION cerebro.%I(%s) RENAME TO %I', old.name, old.identity,
+            EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION %s.%I(%s) RETURNS %s LANGUAGE sql AS %L',
+                                      old.schema, old.name, old.arguments, old.result,
+                                      pg_catalog.format('SELECT %s FROM %s.%I(%s)', COALESCE(old.columns, '*'),
+                                                        old.schema, old.name, old.given));
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s.%I(%s) RENAME TO %I', old.schema, old.name, old.identity,
                                       '_' || old.name || '_0_1');
-            EXECUTE pg_catalog.format('ALTER EXTENSION cerebro_db DROP FUNCTION cerebro.%I(%s)',
-                                      '_' || old.name || '_0_1', old.identity);
+            EXECUTE pg_catalog.format('ALTER EXTENSION cerebro_db DROP FUNCTION %s.%I(%s)',
+                                      old.schema, '_' || old.name || '_0_1', old.identity);
         END;
     END LOOP;
 END

@@ -20,6 +20,8 @@ from .sql import storable as storable
 
 MOST_COLUMNS = 1600  # PostgreSQL's limit for a table
 STATE_SCHEMA = "cerebro_state"  # for tables that are not the user's: states, and rows on their way
+DATA_SCHEMA = "cerebro_data"  # for packed rows that the user has not named
+PACKED_ENDINGS = ("", "_summary", "_validation", "_validation_summary")  # of the tables with packed rows
 
 _FOLDED = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 _QUERY = re.compile(r"\s*(select|with|values)[\s(]", re.IGNORECASE)

@@ -92,7 +92,7 @@ class Sources:
 
 
 # The folder of the code is asked for at call time, because pg_upgrade takes functions to a server with other folders.
-ASKED = 'plpy.execute("SELECT cerebro._code_folder() AS it")[0]["it"]'
+ASKED = 'plpy.execute("SELECT cerebro_internal._code_folder() AS it")[0]["it"]'
 BESIDE_THE_EXTENSION = "(SELECT setting || '/cerebro_db/python' FROM pg_catalog.pg_config() WHERE name = 'SHAREDIR')"
 
 

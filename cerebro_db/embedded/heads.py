@@ -59,7 +59,7 @@ OF_VERBS = (" inputs prepare weights class_weight sequence validation validation
             " replace")  # fmt: skip
 SIGNATURES = {
     "cerebro.pack": Signature(PackArguments, PACK, 3, {"stratify": False}),
-    "cerebro._packed_rows": Signature(PackArguments, PACK, 99),
+    "cerebro_internal._packed_rows": Signature(PackArguments, PACK, 99),
     "cerebro.train": Signature(SearchArguments, "source_table model_table target budget" + OF_VERBS, 2,
                                {"budget": "10 minutes"}),
     "cerebro.search": Signature(SearchArguments, "source_table model_table space target budget" + OF_VERBS, 3),

@@ -52,7 +52,7 @@ def gpu_configuration(db: Database, output_table: str | None, source: str | None
         raise InvalidArgument(
             "DL: source has to be one of tensorflow or nvidia", hint="It decides how gpu_descr describes a GPU."
         )
-    found = platform.of(db).gpus_of_hosts(db, sql("cerebro._gpu_texts({wanted})", wanted=literal(wanted)))
+    found = platform.of(db).gpus_of_hosts(db, sql("cerebro_internal._gpu_texts({wanted})", wanted=literal(wanted)))
     hosts = [host for host, gpus in found.items() for _ in gpus]
     gpus = [gpu for of_host in found.values() for gpu in of_host]
     db.execute(

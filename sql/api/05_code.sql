@@ -1,6 +1,6 @@
 -- Where the Python code of the functions lies.
 
-CREATE OR REPLACE FUNCTION cerebro._code_folder() RETURNS text
+CREATE OR REPLACE FUNCTION cerebro_internal._code_folder() RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     folder text := @code@;
@@ -14,6 +14,6 @@ BEGIN
     RETURN folder;
 END
 $$;
-COMMENT ON FUNCTION cerebro._code_folder() IS
+COMMENT ON FUNCTION cerebro_internal._code_folder() IS
 'The folder of the Python code, of which every function in Python asks when a session calls the first one. It is found '
 'in the share folder of the server that runs, because pg_upgrade takes the functions to another server.';

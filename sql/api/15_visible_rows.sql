@@ -15,7 +15,7 @@ BEGIN
     LOOP
         EXECUTE format(
             $sql$
-            CREATE OR REPLACE VIEW cerebro.%1$I AS
+            CREATE OR REPLACE VIEW cerebro_internal.%1$I AS
             SELECT *
               FROM cerebro.%2$I
              WHERE NOT (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
@@ -26,7 +26,7 @@ BEGIN
               FROM cerebro.%2$I
              WHERE (SELECT pg_has_role(current_user, 'cerebro_monitor', 'USAGE'))
             $sql$, '_visible_' || named, named);
-        EXECUTE format('COMMENT ON VIEW cerebro.%I IS %L', '_visible_' || named,
+        EXECUTE format('COMMENT ON VIEW cerebro_internal.%I IS %L', '_visible_' || named,
                        format('The rows of cerebro.%s that the current user may see: its own, or for members of '
                               'cerebro_monitor all. The views on runs read it; users cannot.', named));
     END LOOP;

@@ -32,9 +32,9 @@ SELECT run, pg_get_userbyid(owner) AS owner, r.name AS run_name, r.description, 
        CASE WHEN own.is THEN r.validation_layout END AS validation_layout,
        CASE WHEN own.is THEN r.packed_summary END AS packed_summary,
        r.version AS cerebro_version
-  FROM cerebro._visible_run r
+  FROM cerebro_internal._visible_run r
   FULL JOIN (SELECT run, owner, max((detail ->> 'epochs')::integer) AS epochs
-               FROM cerebro._visible_event
+               FROM cerebro_internal._visible_event
               WHERE event = 'extended'
               GROUP BY run, owner) extended USING (run, owner)
  CROSS JOIN LATERAL (SELECT owner = (SELECT quote_ident(current_user)::regrole) AS is) own
@@ -77,7 +77,7 @@ COMMENT ON COLUMN cerebro.run_plan.packed_summary IS
 'Row of the packed table''s summary (JSON). Visible to the owner only, because it contains labels.';
 COMMENT ON COLUMN cerebro.run_plan.cerebro_version IS 'Version of cerebro_db that created the run.';
 
-CREATE OR REPLACE VIEW cerebro._plan AS
+CREATE OR REPLACE VIEW cerebro_internal._plan AS
 SELECT run, owner, max(seed) AS seed, max(name) AS name, max(source_table) AS source_table,
        max(validation_table) AS validation_table, max(model_table) AS model_table, max(segments) AS segments,
        COALESCE(max(extended), max(epochs)) AS epochs, max(objective) AS objective, max(direction) AS direction,
@@ -85,18 +85,18 @@ SELECT run, owner, max(seed) AS seed, max(name) AS name, max(source_table) AS so
   FROM (SELECT run, owner, seed, name, source_table, validation_table, model_table, segments, epochs,
                options ->> 'objective' AS objective, options ->> 'direction' AS direction, options ->> 'keep' AS keep,
                validation_rows, NULL::integer AS extended
-          FROM cerebro._visible_run
+          FROM cerebro_internal._visible_run
          UNION ALL
         SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (detail ->> 'epochs')::integer
-          FROM cerebro._visible_event
+          FROM cerebro_internal._visible_event
          WHERE event = 'extended') fact
  GROUP BY run, owner
 HAVING max(seed) IS NOT NULL;  -- users can write rows about runs that do not exist
-COMMENT ON VIEW cerebro._plan IS
+COMMENT ON VIEW cerebro_internal._plan IS
 'What the other views need to know of the runs that the current user may see, with the numbers of the owners. Users cannot '
 'read it.';
 
-CREATE OR REPLACE VIEW cerebro._runs AS
+CREATE OR REPLACE VIEW cerebro_internal._runs AS
 WITH told AS (
     -- Of the latest event of each sort its words, in an array: the greatest array is that of the latest event, because the
     -- number comes first in it.
@@ -117,7 +117,7 @@ WITH told AS (
       FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
                    created_at, NULL::text AS event, NULL::timestamptz AS at, NULL::integer AS extended, NULL::text[] AS words,
                    NULL::integer AS configuration, options ? 'follows' AS follows
-              FROM cerebro._visible_run
+              FROM cerebro_internal._visible_run
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
@@ -125,11 +125,11 @@ WITH told AS (
                          detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
                          left(detail ->> 'transaction', 40), detail ->> 'configuration', left(detail ->> 'made_of', 1000),
                          left(detail #>> '{quality,says}', 4000)] COLLATE "C", NULL, NULL
-              FROM cerebro._visible_event
+              FROM cerebro_internal._visible_event
              WHERE model IS NULL
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, configuration, NULL
-              FROM cerebro._visible_configuration) fact
+              FROM cerebro_internal._visible_configuration) fact
      GROUP BY run, owner
     HAVING max(epochs) IS NOT NULL AND count(event) > 0  -- users can write rows about runs that do not exist
 ), known AS (
@@ -199,7 +199,7 @@ SELECT k.run,
        CASE WHEN k.own AND k.judged[1] > k.started[1] THEN k.judged[10] END AS made_of,
        CASE WHEN k.own AND k.judged[1] > k.started[1] THEN k.judged[11] END AS quality
   FROM known k
-  LEFT JOIN cerebro._sessions() driver
+  LEFT JOIN cerebro_internal._sessions() driver
          ON driver.pid = k.driver[3]::integer AND driver.backend_start = k.driver[4]::timestamptz
  -- Whether the driver is still in the transaction that trains the run and then makes the model tables. Not by a lock: on
  -- Greenplum pg_locks asks the segments, and a query that has a subquery over this view could not do that.
@@ -210,7 +210,7 @@ SELECT k.run,
            AND (COALESCE(k.started[1], '') > COALESCE(k.made[1], '')
                 OR COALESCE(k.follows AND k.made[2] = 'materialized', false)) AS is_making
  ) holder;
-COMMENT ON VIEW cerebro._runs IS
+COMMENT ON VIEW cerebro_internal._runs IS
 'The runs that the current user may see and their status, with the numbers of the owners. The other views read it; users '
 'cannot.';
 
@@ -218,7 +218,7 @@ CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, packed_table, model_table, configurations, segments,
        epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason, chosen_configuration,
        made_of, quality, COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
-  FROM cerebro._runs;
+  FROM cerebro_internal._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
 COMMENT ON COLUMN cerebro.runs.run IS 'Number of the run.';

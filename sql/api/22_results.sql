@@ -1,6 +1,6 @@
 -- The views on what models have learned.  The head of 20_runs.sql says which rules hold for views.
 
-CREATE OR REPLACE VIEW cerebro._epochs AS
+CREATE OR REPLACE VIEW cerebro_internal._epochs AS
 WITH unit AS (
     -- Sums of bigint are numeric, which takes longer.
     SELECT h.run, h.owner, h.model, h.epoch,
@@ -10,11 +10,11 @@ WITH unit AS (
            (h.seconds ->> 'train')::double precision AS seconds, h.finished_at,
            NULL::double precision AS validated, NULL::double precision AS validation_loss,
            NULL::double precision AS validation_metric
-      FROM cerebro._visible_hop h
+      FROM cerebro_internal._visible_hop h
      UNION ALL
     -- The metric of all parts is recorded with the part that was evaluated last.
     SELECT e.run, e.owner, e.model, e.epoch, NULL, NULL, NULL, NULL, NULL, NULL, e.rows, e.loss * e.rows, e.metric
-      FROM cerebro._visible_evaluation e
+      FROM cerebro_internal._visible_evaluation e
      WHERE e.dataset = 'validation'
 )
 SELECT run, owner, model, epoch,
@@ -26,21 +26,21 @@ SELECT run, owner, model, epoch,
   FROM unit
  GROUP BY run, owner, model, epoch
 HAVING sum(trained) > 0;
-COMMENT ON VIEW cerebro._epochs IS
+COMMENT ON VIEW cerebro_internal._epochs IS
 'What the log has of each epoch of each model that the current user may see, with the numbers of the owners. The other '
 'views read it; users cannot.';
 
-CREATE OR REPLACE VIEW cerebro._learning_curve AS
+CREATE OR REPLACE VIEW cerebro_internal._learning_curve AS
 WITH model AS (
     SELECT run, owner, model, configuration, visits, fold, own_rows, group_number, group_value,
            max(validation_rows) OVER of_run AS validation_rows, max(segments) OVER of_run AS segments
       FROM (SELECT run, owner, model, configuration, cardinality(visits) AS visits, fold,
                    COALESCE(fold_rows, validation_rows) AS own_rows, group_number, group_value,
                    NULL::bigint AS validation_rows, NULL::integer AS segments
-              FROM cerebro._visible_model
+              FROM cerebro_internal._visible_model
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, validation_rows, segments
-              FROM cerebro._visible_run) u
+              FROM cerebro_internal._visible_run) u
     WINDOW of_run AS (PARTITION BY run, owner)
 )
 SELECT run, owner, m.configuration, t.epoch,
@@ -54,16 +54,16 @@ SELECT run, owner, m.configuration, t.epoch,
        model, t.visits >= COALESCE(m.visits, m.segments) AS complete, m.fold, m.group_number,
        -- A group's values are those of rows: a monitor does not see them.
        CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) THEN m.group_value END AS group_value
-  FROM cerebro._epochs t
+  FROM cerebro_internal._epochs t
   FULL JOIN model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration, m.segments) = 3;
-COMMENT ON VIEW cerebro._learning_curve IS
+COMMENT ON VIEW cerebro_internal._learning_curve IS
 'The learning curves that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.learning_curve WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, configuration, epoch, training_loss, training_metric, validation_loss,
        validation_metric, metric_name, rows, training_seconds, trained_at, model, fold, group_number, group_value
-  FROM cerebro._learning_curve;
+  FROM cerebro_internal._learning_curve;
 COMMENT ON VIEW cerebro.learning_curve IS
 'Loss and metric of each model after each epoch.';
 COMMENT ON COLUMN cerebro.learning_curve.run IS 'Number of the run.';
@@ -94,7 +94,7 @@ COMMENT ON COLUMN cerebro.learning_curve.group_number IS
 COMMENT ON COLUMN cerebro.learning_curve.group_value IS
 'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
 
-CREATE OR REPLACE VIEW cerebro._leaderboard AS
+CREATE OR REPLACE VIEW cerebro_internal._leaderboard AS
 WITH fact AS (
     SELECT run, owner, model, configuration, cardinality(visits) AS visits, parent,
            COALESCE(fold_rows, validation_rows) AS own_rows, NULL::integer AS hops,
@@ -105,11 +105,11 @@ WITH fact AS (
            NULL::text[] AS trouble, NULL::text[] AS stop, NULL::bigint AS weights, NULL::text AS engine,
            NULL::text AS metric_name, NULL::integer AS rung, fold,
            group_number, group_value
-      FROM cerebro._visible_model
+      FROM cerebro_internal._visible_model
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro._visible_hop
+      FROM cerebro_internal._visible_hop
      UNION ALL
     -- As in _learning_curve, an epoch has figures when all of its rows are trained or evaluated. How many these are is known
     -- of the model, and no epoch has more: so the arrays begin with the number, and one of all rows is the greatest, or least.
@@ -121,12 +121,12 @@ WITH fact AS (
            CASE WHEN validation_loss > '-Infinity' AND validation_loss < 'Infinity'
                 THEN ARRAY[-validated, validation_loss, epoch] END,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, metric_name, NULL, NULL, NULL, NULL
-      FROM cerebro._epochs
+      FROM cerebro_internal._epochs
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            ARRAY[epoch, value], ARRAY[value, epoch], ARRAY[value, -epoch], CASE WHEN kept THEN ARRAY[epoch, value] END,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro._visible_objective
+      FROM cerebro_internal._visible_objective
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN event <> 'built'
@@ -136,7 +136,7 @@ WITH fact AS (
            -- A model that went on with another engine has a second event.
            CASE WHEN event = 'built' THEN lpad(event_id::text, 20, '0') || (detail ->> 'engine') END,
            NULL, NULL, NULL, NULL, NULL
-      FROM cerebro._visible_event
+      FROM cerebro_internal._visible_event
      WHERE model IS NOT NULL AND event IN ('built', 'model failed', 'model revived')
      UNION ALL
     SELECT run, owner, model, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -146,7 +146,7 @@ WITH fact AS (
            -- Policies with rungs give such reasons.
            CASE WHEN decision <> 'go on'
                 THEN substring(reason FROM '^(?:waits at|passes) rung ([0-9]{1,9})')::integer END, NULL, NULL, NULL
-      FROM cerebro._visible_decision
+      FROM cerebro_internal._visible_decision
      WHERE model IS NOT NULL
        AND (decision IN ('stop', 'go on') OR decision = 'continue' AND reason LIKE 'passes rung %')
 ), model AS (
@@ -178,14 +178,14 @@ WITH fact AS (
                    NULL::text AS source_table, NULL::text AS validation_table, NULL::text AS model_table,
                    NULL::text AS run_name, NULL::text AS objective, NULL::text AS direction, NULL::text AS keep,
                    NULL::bigint AS validation_rows
-              FROM cerebro._visible_configuration
+              FROM cerebro_internal._visible_configuration
              UNION ALL
             SELECT run, owner, NULL, model_id, NULL, NULL, name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-              FROM cerebro._visible_architecture
+              FROM cerebro_internal._visible_architecture
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, epochs, segments, source_table, validation_table,
                    model_table, name, objective, direction, keep, validation_rows
-              FROM cerebro._plan) u
+              FROM cerebro_internal._plan) u
     WINDOW of_run AS (PARTITION BY run, owner)
 ), joined AS (
     SELECT run, owner, m.model, configuration, m.visits, m.parent, m.hops, m.trained, m.trouble, m.stop,
@@ -291,7 +291,7 @@ SELECT t.run,
        t.group_number,
        CASE WHEN t.own THEN t.group_value END AS group_value
   FROM figured t;
-COMMENT ON VIEW cerebro._leaderboard IS
+COMMENT ON VIEW cerebro_internal._leaderboard IS
 'The models that the current user may see, with the numbers of the owners. The other views read it; users cannot.';
 
 CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
@@ -303,7 +303,7 @@ SELECT run, rank, configuration, architecture, parameters, status, epochs_done, 
             THEN sqrt(abs(CASE objective WHEN 'val_loss' THEN objective_value ELSE validation_loss END))
        END AS validation_rmse,
        COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
-  FROM cerebro._leaderboard;
+  FROM cerebro_internal._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model that the run trained; an ensemble is '
 'made of several, and cerebro.runs and cerebro.models name it. In runs with groups, the models of '
@@ -384,7 +384,7 @@ SELECT c.run, pg_get_userbyid(c.owner) AS owner, c.configuration, p.parameter,
                  END
        END AS value,
        p.value #>> '{}' AS text
-  FROM cerebro._visible_configuration c
+  FROM cerebro_internal._visible_configuration c
  CROSS JOIN LATERAL jsonb_each(c.parameters) AS p (parameter, value);
 COMMENT ON VIEW cerebro.parameters IS
 'The parameters of each configuration, one per row: for charts of a loss against a parameter. The leaderboard has them as '
@@ -461,7 +461,7 @@ WITH judge AS (
     SELECT run, owner, model, best AS configuration, best_epoch
       FROM (SELECT run, owner, model, configuration, rank, fold, parent, best_epoch, count(fold) OVER of_run AS folds,
                    max(CASE WHEN rank = 1 THEN configuration END) OVER of_run AS best
-              FROM cerebro._leaderboard
+              FROM cerebro_internal._leaderboard
              WHERE group_number IS NULL
             WINDOW of_run AS (PARTITION BY run, owner)) b
      WHERE CASE WHEN folds = 0 THEN rank = 1 ELSE fold > 0 AND parent IS NULL AND configuration = best END
@@ -477,12 +477,12 @@ WITH judge AS (
                            max(keep) OVER (PARTITION BY run, owner) AS keep
                       FROM (SELECT run, owner, model, epoch, of_groups, NULL::integer AS configuration,
                                    NULL::integer AS best_epoch, NULL::text AS keep
-                              FROM cerebro._visible_evaluation
+                              FROM cerebro_internal._visible_evaluation
                              WHERE of_groups IS NOT NULL AND dataset = 'validation'
                              UNION ALL
                             SELECT run, owner, model, NULL, NULL, configuration, best_epoch, NULL FROM judge
                              UNION ALL
-                            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, keep FROM cerebro._plan) u
+                            SELECT run, owner, NULL, NULL, NULL, NULL, NULL, keep FROM cerebro_internal._plan) u
                     WINDOW of_model AS (PARTITION BY run, owner, model)) w
              WHERE configuration IS NOT NULL) e
      WHERE epoch = wanted
@@ -508,13 +508,13 @@ WITH judge AS (
            NULL::double precision AS objective_value, NULL::double precision AS validation_loss,
            NULL::double precision AS training_loss, NULL::integer AS whole, NULL::double precision AS whole_loss,
            NULL::double precision AS whole_metric, NULL::text AS direction, fold, NULL::bigint AS judges
-      FROM cerebro._visible_model
+      FROM cerebro_internal._visible_model
      WHERE group_number IS NOT NULL
      UNION ALL
     SELECT run, owner, group_number, model, NULL, NULL, NULL,
            group_value, configuration, architecture, status, epochs_done, objective, objective_value, validation_loss,
            training_loss, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro._leaderboard
+      FROM cerebro_internal._leaderboard
      WHERE group_number IS NOT NULL AND rank = 1
      UNION ALL
     SELECT run, owner, group_number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -524,7 +524,7 @@ WITH judge AS (
      UNION ALL
     SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, direction, NULL, NULL
-      FROM cerebro._plan
+      FROM cerebro_internal._plan
 ), grouped AS (
     SELECT run, owner, group_number, max(group_value) AS group_value, max(rows) AS rows,
            max(validation_rows) AS validation_rows, max(segments) AS segments, max(model) AS model,
@@ -594,12 +594,12 @@ COMMENT ON COLUMN cerebro.groups.worse_than_all_rows IS
 CREATE OR REPLACE VIEW cerebro.metrics WITH (security_barrier) AS
 WITH figures AS (
     (SELECT DISTINCT ON (run, owner, model, epoch) run, owner, model, epoch, 'training'::text AS dataset, metrics
-       FROM cerebro._visible_hop
+       FROM cerebro_internal._visible_hop
       ORDER BY run, owner, model, epoch, hop DESC)
      UNION ALL
     (SELECT DISTINCT ON (run, owner, model, epoch, dataset) run, owner, model, epoch,
             CASE dataset WHEN 'training' THEN 'training, after' ELSE dataset END, metrics
-       FROM cerebro._visible_evaluation
+       FROM cerebro_internal._visible_evaluation
       WHERE metrics <> '{}'  -- they are with the part that was evaluated last, and are those of all parts
       ORDER BY run, owner, model, epoch, dataset, part)
 ), numbers AS NOT MATERIALIZED (
@@ -621,7 +621,7 @@ WITH figures AS (
                                   AND jsonb_typeof(layout #> '{outputs,0,preparation,labels}') = 'array'
                              THEN layout #> '{outputs,0,preparation,labels}'
                         END AS labels
-                   FROM cerebro._visible_run) r USING (run, owner)
+                   FROM cerebro_internal._visible_run) r USING (run, owner)
      CROSS JOIN LATERAL jsonb_each(f.metrics) AS named (metric, value)
      CROSS JOIN LATERAL ROWS FROM (
                jsonb_array_elements(CASE jsonb_typeof(named.value)
@@ -644,18 +644,18 @@ WITH figures AS (
      UNION ALL
     SELECT run, owner, model, epoch, dataset, metric, label, value FROM numbers WHERE listed
      UNION ALL
-    SELECT run, owner, model, epoch, 'training', 'loss', NULL, training_loss FROM cerebro._learning_curve
+    SELECT run, owner, model, epoch, 'training', 'loss', NULL, training_loss FROM cerebro_internal._learning_curve
      UNION ALL
     SELECT run, owner, model, epoch, 'validation', 'loss', NULL, validation_loss
-      FROM cerebro._learning_curve
+      FROM cerebro_internal._learning_curve
      WHERE validation_loss IS NOT NULL
      UNION ALL
     SELECT run, owner, e.model, e.epoch, 'training, after', 'loss', NULL, e.loss
       FROM (SELECT run, owner, model, epoch, sum(loss * rows) / NULLIF(sum(rows), 0) AS loss, sum(rows) AS rows
-              FROM cerebro._visible_evaluation
+              FROM cerebro_internal._visible_evaluation
              WHERE dataset = 'training'
              GROUP BY run, owner, model, epoch) e
-      FULL JOIN cerebro._visible_run r USING (run, owner)
+      FULL JOIN cerebro_internal._visible_run r USING (run, owner)
      WHERE CASE WHEN e.rows >= r.rows_per_epoch THEN true END  -- all parts
 )
 SELECT run, model, m.configuration, t.epoch, t.dataset,
@@ -665,7 +665,7 @@ SELECT run, model, m.configuration, t.epoch, t.dataset,
        m.group_number,
        CASE WHEN owner = (SELECT quote_ident(current_user)::regrole) THEN m.group_value END AS group_value
   FROM told t
-  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+  FULL JOIN cerebro_internal._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(t.epoch, m.configuration) = 2;
 COMMENT ON VIEW cerebro.metrics IS
 'The loss and all metrics of each model after each epoch, one row each.';

@@ -7,11 +7,11 @@ WITH ending AS (
            decision_id > COALESCE(max(went_on) OVER (PARTITION BY run, owner, model), 0) AS holds
       FROM (SELECT run, owner, model, true AS known, cardinality(visits) AS visits, NULL::integer AS epoch,
                    NULL::bigint AS hop, NULL::bigint AS decision_id, NULL::bigint AS went_on
-              FROM cerebro._visible_model
+              FROM cerebro_internal._visible_model
              UNION ALL
             SELECT run, owner, model, NULL, NULL, epoch, (detail ->> 'hop')::bigint,
                    CASE decision WHEN 'stop' THEN decision_id END, CASE decision WHEN 'go on' THEN decision_id END
-              FROM cerebro._visible_decision
+              FROM cerebro_internal._visible_decision
              WHERE decision IN ('stop', 'go on') AND model IS NOT NULL) u
 ), ended AS (
     SELECT run, owner, model, max(visits) AS visits,
@@ -25,18 +25,18 @@ WITH ending AS (
            NULL::integer AS configuration, NULL::text AS status, NULL::bigint AS rank,
            NULL::double precision AS loss, NULL::double precision AS metric, NULL::text AS objective,
            NULL::double precision AS value
-      FROM cerebro._plan
+      FROM cerebro_internal._plan
      UNION ALL
     -- A run of a day has 86,400 of these.
     SELECT run, owner, 'beat', h.at, h.rows_done, h.rows_total, NULL, NULL, NULL, NULL, h.seconds_left,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM (SELECT run, owner, max(at) AS at FROM cerebro._visible_heartbeat GROUP BY run, owner) l
-      FULL JOIN cerebro._visible_heartbeat h USING (run, owner)
+      FROM (SELECT run, owner, max(at) AS at FROM cerebro_internal._visible_heartbeat GROUP BY run, owner) l
+      FULL JOIN cerebro_internal._visible_heartbeat h USING (run, owner)
      WHERE CASE WHEN h.at >= l.at - interval '30 seconds' THEN true END
      UNION ALL
     SELECT run, owner, 'visit', NULL, rows, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM cerebro._visible_hop
+      FROM cerebro_internal._visible_hop
      UNION ALL
     SELECT run, owner, 'model', NULL, NULL, NULL, NULL, epoch, visits, hop, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL
@@ -46,7 +46,7 @@ WITH ending AS (
            CASE WHEN group_number IS NULL THEN rank END,
            COALESCE(validation_loss, training_loss), COALESCE(validation_metric, training_metric), objective,
            objective_value
-      FROM cerebro._leaderboard
+      FROM cerebro_internal._leaderboard
 ), timed AS (
     SELECT f.*,
            max(at) FILTER (WHERE kind = 'beat') OVER of_run AS seen_at,
@@ -107,7 +107,7 @@ SELECT run,
        t.objective,
        t.best_value
   FROM told t
-  FULL JOIN cerebro._runs r USING (run, owner)
+  FULL JOIN cerebro_internal._runs r USING (run, owner)
  WHERE num_nonnulls(t.hops_done, r.status) = 2;
 COMMENT ON VIEW cerebro.run_progress IS
 'How far each run is, how fast it trains, and when it will end. Updated about once per second while a run is '

@@ -19,11 +19,11 @@ SELECT run, d.decision_id, d.at, d.decision, model, m.configuration, d.epoch, d.
                first_value(by) OVER (PARTITION BY run, owner, request ORDER BY decision_id NULLS FIRST) AS by
           FROM (SELECT run, owner, model, decision_id, at, decision, epoch, policy, reason, detail, request,
                        NULL::name AS by
-                  FROM cerebro._visible_decision
+                  FROM cerebro_internal._visible_decision
                  UNION ALL
                 SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, request_id, by
-                  FROM cerebro._visible_request) u) d
-  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+                  FROM cerebro_internal._visible_request) u) d
+  FULL JOIN cerebro_internal._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(d.decision_id) = 1;
 COMMENT ON VIEW cerebro.decisions IS
 'Each decision about a run or one of its models: what was decided, when, by whom, why, and which models it added.';
@@ -77,13 +77,13 @@ SELECT run, r.request_id, r.at, r.by,
           FROM (SELECT run, owner, request_id, at, by, action, reason, detail,
                        NULL::bigint AS decision_id, NULL::text AS decision, NULL::timestamptz AS answered_at,
                        NULL::text AS answer
-                  FROM cerebro._visible_request
+                  FROM cerebro_internal._visible_request
                  UNION ALL
                 SELECT run, owner, request, NULL, NULL, NULL, NULL, NULL, decision_id, decision, at, reason
-                  FROM cerebro._visible_decision
+                  FROM cerebro_internal._visible_decision
                  WHERE request IS NOT NULL) u
         WINDOW answers AS (PARTITION BY run, owner, request_id ORDER BY decision_id)) r
-  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+  FULL JOIN cerebro_internal._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(r.action) = 1;
 COMMENT ON VIEW cerebro.requests IS
 'Each request that a user made with cerebro.stop_model, go_on, clone_model, add_configuration, extend or set_budget, and '

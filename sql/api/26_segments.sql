@@ -1,6 +1,6 @@
 -- The views on what segments do.  The head of 20_runs.sql says which rules hold for views.
 
-CREATE OR REPLACE VIEW cerebro._hop_timeline AS
+CREATE OR REPLACE VIEW cerebro_internal._hop_timeline AS
 SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u.dataset, u.part,
        u.started_at, u.finished_at, u.seconds, u.rows, u.loss, u.metric,
        u.seconds_reading, u.seconds_state_in, u.seconds_training, u.seconds_state_out, u.seconds_building,
@@ -22,28 +22,28 @@ SELECT u.run, u.owner, u.segment, u.activity, u.configuration, u.epoch, u.hop, u
                        h.segment, h.epoch, h.hop, NULL AS dataset, NULL::integer AS part,
                        h.started_at, h.finished_at, h.rows, h.loss, h.metric, h.seconds AS stages,
                        h.worker_pid, h.trainer_pid, NULL::integer AS configuration, NULL AS engine
-                  FROM cerebro._visible_hop h
+                  FROM cerebro_internal._visible_hop h
                  UNION ALL
                 SELECT e.run, e.owner, e.model, 'evaluate', e.segment, e.epoch, NULL, e.dataset,
                        e.part, e.started_at, e.finished_at, e.rows, e.loss, e.metric,
                        e.seconds, e.worker_pid, NULL, NULL, NULL
-                  FROM cerebro._visible_evaluation e
+                  FROM cerebro_internal._visible_evaluation e
                  UNION ALL
                 SELECT m.run, m.owner, m.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, m.configuration, NULL
-                  FROM cerebro._visible_model m
+                  FROM cerebro_internal._visible_model m
                  UNION ALL
                 SELECT b.run, b.owner, b.model, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL, NULL, NULL,
                        NULL, NULL, NULL, NULL,
                        -- A model that went on with another engine has a second event.
                        lpad(b.event_id::text, 20, '0') || (b.detail ->> 'engine')
-                  FROM cerebro._visible_event b
+                  FROM cerebro_internal._visible_event b
                  WHERE b.model IS NOT NULL AND b.event = 'built') t) u
  WHERE u.activity IS NOT NULL
        AND u.configuration IS NOT NULL;  -- users can write rows about models that do not exist
-COMMENT ON VIEW cerebro._hop_timeline IS
+COMMENT ON VIEW cerebro_internal._hop_timeline IS
 'What the current user may see of what segments did, with the numbers of the owners. The other views read it; users '
 'cannot.';
 
@@ -51,7 +51,7 @@ CREATE OR REPLACE VIEW cerebro.hop_timeline WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, segment, activity, configuration, epoch, hop, dataset, part, started_at,
        finished_at, seconds, rows, loss, metric AS first_metric, seconds_reading, seconds_state_in, seconds_training,
        seconds_state_out, seconds_building, seconds_behind, worker_pid, trainer_pid, engine, model, seconds_features
-  FROM cerebro._hop_timeline;
+  FROM cerebro_internal._hop_timeline;
 COMMENT ON VIEW cerebro.hop_timeline IS
 'What each segment did and when: one row per committed visit or evaluation, with its duration in parts. The visits '
 'of a fusion group begin together; the parts of the group''s duration are divided equally among them.';
@@ -93,10 +93,10 @@ CREATE OR REPLACE VIEW cerebro.segments_now WITH (security_barrier) AS
 WITH visit AS (
     SELECT run, owner, model, hop, segment, max(started_at) AS started_at, max(finished_at) AS finished_at
       FROM (SELECT run, owner, model, hop, segment, started_at, NULL::timestamptz AS finished_at
-              FROM cerebro._visible_attempt
+              FROM cerebro_internal._visible_attempt
              UNION ALL
             SELECT run, owner, model, hop, segment, NULL, finished_at
-              FROM cerebro._visible_hop) u
+              FROM cerebro_internal._visible_hop) u
      GROUP BY run, owner, model, hop, segment
     HAVING max(started_at) IS NOT NULL
 ), latest AS (
@@ -113,7 +113,7 @@ SELECT run, l.segment, m.configuration,
        l.finished_at IS NOT NULL AS done,
        pg_get_userbyid(owner) AS owner,
        model
-  -- No WITH, which would keep a condition on the run from the rows: cerebro._runs asks for sessions and locks.
+  -- No WITH, which would keep a condition on the run from the rows: cerebro_internal._runs asks for sessions and locks.
   FROM (SELECT run, owner, model, hop, segment, started_at, finished_at,
                max(segments) OVER of_run AS segments, max(status) OVER of_run AS status
           FROM (SELECT run, owner, model, hop, segment, started_at, finished_at, NULL::integer AS segments,
@@ -121,9 +121,9 @@ SELECT run, l.segment, m.configuration,
                   FROM latest
                  UNION ALL
                 SELECT run, owner, NULL, NULL, NULL, NULL, NULL, segments, status
-                  FROM cerebro._runs) u
+                  FROM cerebro_internal._runs) u
         WINDOW of_run AS (PARTITION BY run, owner)) l
-  FULL JOIN cerebro._visible_model m USING (run, owner, model)
+  FULL JOIN cerebro_internal._visible_model m USING (run, owner, model)
  WHERE num_nonnulls(l.hop, l.status, m.configuration) = 3;
 COMMENT ON VIEW cerebro.segments_now IS
 'The latest visit that each segment of each run has started. If several models train in one order, together or one '
@@ -158,14 +158,14 @@ WITH spent AS (
       FROM (SELECT run, owner, activity, seconds, seconds_behind, seconds_training, seconds_reading, seconds_building,
                    seconds_state_in, seconds_state_out, seconds_features, started_at, finished_at,
                    NULL::timestamptz AS begun, NULL::integer AS segments
-              FROM cerebro._hop_timeline
+              FROM cerebro_internal._hop_timeline
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, at, NULL
-              FROM cerebro._visible_event
+              FROM cerebro_internal._visible_event
              WHERE model IS NULL AND event = 'started'
              UNION ALL
             SELECT run, owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, segments
-              FROM cerebro._visible_run) fact
+              FROM cerebro_internal._visible_run) fact
      GROUP BY run, owner
     HAVING count(activity) > 0 AND max(segments) > 0
 ), whole AS (

@@ -40,15 +40,15 @@ means, categories and quantiles of the packed rows; a notice names columns whose
   those for training.';
 
 -- The settings are those of cerebro.pack.
-CREATE OR REPLACE FUNCTION cerebro._text_in_utc(anyelement) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro_internal._text_in_utc(anyelement) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE SET timezone = 'UTC' AS $sql$
 SELECT $1::text
 $sql$;
-COMMENT ON FUNCTION cerebro._text_in_utc(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._text_in_utc(@types@) IS
 'The text of an array, a range or a row, whatever the time zone of the session is.';
 
-CREATE OR REPLACE FUNCTION cerebro._packed_rows(
-    same_name boolean,
+CREATE OR REPLACE FUNCTION cerebro_internal._packed_rows(
+    also_in text,
 @arguments@
 ) RETURNS text
 LANGUAGE plpython3u
@@ -57,9 +57,9 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 @cerebro@
 return api.packed_rows(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._packed_rows(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._packed_rows(@types@) IS
 'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
-one in the schema of output_table, and packs otherwise. same_name: the table can only be output_table.';
+one in the schema of output_table or in also_in, and packs otherwise. also_in is NULL: the table can only be output_table.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, start integer,
@@ -92,7 +92,7 @@ cerebro.add_architecture. docs/train.md says what is in it.
   numbers.';
 
 -- A function, not a part of the query: PostgreSQL runs no query with a subquery over a row's words on several processors.
-CREATE OR REPLACE FUNCTION cerebro._word_ids(value text, length integer, ids integer) RETURNS integer[]
+CREATE OR REPLACE FUNCTION cerebro_internal._word_ids(value text, length integer, ids integer) RETURNS integer[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     -- Otherwise the variables would have the collation of the column: words would end elsewhere with "C", and
@@ -125,6 +125,6 @@ BEGIN
     RETURN codes || pg_catalog.array_fill(0, ARRAY[length - pg_catalog.cardinality(codes)]);
 END
 $$;
-COMMENT ON FUNCTION cerebro._word_ids(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._word_ids(@types@) IS
 'The ids of a text''s first words, each from 1 to ids - 1 by a hash, and then 0 up to length. Words are in lower case and end
 at spaces and punctuation. The first 1,000,000 characters of a text are read.';

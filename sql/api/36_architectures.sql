@@ -40,7 +40,7 @@ refused.
   them. NULL: training starts from random weights. A statement with weights as text can have about 250 MB of them.
   The method add_architecture of the Python client sends weights of any size.';
 
-CREATE OR REPLACE FUNCTION cerebro._drop_architecture(gone text, whose name) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro_internal._drop_architecture(gone text, whose name) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     -- Here the caller is not known any more, but only the owner can have written the row that says dropped.
     DELETE FROM cerebro.added_weights
@@ -52,7 +52,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
        AND EXISTS (SELECT FROM cerebro.added_architecture d
                     WHERE d.name = gone AND d.owner = quote_ident(whose)::regrole AND d.dropped);
 $$;
-COMMENT ON FUNCTION cerebro._drop_architecture(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._drop_architecture(@types@) IS
 'Deletes an architecture whose owner has recorded that it is dropped. Called by cerebro.drop_architecture().';
 
 CREATE OR REPLACE FUNCTION cerebro.drop_architecture(name text) RETURNS void
@@ -64,7 +64,7 @@ BEGIN
               USING ERRCODE = 'undefined_object', HINT = 'SELECT name FROM cerebro.architectures lists yours.';
     END IF;
     INSERT INTO cerebro.added_architecture (name, dropped) VALUES ($1, true);
-    PERFORM cerebro._drop_architecture($1, current_user);
+    PERFORM cerebro_internal._drop_architecture($1, current_user);
 END
 $$;
 COMMENT ON FUNCTION cerebro.drop_architecture(@types@) IS

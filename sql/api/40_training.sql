@@ -118,12 +118,12 @@ repeated, and the models become what they would have become without the interrup
 - retry_failed: true gives failed models another chance.
 - wait: false returns at once; a session of its own continues the run.';
 
-CREATE OR REPLACE FUNCTION cerebro._drive(run bigint, epochs integer, retry_failed boolean) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro_internal._drive(run bigint, epochs integer, retry_failed boolean) RETURNS void
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.drive(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._drive(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._drive(@types@) IS
 'Drives a run for which nobody waits. The session that a call with wait => false opens calls it.';
 
 CREATE OR REPLACE FUNCTION cerebro.wait(run bigint, timeout double precision DEFAULT NULL) RETURNS text
@@ -150,12 +150,12 @@ cerebro.resume(run) can continue it later. Users can cancel their own runs, memb
 - owner: the user whose run it is. NULL: the caller if it has a run of this number, else whoever has. An administrator
   has to say it if several users have a run of this number.';
 
-CREATE OR REPLACE FUNCTION cerebro._to_forget(run bigint, owner name) RETURNS name
+CREATE OR REPLACE FUNCTION cerebro_internal._to_forget(run bigint, owner name) RETURNS name
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.to_forget(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._to_forget(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._to_forget(@types@) IS
 'Locks a run that cerebro.forget() may remove, and returns its owner; raises an error for any other run.';
 
 -- The rows are changed here and not in Python, where each statement is a subtransaction: Greenplum 7.0.0 sometimes takes
@@ -164,18 +164,19 @@ CREATE OR REPLACE FUNCTION cerebro.forget(run bigint, owner name DEFAULT NULL) R
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    whose name := cerebro._to_forget($1, $2);
+    whose name := cerebro_internal._to_forget($1, $2);
 BEGIN
     IF whose = current_user THEN
         INSERT INTO cerebro.event (run, event, detail) VALUES ($1, 'forgotten', '{}');
-        PERFORM cerebro._forget_own($1, whose);
+        PERFORM cerebro_internal._forget_own($1, whose);
     ELSE
-        PERFORM cerebro._forget($1, whose);
+        PERFORM cerebro_internal._forget($1, whose);
     END IF;
 END
 $$;
 COMMENT ON FUNCTION cerebro.forget(@types@) IS
-'Deletes the log and the model states of a run. The run cannot be resumed or extended any more. Its model tables stay.
+'Deletes the log and the model states of a run, and packed rows that nobody has named if no other run was trained on them.
+The run cannot be resumed or extended any more. Its model tables stay.
 Users can forget their own runs, members of cerebro_admin any run. If somebody has made other objects of a state table,
 for instance a view, the table stays without its rows, and a warning names the objects and their owners.
 

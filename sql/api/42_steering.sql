@@ -1,7 +1,7 @@
 -- Steering a run from any session.  Each function writes a row into cerebro.request, which the session that drives the
 -- run reads once a second.
 
-CREATE OR REPLACE FUNCTION cerebro._rule(query text, run bigint) RETURNS SETOF text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION cerebro_internal._rule(query text, run bigint) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     found record;
 BEGIN
@@ -11,7 +11,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION cerebro._rule(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._rule(@types@) IS
 'Runs the query of the option stop_when on a run, and returns its rows as JSON. The session that drives the run calls it in
 another session of the same user.';
 

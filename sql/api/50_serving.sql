@@ -3,67 +3,67 @@
 -- Rows travel to the trainer, and predictions back, in chunks of bytes. A SQL function that handles single array elements
 -- takes longer than the prediction itself.
 
-CREATE OR REPLACE FUNCTION cerebro._predict(rows bigint, variables bytea[]) RETURNS cerebro._prediction[]
+CREATE OR REPLACE FUNCTION cerebro_internal._predict(rows bigint, variables bytea[]) RETURNS cerebro_internal._prediction[]
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.predict_chunk(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._predict(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._predict(@types@) IS
 'The predictions of this session''s model for a chunk of rows. variables: per input, the bytes of the arrays of all rows,
 concatenated.';
 
 -- PostgreSQL stores an array and a bytea value alike: a length, then the bytes. So byteasend, which copies a bytea value,
 -- also copies an array.
-CREATE OR REPLACE FUNCTION cerebro._array_bytes(anyarray) RETURNS bytea
+CREATE OR REPLACE FUNCTION cerebro_internal._array_bytes(anyarray) RETURNS bytea
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._array_bytes(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._array_bytes(@types@) IS
 'The bytes of an array as PostgreSQL stores it: its header and its elements.';
 
-CREATE OR REPLACE FUNCTION cerebro._bytes_array(bytea) RETURNS real[]
+CREATE OR REPLACE FUNCTION cerebro_internal._bytes_array(bytea) RETURNS real[]
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._bytes_array(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._bytes_array(@types@) IS
 'The reverse of _array_bytes for real[]. The server does not check the bytes, so no role may call this function '
 'directly.';
 
-CREATE OR REPLACE FUNCTION cerebro._bytes_smallints(bytea) RETURNS smallint[]
+CREATE OR REPLACE FUNCTION cerebro_internal._bytes_smallints(bytea) RETURNS smallint[]
 LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE AS 'byteasend';
-COMMENT ON FUNCTION cerebro._bytes_smallints(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._bytes_smallints(@types@) IS
 'As _bytes_array, for smallint[].';
 
-CREATE OR REPLACE FUNCTION cerebro._reals(numbers bytea) RETURNS real[]
+CREATE OR REPLACE FUNCTION cerebro_internal._reals(numbers bytea) RETURNS real[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $plpgsql$
 BEGIN  -- in PL/pgSQL, which keeps the plan for the next query of the session
     RETURN CASE WHEN octet_length($1) % 4 = 0 THEN
         -- the header of a real[] with that many elements, and then the numbers
-        cerebro._bytes_array(
-            substring(cerebro._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
+        cerebro_internal._bytes_array(
+            substring(cerebro_internal._array_bytes(array_fill(0::real, ARRAY[octet_length($1) / 4])) FOR 20) || $1)
         END;
 END
 $plpgsql$;
-COMMENT ON FUNCTION cerebro._reals(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._reals(@types@) IS
 'Converts numbers of four bytes each (float32, in the byte order of the machine) to an array.';
 
-CREATE OR REPLACE FUNCTION cerebro._smallints(numbers bytea) RETURNS smallint[]
+CREATE OR REPLACE FUNCTION cerebro_internal._smallints(numbers bytea) RETURNS smallint[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $sql$
 SELECT CASE WHEN octet_length($1) % 2 = 0 THEN
-       cerebro._bytes_smallints(
-           substring(cerebro._array_bytes(array_fill(0::smallint, ARRAY[octet_length($1) / 2])) FOR 20) || $1)
+       cerebro_internal._bytes_smallints(
+           substring(cerebro_internal._array_bytes(array_fill(0::smallint, ARRAY[octet_length($1) / 2])) FOR 20) || $1)
        END
 $sql$;
-COMMENT ON FUNCTION cerebro._smallints(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._smallints(@types@) IS
 'As _reals, for numbers of two bytes each.';
 
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
-CREATE OR REPLACE FUNCTION cerebro._predict_rows(
+CREATE OR REPLACE FUNCTION cerebro_internal._predict_rows(
     model_table text, query text, key text, configuration integer, top integer, coverage double precision,
     calibrated boolean, thresholds boolean
 )
-RETURNS TABLE (ids text[], outputs jsonb, answers cerebro._prediction[])
+RETURNS TABLE (ids text[], outputs jsonb, answers cerebro_internal._prediction[])
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.predict_rows(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._predict_rows(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._predict_rows(@types@) IS
 'The predictions for the rows of a query: a row for each chunk of them.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict(
@@ -83,11 +83,11 @@ SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision 
        CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank,
        p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)],
        p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)]
-  FROM cerebro._predict_rows($1, $2, $3, $4, $5, $6, $7, $8) s
+  FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8) s
  CROSS JOIN LATERAL unnest(s.answers) AS a
  CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[],
                                                         edges double precision[], halves double precision[])
- CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro._reals(a.classes)), unnest(cerebro._reals(a.numbers)))
+ CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro_internal._reals(a.classes)), unnest(cerebro_internal._reals(a.numbers)))
        AS p (id, class, number)
  WHERE o.output = a.output
 $sql$;

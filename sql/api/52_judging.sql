@@ -1,9 +1,9 @@
 -- How good a trained model is, as plain rows: the predictions for the rows of a query beside the values that they have.
 --
--- What cerebro._judging returns goes through a variable: on Greenplum, the arguments of cerebro.predict cannot come from
+-- What cerebro_internal._judging returns goes through a variable: on Greenplum, the arguments of cerebro.predict cannot come from
 -- another table of the query.
 
-CREATE OR REPLACE FUNCTION cerebro._judging(
+CREATE OR REPLACE FUNCTION cerebro_internal._judging(
     function text, model_table text, query text, target text, key text, wanted text, configuration integer,
     bins integer DEFAULT 1, coverage double precision DEFAULT NULL, calibrated boolean DEFAULT false,
     thresholds boolean DEFAULT false
@@ -12,7 +12,7 @@ LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.judging(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._judging(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._judging(@types@) IS
 'What the functions that judge a model give to cerebro.predict. Each row_key of rows_query is an array in JSON: the key of the
 row and the value that the target has. classes: how many the target has; NULL: it is a number.';
 
@@ -52,12 +52,12 @@ no table.
 - model_table, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
   target that packing gives it: that of its last row, or the majority.';
 
-CREATE OR REPLACE FUNCTION cerebro._validation_sample(model_table text, configuration integer) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro_internal._validation_sample(model_table text, configuration integer) RETURNS text
 LANGUAGE plpython3u AS $py$
 @cerebro@
 return api.validation_sample(plpy, @by_name@)
 $py$;
-COMMENT ON FUNCTION cerebro._validation_sample(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._validation_sample(@types@) IS
 'What a page about a trained model shows of the rows for validation that its run kept, as JSON: of each target what is predicted
 and what the rows have, of at most 50,000 rows; and some rows as examples, with what their columns were.';
 
@@ -74,7 +74,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4,
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.confusion_matrix', $1, $2, $3, NULL, 'class', $4,
                                                thresholds => $5);
     RETURN QUERY
     SELECT g.actual, g.predicted, g.n, g.n / sum(g.n) OVER (PARTITION BY g.actual)::double precision
@@ -110,7 +110,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4, thresholds => $5);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.class_metrics', $1, $2, $3, NULL, 'class', $4, thresholds => $5);
     RETURN QUERY
     SELECT c.class, c.hits / nullif(c.predicted, 0)::double precision, c.hits / nullif(c.n, 0)::double precision,
            2 * c.hits / (c.n + c.predicted)::double precision, c.n, c.predicted
@@ -134,7 +134,7 @@ and as how many it is predicted. Rows whose target is NULL are left out, unless 
 
 - model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';
 
-CREATE OR REPLACE FUNCTION cerebro._scored(
+CREATE OR REPLACE FUNCTION cerebro_internal._scored(
     function text, model_table text, query text, class text, target text, configuration integer, bins integer DEFAULT 1,
     calibrated boolean DEFAULT false
 ) RETURNS TABLE (positive integer, probability double precision)
@@ -144,7 +144,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7,
+    SELECT * INTO judged FROM cerebro_internal._judging($1, $2, $3, $5, NULL, concat_ws(' ', 'one', $4), $6, $7,
                                                calibrated => $8);
     RETURN QUERY
     SELECT ((p.key_value::json ->> 1) IS NOT DISTINCT FROM judged.class)::integer, p.probability
@@ -153,7 +153,7 @@ BEGIN
        AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class);
 END
 $$;
-COMMENT ON FUNCTION cerebro._scored(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._scored(@types@) IS
 'The probability of a class for each row of a query, and whether the row has the class (1 or 0).';
 
 CREATE OR REPLACE FUNCTION cerebro.roc_curve(
@@ -167,7 +167,7 @@ LANGUAGE sql AS $sql$
 SELECT g.probability, sum(g.positives) OVER higher / nullif(sum(g.positives) OVER (), 0)::double precision,
        sum(g.n - g.positives) OVER higher / nullif(sum(g.n - g.positives) OVER (), 0)::double precision
   FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
-          FROM cerebro._scored('cerebro.roc_curve', $1, $2, $3, $4, $5) s GROUP BY 1) g
+          FROM cerebro_internal._scored('cerebro.roc_curve', $1, $2, $3, $4, $5) s GROUP BY 1) g
 WINDOW higher AS (ORDER BY g.probability DESC)
  ORDER BY 1 DESC
 $sql$;
@@ -191,7 +191,7 @@ SELECT c.probability, c.found / c.n, c.found / nullif(c.positives, 0), 2 * c.fou
   FROM (SELECT g.probability, sum(g.positives) OVER higher::double precision AS found, sum(g.n) OVER higher AS n,
                sum(g.positives) OVER () AS positives
           FROM (SELECT s.probability, sum(s.positive) AS positives, count(*) AS n
-                  FROM cerebro._scored('cerebro.precision_recall', $1, $2, $3, $4, $5) s GROUP BY 1) g
+                  FROM cerebro_internal._scored('cerebro.precision_recall', $1, $2, $3, $4, $5) s GROUP BY 1) g
         WINDOW higher AS (ORDER BY g.probability DESC)) c
  ORDER BY 1 DESC
 $sql$;
@@ -213,7 +213,7 @@ CREATE OR REPLACE FUNCTION cerebro.calibration(
 LANGUAGE sql AS $sql$
 SELECT b.bin, avg(b.probability), avg(b.positive)::double precision, count(*)
   FROM (SELECT LEAST(floor(s.probability * $4), $4 - 1)::integer + 1 AS bin, s.probability, s.positive
-          FROM cerebro._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4, $7) s) b
+          FROM cerebro_internal._scored('cerebro.calibration', $1, $2, $3, $5, $6, $4, $7) s) b
  GROUP BY 1
  ORDER BY 1
 $sql$;
@@ -238,7 +238,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.residuals', $1, $2, $4, $3, 'number', $5);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.residuals', $1, $2, $4, $3, 'number', $5);
     RETURN QUERY
     SELECT p.key_value::json ->> 0, (p.key_value::json ->> 1)::double precision, p.value,
            (p.key_value::json ->> 1)::double precision - p.value
@@ -267,7 +267,7 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 DECLARE
     judged record;
 BEGIN
-    SELECT * INTO judged FROM cerebro._judging('cerebro.mistakes', $1, $2, $4, $3, 'class', $5, thresholds => $6);
+    SELECT * INTO judged FROM cerebro_internal._judging('cerebro.mistakes', $1, $2, $4, $3, 'class', $5, thresholds => $6);
     RETURN QUERY
     SELECT p.key_value::json ->> 0, p.key_value::json ->> 1, p.class, p.probability
       FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5, thresholds => $6) p

@@ -11,7 +11,7 @@
 
 -- Members of the role that owns a table do not count: each of them can make it run code with the rights of the others.
 -- The owner of a schema can rename it, and then a name in it is that of another table.
-CREATE OR REPLACE FUNCTION cerebro._run_no_strangers_code(tables oid[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION cerebro_internal._run_no_strangers_code(tables oid[]) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH trusted AS (
         SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user
@@ -29,10 +29,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
        AND (current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable')
             OR c.xmax::text = '0' AND n.xmax::text = '0')
 $$;
-COMMENT ON FUNCTION cerebro._run_no_strangers_code(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._run_no_strangers_code(@types@) IS
 'Whether these tables and their schemas belong to the current user or to superusers, as far as the transaction can know.';
 
-CREATE OR REPLACE FUNCTION cerebro._models() RETURNS SETOF text
+CREATE OR REPLACE FUNCTION cerebro_internal._models() RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found     record;
@@ -114,13 +114,13 @@ BEGIN
         said := NULL;
         best := NULL;
         bytes := NULL;
-        own := cerebro._run_no_strangers_code(found.tables);
+        own := cerebro_internal._run_no_strangers_code(found.tables);
         BEGIN
             IF own AND found.says IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE NOWAIT',
                                (SELECT string_agg('ONLY ' || t::regclass, ', ') FROM unnest(found.tables) AS t));
                 -- From here on the tables keep their owners and their names.
-                IF NOT cerebro._run_no_strangers_code(found.tables) THEN
+                IF NOT cerebro_internal._run_no_strangers_code(found.tables) THEN
                     RAISE EXCEPTION SQLSTATE 'CE000';
                 END IF;
                 EXECUTE format('SELECT to_jsonb(t) FROM (SELECT %s FROM ONLY %s s LIMIT 1) t', found.says, found.summary)
@@ -159,7 +159,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION cerebro._models() IS
+COMMENT ON FUNCTION cerebro_internal._models() IS
 'The model tables that the current user may read, as JSON. One column and no more: on Greenplum the function runs before '
 'the query that calls it.';
 
@@ -178,12 +178,12 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
        t.j ->> 'made_of' AS made_of,
        t.j ->> 'quality' AS quality,
        COALESCE(replace(substring((t.j ->> 'model_table') FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring((t.j ->> 'model_table') FROM '[^.]*$')) AS model_name
-  FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t
-  LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
+  FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro_internal._models() m OFFSET 0) l) t
+  LEFT JOIN cerebro_internal._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
   LEFT JOIN (SELECT DISTINCT ON (owner, model_table) owner::oid AS owner, model_table, run, left(name, 1000) AS name,
                     left(options ->> 'objective', 1000) AS objective, rows_per_epoch,
                     NULLIF(configurations, 0) AS configurations, created_at
-               FROM cerebro._visible_run
+               FROM cerebro_internal._visible_run
               ORDER BY owner, model_table, run DESC) logged
          ON t.j ->> 'own' = 'false' AND logged.owner = (t.j ->> 'owner')::oid
             AND logged.model_table = t.j ->> 'model_table';
@@ -223,8 +223,9 @@ LANGUAGE plpython3u AS $py$
 return api.drop_model(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.drop_model(@types@) IS
-'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups). Packed rows, architectures
-and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
+'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups), and packed rows that you
+have not named if no other model of yours was trained on them, and no run that has not finished. Architectures and the run
+stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
 cerebro.create_predictor made for it fail from then on.
 
 - model_table: a table of yours that cerebro.models lists. If one of its tables is gone, the others are dropped. A view or

@@ -3,18 +3,18 @@
 -- What each user sees follows from rights to the model: they are one's own, those of a role that one is a member of, or
 -- those of an administrator.
 -- What the history says now.
-CREATE OR REPLACE VIEW cerebro._alias_now AS
+CREATE OR REPLACE VIEW cerebro_internal._alias_now AS
 SELECT DISTINCT ON (model, alias) model, alias, version, at, by, reason
   FROM cerebro.registry_event WHERE event = 'alias' ORDER BY model, alias, id DESC;
-COMMENT ON VIEW cerebro._alias_now IS 'The last event of each alias. Without a version, it was removed.';
-CREATE OR REPLACE VIEW cerebro._right_now AS
+COMMENT ON VIEW cerebro_internal._alias_now IS 'The last event of each alias. Without a version, it was removed.';
+CREATE OR REPLACE VIEW cerebro_internal._right_now AS
 SELECT * FROM (SELECT DISTINCT ON (model, role, "right") model, role, "right", event, at, by
                  FROM cerebro.registry_event WHERE event IN ('shared', 'unshared')
                 ORDER BY model, role, "right", id DESC) e
  WHERE event = 'shared';
-COMMENT ON VIEW cerebro._right_now IS 'The rights that were given and not taken back.';
+COMMENT ON VIEW cerebro_internal._right_now IS 'The rights that were given and not taken back.';
 
-CREATE OR REPLACE VIEW cerebro._my_registered WITH (security_barrier = true) AS
+CREATE OR REPLACE VIEW cerebro_internal._my_registered WITH (security_barrier = true) AS
 SELECT m.name AS registered_model, m.owner, m.description, m.registered_at, own.owns, own.manages,
        own.owns OR given.may_read AS may_read, own.manages OR given.may_move AS may_move, own.owns OR given.may_use AS may_use
   FROM cerebro.registered_model m
@@ -24,17 +24,17 @@ SELECT m.name AS registered_model, m.owner, m.description, m.registered_at, own.
        SELECT COALESCE(bool_or(s."right" = 'read'), false) AS may_read,
               COALESCE(bool_or(s."right" = 'alias'), false) AS may_move,
               COALESCE(bool_or(s."right" IN ('use', 'read')), false) AS may_use, count(*) > 0 AS has_some
-         FROM cerebro._right_now s
+         FROM cerebro_internal._right_now s
         WHERE s.model = m.name AND pg_has_role(s.role, 'USAGE')) given
  WHERE own.manages OR given.has_some;
 
-COMMENT ON VIEW cerebro._my_registered IS
+COMMENT ON VIEW cerebro_internal._my_registered IS
 'The registered models to which the current user has a right, and what each right allows.';
 
 CREATE OR REPLACE VIEW cerebro.registered_versions WITH (security_barrier = true) AS
 SELECT m.registered_model, r.version,
        (SELECT string_agg(a.alias, ', ' ORDER BY a.alias)
-          FROM cerebro._alias_now a WHERE a.model = r.model AND a.version = r.version) AS aliases,
+          FROM cerebro_internal._alias_now a WHERE a.model = r.model AND a.version = r.version) AS aliases,
        r.at AS registered_at, r.by::name AS registered_by, r.reason,
        r.details ->> 'target' AS target, r.details ->> 'objective' AS objective,
        (r.details ->> 'objective_value')::double precision AS objective_value,
@@ -48,7 +48,7 @@ SELECT m.registered_model, r.version,
        (r.details ->> 'bytes')::bigint AS bytes, r.details ->> 'sha256' AS sha256,
        r.details ->> 'group_by' AS group_by, (r.details ->> 'groups')::integer AS groups, r.details ->> 'group_key' AS group_key,
        u.at AS unregistered_at, m.may_use, m.may_read, r.details ->> 'quality' AS quality
-  FROM cerebro._my_registered m
+  FROM cerebro_internal._my_registered m
   JOIN cerebro.registry_event r ON r.model = m.registered_model AND r.event = 'registered'
   LEFT JOIN cerebro.registry_event u ON u.model = r.model AND u.version = r.version AND u.event = 'unregistered';
 COMMENT ON VIEW cerebro.registered_versions IS
@@ -97,8 +97,8 @@ COMMENT ON COLUMN cerebro.registered_versions.quality IS
 
 CREATE OR REPLACE VIEW cerebro.registered_aliases WITH (security_barrier = true) AS
 SELECT m.registered_model, a.alias, a.version, a.at AS set_at, a.by::name AS set_by, a.reason
-  FROM cerebro._my_registered m
-  JOIN cerebro._alias_now a ON a.model = m.registered_model
+  FROM cerebro_internal._my_registered m
+  JOIN cerebro_internal._alias_now a ON a.model = m.registered_model
  WHERE a.version IS NOT NULL;
 COMMENT ON VIEW cerebro.registered_aliases IS 'The aliases of registered models, such as production.';
 COMMENT ON COLUMN cerebro.registered_aliases.registered_model IS 'Name of the registered model.';
@@ -118,7 +118,7 @@ SELECT m.registered_model, pg_get_userbyid(m.owner) AS owner, m.description, m.r
        (SELECT string_agg(a.alias || '@' || a.version, ', ' ORDER BY a.alias) FROM cerebro.registered_aliases a
          WHERE a.registered_model = m.registered_model) AS aliases,
        m.may_use, m.may_read, m.may_move, m.owns
-  FROM cerebro._my_registered m;
+  FROM cerebro_internal._my_registered m;
 COMMENT ON VIEW cerebro.registered_models IS 'The registered models to which you have a right.';
 COMMENT ON COLUMN cerebro.registered_models.registered_model IS 'Name of the registered model.';
 COMMENT ON COLUMN cerebro.registered_models.owner IS 'The user whose model it is.';
@@ -134,8 +134,8 @@ COMMENT ON COLUMN cerebro.registered_models.owns IS 'Whether you may register ve
 
 CREATE OR REPLACE VIEW cerebro.registered_rights WITH (security_barrier = true) AS
 SELECT m.registered_model, pg_get_userbyid(s.role)::text AS role, s."right", s.at AS shared_at, s.by::name AS shared_by
-  FROM cerebro._my_registered m
-  JOIN cerebro._right_now s ON s.model = m.registered_model
+  FROM cerebro_internal._my_registered m
+  JOIN cerebro_internal._right_now s ON s.model = m.registered_model
  WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = s.role);
 COMMENT ON VIEW cerebro.registered_rights IS
 'The rights to registered models that cerebro.share() has given. The owner of a model has all rights.';
@@ -149,7 +149,7 @@ COMMENT ON COLUMN cerebro.registered_rights.shared_by IS 'The user who gave it.'
 CREATE OR REPLACE VIEW cerebro.registry_history WITH (security_barrier = true) AS
 SELECT m.registered_model, e.id, e.at, e.by::name AS by, e.event, e.version, e.alias, pg_get_userbyid(e.role)::text AS role,
        e."right", e.reason
-  FROM cerebro._my_registered m
+  FROM cerebro_internal._my_registered m
   JOIN cerebro.registry_event e ON e.model = m.registered_model;
 COMMENT ON VIEW cerebro.registry_history IS
 'Who did what with the registered models to which you have a right. Nothing is ever removed from it.';
@@ -167,7 +167,7 @@ COMMENT ON COLUMN cerebro.registry_history.reason IS 'Reason that the user gave.
 
 -- Without subqueries that refer to another table: of their parameters, Greenplum 7 sends the segments some that nobody has
 -- set, and crashes now and then.
-CREATE OR REPLACE FUNCTION cerebro._registered(reference text) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro_internal._registered(reference text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
   FROM cerebro.registered_versions v
@@ -181,17 +181,17 @@ SELECT '"cerebro_registry"."' || v.registered_model || '@' || v.version || '"'
  ORDER BY v.version DESC
  LIMIT 1
 $$;
-COMMENT ON FUNCTION cerebro._registered(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._registered(@types@) IS
 'The model table of a registered model. NULL: there is none to which the caller has a right.';
 
 -- It runs what a function of ours has prepared in the memory of this session; a call from SQL finds nothing prepared.
-CREATE OR REPLACE FUNCTION cerebro._as_registry() RETURNS void
+CREATE OR REPLACE FUNCTION cerebro_internal._as_registry() RETURNS void
 LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $py$
 @cerebro@
 return api.run_step(plpy)
 $py$;
-ALTER FUNCTION cerebro._as_registry() OWNER TO cerebro_registry;
-COMMENT ON FUNCTION cerebro._as_registry() IS
+ALTER FUNCTION cerebro_internal._as_registry() OWNER TO cerebro_registry;
+COMMENT ON FUNCTION cerebro_internal._as_registry() IS
 'A step of cerebro.register() and other functions of the registry that needs the rights of its role.';
 
 CREATE OR REPLACE FUNCTION cerebro.registered_table(reference text) RETURNS text

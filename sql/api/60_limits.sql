@@ -3,7 +3,7 @@
 -- On Greenplum, 80_greenplum.sql replaces this view.
 -- To measure a table the server has to lock it. If a transaction has locked one exclusively (it may have dropped it), the
 -- last known size stands in: else that transaction would hold up every new run of the owner.
-CREATE OR REPLACE VIEW cerebro._state_size AS
+CREATE OR REPLACE VIEW cerebro_internal._state_size AS
 SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
        CASE WHEN l.relation IS NULL THEN pg_catalog.pg_total_relation_size(c.oid)
             ELSE c.relpages::bigint * current_setting('block_size')::bigint
@@ -14,13 +14,13 @@ SELECT pg_catalog.pg_get_userbyid(c.relowner) AS owner,
                 AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())) l
          ON l.relation = c.oid
  WHERE c.relkind = 'r' AND c.relnamespace = 'cerebro_state'::regnamespace;
-COMMENT ON VIEW cerebro._state_size IS
+COMMENT ON VIEW cerebro_internal._state_size IS
 'The disk space of the state tables of all runs, in bytes per table, with its owner.';
 
 -- Worker processes read this themselves, so that nobody who calls their functions by hand can leave the limit out. The
 -- user of the session counts, too: SET ROLE to a group must not lift a limit.
 -- (A function and no view: on Greenplum a segment may read this table, of which it has a copy, but no view.)
-CREATE OR REPLACE FUNCTION cerebro._trainer_limit(one name, other name) RETURNS integer
+CREATE OR REPLACE FUNCTION cerebro_internal._trainer_limit(one name, other name) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT COALESCE(min(max_trainer_mb) FILTER (WHERE role::oid <> 0), min(max_trainer_mb))
@@ -28,12 +28,12 @@ BEGIN
              WHERE role::oid IN (0, quote_ident(one)::regrole::oid, quote_ident(other)::regrole::oid));
 END
 $$;
-COMMENT ON FUNCTION cerebro._trainer_limit(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._trainer_limit(@types@) IS
 'The megabytes of private memory that each trainer of the current user and of the user of the session may take; NULL: '
 'no limit.';
 
 -- On its own, because each prediction asks for waiting_seconds, and the view on the limits also counts what is used.
-CREATE OR REPLACE VIEW cerebro._own_limits AS
+CREATE OR REPLACE VIEW cerebro_internal._own_limits AS
 SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_runs,
        COALESCE(own.max_segments, everybody.max_segments) AS segments,
        COALESCE(own.max_state_bytes, everybody.max_state_bytes) AS state_bytes,
@@ -45,18 +45,18 @@ SELECT COALESCE(own.max_running_runs, everybody.max_running_runs) AS running_run
   FROM (VALUES (1)) one
   LEFT JOIN cerebro.role_limit own ON own.role = quote_ident(current_user)::regrole
   LEFT JOIN cerebro.role_limit everybody ON everybody.role::oid = 0;
-COMMENT ON VIEW cerebro._own_limits IS
+COMMENT ON VIEW cerebro_internal._own_limits IS
 'The limits of the current role, in one row; NULL: no limit.';
 
 -- A run is checked against the same figures that users see here.
 CREATE OR REPLACE VIEW cerebro.limits WITH (security_barrier) AS
 WITH mine AS (
-    SELECT o.*, cerebro._trainer_limit(current_user, session_user) AS trainer_mb FROM cerebro._own_limits o
+    SELECT o.*, cerebro_internal._trainer_limit(current_user, session_user) AS trainer_mb FROM cerebro_internal._own_limits o
 ), running AS (
     -- Not what the log says: its rows are the user's.
     SELECT count(*) AS runs, COALESCE(sum(segments), 0) AS segments,
            max(extract(epoch FROM clock_timestamp() - since)) AS seconds
-      FROM cerebro._driven_runs()
+      FROM cerebro_internal._driven_runs()
      WHERE owner = (SELECT quote_ident(current_user)::regrole::oid)
 )
 SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
@@ -67,7 +67,7 @@ SELECT l.name, l.allowed::bigint AS allowed, l.used::bigint AS used, l.about
             'segments of your running runs; each segment has a trainer process'),
            ('state_bytes', mine.state_bytes,
             -- A subquery that stands alone: Greenplum's _state_size cannot be joined.
-            (SELECT COALESCE(sum(bytes), 0) FROM cerebro._state_size WHERE owner = current_user),
+            (SELECT COALESCE(sum(bytes), 0) FROM cerebro_internal._state_size WHERE owner = current_user),
             'bytes of disk space for the model states of all your runs'),
            ('run_seconds', mine.run_seconds, COALESCE(running.seconds, 0),
             'seconds that a run may take from its start or its last resume'),
@@ -138,23 +138,23 @@ PostgreSQL itself limits the role''s own sessions.
 - max_predictors: trainers that stay in memory after their sessions, so that later sessions of the role get predictions
   at once. Each stays for max_waiting_seconds without a row to predict. Default: 8. 0: none stays.';
 
-CREATE OR REPLACE FUNCTION cerebro._forget_own(forgotten bigint, whose name) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro_internal._forget_own(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Here the caller is not known any more, but only the owner of a run can have written this event.
     IF EXISTS (SELECT FROM cerebro.event
                 WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND event = 'forgotten') THEN
-        PERFORM cerebro._forget(forgotten, whose);
+        PERFORM cerebro_internal._forget(forgotten, whose);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro._forget_own(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._forget_own(@types@) IS
 'Deletes the log and the model states of a run whose owner has recorded that it is to be forgotten. Called by '
 'cerebro.forget().';
 
 -- Anybody who may use the schema can make things that depend on a table in it: a function's argument may have the type of
 -- its rows. As DROP TABLE does, this leaves out what goes with the table: its indexes, rules, policies, triggers.
-CREATE OR REPLACE FUNCTION cerebro._dependants(state_table oid) RETURNS text
+CREATE OR REPLACE FUNCTION cerebro_internal._dependants(state_table oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE gone (classid, objid) AS (
         SELECT 'pg_class'::regclass::oid, $1
@@ -182,15 +182,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       LEFT JOIN pg_proc f ON k.classid = 'pg_proc'::regclass AND f.oid = k.objid
       LEFT JOIN pg_type t ON k.classid = 'pg_type'::regclass AND t.oid = k.objid
 $$;
-COMMENT ON FUNCTION cerebro._dependants(@types@) IS
-'The objects that keep a state table from being dropped, in words; NULL: none. For cerebro._forget().';
+COMMENT ON FUNCTION cerebro_internal._dependants(@types@) IS
+'The objects that keep a state table from being dropped, in words; NULL: none. For cerebro_internal._forget().';
 
-CREATE OR REPLACE FUNCTION cerebro._forget(forgotten bigint, whose name) RETURNS void
+CREATE OR REPLACE FUNCTION cerebro_internal._forget(forgotten bigint, whose name) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     until    constant timestamptz := clock_timestamp()
                                      + COALESCE(NULLIF(current_setting('lock_timeout')::interval, '0'), '1 minute');
     stored   text;
+    packed   text;
     states   oid[];
     state    record;
     holder   record;
@@ -202,14 +203,24 @@ BEGIN
     SELECT storage INTO stored
       FROM cerebro.run
      WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND storage ~ '^run_[0-9a-f]{12}$';
+    -- With it go packed rows that nobody has named, if no other run of the owner was trained on them.
+    SELECT (parse_ident(packed_table))[2] INTO packed
+      FROM cerebro.run r
+     WHERE run = forgotten AND pg_get_userbyid(owner) = whose
+           AND packed_table ~ '^cerebro_data[.]([a-z_][a-z0-9_$]*|"([^"]|"")+")$'
+           AND NOT EXISTS (SELECT FROM cerebro.run o
+                            WHERE o.packed_table = r.packed_table AND o.owner = r.owner AND o.run <> r.run);
     -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,
     -- and with the fault that docs/operate.md#in-the-callers-own-session describes.
     states := ARRAY(
         SELECT c.oid
           FROM pg_class c
-          JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
+          JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
-           AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+           AND (n.nspname = 'cerebro_state'
+                AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+                OR n.nspname = 'cerebro_data'
+                   AND c.relname IN (packed, packed || '_summary', packed || '_validation', packed || '_validation_summary'))
          ORDER BY c.oid);
     -- Whoever uses a state is waited for here, because an error of DROP could not name the session.
     LOOP
@@ -232,7 +243,7 @@ BEGIN
         PERFORM pg_sleep(0.05);
     END LOOP;
     FOR state IN
-        SELECT s.oid::regclass AS name, cerebro._dependants(s.oid) AS dependants,
+        SELECT s.oid::regclass AS name, cerebro_internal._dependants(s.oid) AS dependants,
                c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.confrelid = s.oid
                                                                              AND k.conrelid <> s.oid) AS can_be_emptied
           FROM unnest(states) AS s (oid) JOIN pg_class c ON c.oid = s.oid
@@ -263,5 +274,5 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION cerebro._forget(@types@) IS
+COMMENT ON FUNCTION cerebro_internal._forget(@types@) IS
 'Deletes the log and the model states of any user''s run. cerebro.forget() calls it for a member of cerebro_admin.';

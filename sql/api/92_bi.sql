@@ -21,7 +21,7 @@ BEGIN
           JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
           JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           JOIN pg_type t ON t.oid = a.atttypid
-         WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'v' AND c.relname !~ '^_'
+         WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'v'
          GROUP BY c.oid, c.relname
     LOOP
         EXECUTE format('CREATE OR REPLACE VIEW cerebro_bi.%1$I WITH (security_barrier) AS SELECT %2$s FROM cerebro.%1$I',

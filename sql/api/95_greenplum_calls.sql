@@ -5,9 +5,9 @@
 -- is not supported". PL/Python sends one before each statement of a function, for its subtransaction, where it does not
 -- expect an error: the error leaves Python's frames behind, and a later function of the session crashes the coordinator.
 --
--- So no query calls Python here. The functions of the schema cerebro are in PL/pgSQL, and their bodies in Python are in
--- the schema cerebro_python. Before a body, cerebro._begin_call() sends the segments such a statement, from PL/pgSQL,
--- which bears the error. What steers a run works in any query on the coordinator: if the segments are at work,
+-- So no query calls Python here. The functions of the schemas cerebro and cerebro_internal are in PL/pgSQL, and their
+-- bodies in Python are in the schema cerebro_python. Before a body, cerebro._begin_call() sends the segments such a
+-- statement, from PL/pgSQL, which bears the error. What steers a run works in any query on the coordinator: if the segments are at work,
 -- cerebro_python._elsewhere() has another session of the same user call it.
 --
 -- What a worker session calls on its segment is not among them, nor what only our Python calls. Those functions, and the
@@ -113,7 +113,8 @@ BEGIN
     $sql$;
 
     FOR made IN
-        SELECT p.proname AS name, p.prosrc AS body, p.proretset AS returns_rows,
+        SELECT p.proname AS name, p.pronamespace::regnamespace::text AS schema, p.prosrc AS body,
+               p.proretset AS returns_rows,
                pg_catalog.format_type(p.prorettype, NULL) AS result, l.lanname AS language,
                pg_catalog.pg_get_functiondef(p.oid) AS definition, p.proname = ANY (steering) AS steers,
                pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
@@ -137,7 +138,7 @@ BEGIN
                (SELECT pg_catalog.string_agg('$' || n || '::pg_catalog.text', ', ' ORDER BY n)
                   FROM pg_catalog.generate_series(1, p.pronargs) n) AS texts
           FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang
-         WHERE p.pronamespace = 'cerebro'::regnamespace
+         WHERE p.pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
            AND (l.lanname = 'plpython3u' AND p.proname <> ALL (direct) OR p.proname = ANY (steering))
     LOOP
         -- A cancel that meets the statement of such a body would crash the server.
@@ -146,9 +147,9 @@ BEGIN
                 USING ERRCODE = 'feature_not_supported',
                       HINT = 'Run make install with PG_CONFIG=$GPHOME/bin/pg_config on every host.';
         END IF;
-        EXECUTE pg_catalog.replace(made.definition, ' FUNCTION cerebro.', ' FUNCTION cerebro_python.');
+        EXECUTE pg_catalog.replace(made.definition, ' FUNCTION ' || made.schema || '.', ' FUNCTION cerebro_python.');
         EXECUTE pg_catalog.format('COMMENT ON FUNCTION cerebro_python.%I(%s) IS %L', made.name, made.parameters,
-                                  'The body of cerebro.' || made.name || '.');
+                                  'The body of ' || made.schema || '.' || made.name || '.');
         -- Not RETURN QUERY in PL/pgSQL, which would take another place in a resource queue.
         EXECUTE pg_catalog.replace(
             pg_catalog.replace(made.definition, ' LANGUAGE ' || made.language,
@@ -185,7 +186,7 @@ $t$,
 
     -- Whoever may call a function may also call its body.
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA cerebro_python FROM PUBLIC;
-    REVOKE ALL ON FUNCTION cerebro._begin_call(text, text), cerebro._on_coordinator(bigint, bigint) FROM PUBLIC;
+    REVOKE ALL ON FUNCTION cerebro._begin_call(text, text), cerebro_internal._on_coordinator(bigint, bigint) FROM PUBLIC;
     FOR granted IN
         SELECT p.proname AS name, pg_catalog.pg_get_function_identity_arguments(p.oid) AS parameters,
                a.grantee::regrole AS grantee
@@ -194,7 +195,8 @@ $t$,
             ON body.pronamespace = 'cerebro_python'::regnamespace AND body.proname = p.proname
                AND body.proargtypes = p.proargtypes
          CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) a
-         WHERE p.pronamespace = 'cerebro'::regnamespace AND a.grantee <> 0 AND a.grantee <> p.proowner
+         WHERE p.pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
+           AND a.grantee <> 0 AND a.grantee <> p.proowner
     LOOP
         EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION cerebro_python.%I(%s) TO %s',
                                   granted.name, granted.parameters, granted.grantee);
@@ -206,7 +208,7 @@ $t$,
         EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA cerebro_python TO %s', granted.grantee);
         EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION cerebro_python._is_dispatching(), cerebro_python._admit(),'
                                   ' cerebro_python._elsewhere(text, text[], jsonb), cerebro_python._caller(text),'
-                                  ' cerebro._begin_call(text, text), cerebro._on_coordinator(bigint, bigint) TO %s',
+                                  ' cerebro._begin_call(text, text), cerebro_internal._on_coordinator(bigint, bigint) TO %s',
                                   granted.grantee);
     END LOOP;
 END

@@ -11,12 +11,12 @@ CREATE OR REPLACE FUNCTION @extschema@.training_preprocessor_dl(
     distribution_rules  text      DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_training_preprocessor_dl($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro_internal._madlib_training_preprocessor_dl($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.training_preprocessor_dl(message varchar DEFAULT '') RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('training_preprocessor_dl', $1)
+SELECT cerebro_internal._madlib_usage('training_preprocessor_dl', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.validation_preprocessor_dl(
@@ -29,32 +29,32 @@ CREATE OR REPLACE FUNCTION @extschema@.validation_preprocessor_dl(
     distribution_rules          text    DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_validation_preprocessor_dl($1, $2, $3, $4, $5, $6, $7)
+SELECT cerebro_internal._madlib_validation_preprocessor_dl($1, $2, $3, $4, $5, $6, $7)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.validation_preprocessor_dl(message varchar DEFAULT '') RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('validation_preprocessor_dl', $1)
+SELECT cerebro_internal._madlib_usage('validation_preprocessor_dl', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_array_to_bytea(var real[]) RETURNS bytea
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro._convert_array_to_bytea($1)
+SELECT cerebro_internal._convert_array_to_bytea($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_array_to_bytea(var smallint[]) RETURNS bytea
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro._convert_array_to_bytea($1)
+SELECT cerebro_internal._convert_array_to_bytea($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_bytea_to_real_array(var bytea) RETURNS real[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro._convert_bytea_to_real_array($1)
+SELECT cerebro_internal._convert_bytea_to_real_array($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.convert_bytea_to_smallint_array(var bytea) RETURNS smallint[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT cerebro._convert_bytea_to_smallint_array($1)
+SELECT cerebro_internal._convert_bytea_to_smallint_array($1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.array_to_bytea(anyarray) RETURNS bytea
@@ -66,7 +66,7 @@ BEGIN
             USING ERRCODE = 'datatype_mismatch',
                   HINT = 'Cast it to smallint[], integer[], bigint[], real[] or double precision[].';
     END IF;
-    RETURN cerebro._element_bytes($1, 'array_to_bytea error');
+    RETURN cerebro_internal._element_bytes($1, 'array_to_bytea error');
 END
 $$;
 

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     num_iterations        integer
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     use_gpus              boolean
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     validation_table      varchar
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -43,7 +43,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     metrics_compute_frequency integer
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -57,7 +57,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     warm_start                boolean
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -72,7 +72,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     name                      varchar
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8, $9)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8, $9)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
@@ -89,38 +89,38 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit_multiple_model(
     use_caching               boolean DEFAULT false
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT cerebro_internal._madlib_fit_multiple_model($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_evaluate($1, $2, $3)
+SELECT cerebro_internal._madlib_keras_evaluate($1, $2, $3)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar, use_gpus boolean
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_evaluate($1, $2, $3, $4)
+SELECT cerebro_internal._madlib_keras_evaluate($1, $2, $3, $4)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(
     model_table varchar, test_table varchar, output_table varchar, use_gpus boolean, mst_key integer
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_evaluate($1, $2, $3, $4, $5)
+SELECT cerebro_internal._madlib_keras_evaluate($1, $2, $3, $4, $5)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate(message varchar) RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_evaluate', $1)
+SELECT cerebro_internal._madlib_usage('madlib_keras_evaluate', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_evaluate() RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_evaluate', NULL)
+SELECT cerebro_internal._madlib_usage('madlib_keras_evaluate', NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
@@ -134,7 +134,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro_internal._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
@@ -148,7 +148,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro_internal._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
@@ -162,17 +162,17 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(
     mst_key             integer DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT cerebro_internal._madlib_keras_predict($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict(message varchar) RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_predict', $1)
+SELECT cerebro_internal._madlib_usage('madlib_keras_predict', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict() RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_predict', NULL)
+SELECT cerebro_internal._madlib_usage('madlib_keras_predict', NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
@@ -189,7 +189,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
     dependent_count     integer DEFAULT 1
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT cerebro_internal._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
@@ -205,7 +205,7 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
     normalizing_const   double precision DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL)
+SELECT cerebro_internal._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
@@ -221,17 +221,17 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(
     normalizing_const   double precision DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL)
+SELECT cerebro_internal._madlib_keras_predict_byom($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom(message varchar) RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_predict_byom', $1)
+SELECT cerebro_internal._madlib_usage('madlib_keras_predict_byom', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_predict_byom() RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_predict_byom', NULL)
+SELECT cerebro_internal._madlib_usage('madlib_keras_predict_byom', NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit(
@@ -251,18 +251,18 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit(
     object_table              varchar DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_fit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
-                                 cerebro._madlib_object_table($14, '@extschema@'))
+SELECT cerebro_internal._madlib_keras_fit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+                                 cerebro_internal._madlib_object_table($14, '@extschema@'))
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit(message varchar) RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_fit', $1)
+SELECT cerebro_internal._madlib_usage('madlib_keras_fit', $1)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_fit() RETURNS varchar
 LANGUAGE sql STABLE AS $$
-SELECT cerebro._madlib_usage('madlib_keras_fit', NULL)
+SELECT cerebro_internal._madlib_usage('madlib_keras_fit', NULL)
 $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_automl(
@@ -285,6 +285,6 @@ CREATE OR REPLACE FUNCTION @extschema@.madlib_keras_automl(
     use_caching               boolean DEFAULT false
 ) RETURNS void
 LANGUAGE sql AS $$
-SELECT cerebro._madlib_keras_automl($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-                                    cerebro._madlib_object_table($11, '@extschema@'), $12, $13, $14, $15, $16)
+SELECT cerebro_internal._madlib_keras_automl($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                                    cerebro_internal._madlib_object_table($11, '@extschema@'), $12, $13, $14, $15, $16)
 $$;

@@ -69,7 +69,7 @@ class Database:
 
     def wait_until_idle(self) -> None:
         """Wait until all other sessions and autovacuum workers have ended; those that wait for a call are dismissed."""
-        self.lab("SELECT cerebro._dismiss_waiting()")
+        self.lab("SELECT cerebro_internal._dismiss_waiting()")
         eventually(lambda: not self.lab(OTHERS), within=120, what="the sessions of the last contender end")
 
     # -- tables ---------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_words_end_where_the_server_ends_them(cerebro: Cerebro, moods_file: mode
                    if one["prepared_as"] == "words")  # fmt: skip
     texts = ["", "  ", "ÀÉÎ õ-ñ", "naïve café", "a\u00a0b", "x\u2003y", "½ ① Ⅳ", "क्या है", "日本 語。",
              "e\u0301tude", "ΣΑΣ ΣΑΣ", "İstanbul", "€5 §7", "don't_stop", "\U0001f600 ok"]  # fmt: skip
-    said = cerebro.rows("SELECT cerebro._word_ids(t, %s, %s)"
+    said = cerebro.rows("SELECT cerebro_internal._word_ids(t, %s, %s)"
                         " FROM unnest(%s::text[]) WITH ORDINALITY u (t, n) ORDER BY n",
                         (feature["length"], feature["ids"], texts))  # fmt: skip
     (ours,) = prepared._words(feature, texts)

@@ -56,7 +56,7 @@ def test_every_view_of_runs_has_a_model(server: str) -> None:
             "SELECT viewname FROM pg_views v WHERE schemaname = 'cerebro' AND EXISTS (SELECT FROM pg_attribute"
             " WHERE attrelid = to_regclass('cerebro.' || quote_ident(viewname)) AND attname = 'run')"
         )
-        there = {name for (name,) in cursor.fetchall() if not name.startswith("_")}  # those are the views' own
+        there = {name for (name,) in cursor.fetchall()}
     connection.close()
     assert {view.__tablename__ for view in VIEWS} == there
 

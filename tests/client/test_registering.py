@@ -99,8 +99,7 @@ def test_drift_and_retraining(trained: Trained, name: str) -> None:
         assert production == [3 if found.promoted else 1]
         assert cerebro.retrain(name) is None or not found.promoted
     finally:
-        for table in ("retrained_models", "retrained_models_packed", "retrained_models_packed_validation"):
-            cerebro.rows(f"DROP TABLE IF EXISTS {table}, {table}_summary, {table}_info")
+        cerebro.rows("DROP TABLE IF EXISTS retrained_models, retrained_models_summary, retrained_models_info")
         cerebro.rows("DROP TABLE retrained_iris")
 
 

@@ -483,12 +483,12 @@ class Server:
 
 HANDLERS = (
     (r"SELECT pg_catalog\.set_config\(s\.name, wanted, false\)", "nothing"),
-    (r"SELECT cerebro\._worker_open\(", "opened"),
-    (r"SELECT cerebro\._worker_close\(", "closed"),
-    (r"SELECT cerebro\._work\(", "work"),
-    (r"SELECT count\(s\.n\) FROM \(SELECT cerebro\._state_in\(\0( \|\| model \|\| '/' \|\| hop)?, start, payload\) AS n"
-     r" FROM (\S+) WHERE (.*?)(?: AND __dist_key__ = (\d+))? OFFSET 0\) s$", "state_in"),
-    (r"SELECT cerebro\._data_in\(", "data_in"),
+    (r"SELECT cerebro_internal\._worker_open\(", "opened"),
+    (r"SELECT cerebro_internal\._worker_close\(", "closed"),
+    (r"SELECT cerebro_internal\._work\(", "work"),
+    (r"SELECT count\(s\.n\) FROM \(SELECT cerebro_internal\._state_in\(\0( \|\| model \|\| '/' \|\| hop)?, start,"
+     r" payload\) AS n FROM (\S+) WHERE (.*?)(?: AND __dist_key__ = (\d+))? OFFSET 0\) s$", "state_in"),
+    (r"SELECT cerebro_internal\._data_in\(", "data_in"),
     (r"SELECT 1 FROM pg_catalog\.pg_class", "versions"),
     (r"SELECT tableoid, ctid, xmin FROM", "versions"),
     (r"SET LOCAL synchronous_commit", "nothing"),

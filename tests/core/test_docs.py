@@ -382,7 +382,9 @@ OF_EXAMPLES = {"run_events", "last_event"}  # those of extending.md
 
 
 def test_the_security_page_lists_every_function_with_the_rights_of_its_owner() -> None:
-    functions = re.findall(r"CREATE OR REPLACE FUNCTION\s+cerebro\.(\w+)(.*?)(?:\sAS\s|;)", SQL, re.DOTALL)
+    functions = re.findall(
+        r"CREATE OR REPLACE FUNCTION\s+cerebro(?:_internal)?\.(\w+)(.*?)(?:\sAS\s|;)", SQL, re.DOTALL
+    )
     definer = {name for name, head in functions if "SECURITY DEFINER" in head}
     page = (ROOT / "docs" / "security.md").read_text()
     table = page.partition("These functions are `SECURITY DEFINER`")[2].partition("\n## ")[0]
@@ -397,5 +399,4 @@ def test_names_of_the_schema_are_there(page: Path) -> None:
         pytest.skip("is made from the client")
     text = re.sub(r"^ *```(?:python|sh)\n.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     named = set(re.findall(r"(?<![\w/.])cerebro\.(\w+)\b(?!_)", text))
-    public = {name for name in named if not name.startswith("_visible")}
-    assert public - IN_THE_SCHEMA - SETTINGS - OF_EXAMPLES - {"_visible_"} == set()
+    assert named - IN_THE_SCHEMA - SETTINGS - OF_EXAMPLES == set()

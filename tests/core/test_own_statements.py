@@ -64,25 +64,25 @@ def session_of(db: Any, *, lasting: bool) -> OwnSession:
 
 ON_SEGMENT = "FROM cerebro.place WHERE __dist_key__ = 3"
 HERE = sql("FROM cerebro.place WHERE __dist_key__ = 3")
-WORK = sql("SELECT cerebro._work({}) {here}", here=HERE)
+WORK = sql("SELECT cerebro_internal._work({}) {here}", here=HERE)
 
 
 @pytest.mark.parametrize(
     ("sent", "performed", "answers"),
     [
         (Statement(WORK, ("{}; SELECT",)),
-         f"SELECT cerebro._work('{{}}; SELECT') {ON_SEGMENT}", True),
+         f"SELECT cerebro_internal._work('{{}}; SELECT') {ON_SEGMENT}", True),
         (Statement.joined([Statement(sql("INSERT INTO cerebro.attempt (run) VALUES ({})"), (1,)),
                            Statement(WORK, ("{}",))]),
-         f"INSERT INTO cerebro.attempt (run) VALUES (1); SELECT cerebro._work('{{}}') {ON_SEGMENT}", True),
+         f"INSERT INTO cerebro.attempt (run) VALUES (1); SELECT cerebro_internal._work('{{}}') {ON_SEGMENT}", True),
         (Statement.joined([BEGIN, Statement(sql("INSERT INTO s SELECT 1")), COMMIT]),
          "INSERT INTO s SELECT 1", False),
         (Statement.joined([BEGIN, Statement(sql("CREATE TABLE t AS SELECT 1")),
-                           Statement(sql("SELECT cerebro._data_in(x) FROM t")),
+                           Statement(sql("SELECT cerebro_internal._data_in(x) FROM t")),
                            Statement(sql("DROP TABLE t")), COMMIT]),
-         "CREATE TABLE t AS SELECT 1; SELECT cerebro._data_in(x) FROM t; DROP TABLE t", False),
-        (Statement.joined([ROLLBACK, Statement(sql("SELECT cerebro._worker_close() {here}", here=HERE))]),
-         f"SELECT cerebro._worker_close() {ON_SEGMENT}", True),
+         "CREATE TABLE t AS SELECT 1; SELECT cerebro_internal._data_in(x) FROM t; DROP TABLE t", False),
+        (Statement.joined([ROLLBACK, Statement(sql("SELECT cerebro_internal._worker_close() {here}", here=HERE))]),
+         f"SELECT cerebro_internal._worker_close() {ON_SEGMENT}", True),
         (Statement(sql("INSERT INTO s SELECT 1 RETURNING 1"), answers=True),
          "INSERT INTO s SELECT 1 RETURNING 1", True),
     ],

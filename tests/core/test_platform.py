@@ -68,7 +68,7 @@ def test_postgresql_runs_everything_where_it_is_called() -> None:
     assert POSTGRESQL.hop_states(ROWS, here=1, there=2) == ([], sql("hop = 4"))
     assert POSTGRESQL.states_made(5, LEFT, 3) == [
         sql(
-            "SELECT 3 AS __dist_key__, model, hop, cerebro._state_out(5, index) AS made"
+            "SELECT 3 AS __dist_key__, model, hop, cerebro_internal._state_out(5, index) AS made"
             " FROM (VALUES (0, 7, 4), (1, 8, 6)) v (index, model, hop)"
         )
     ]
@@ -102,7 +102,7 @@ def test_greenplum_stores_each_state_with_the_column_of_its_segment() -> None:
     first, second = GREENPLUM.states_made(5, LEFT, 3)
     assert first == sql(
         "SELECT m.__dist_key__, 7 AS model, 4 AS hop, m.made FROM (SELECT __dist_key__,"
-        " cerebro._state_out(5, 0) AS made FROM cerebro.place WHERE __dist_key__ = 3) m"
+        " cerebro_internal._state_out(5, 0) AS made FROM cerebro.place WHERE __dist_key__ = 3) m"
     )
     assert "8 AS model, 6 AS hop" in shown(second) and "_state_out(5, 1)" in shown(second)
 

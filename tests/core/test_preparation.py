@@ -225,10 +225,10 @@ def test_small_integers_are_divided_when_read_and_others_when_packed() -> None:
 
 
 def test_expressions() -> None:
-    assert shown(expression(applied("x", [ARRAY], AsIs()), alias)) == "cerebro._array_bytes(s.x::integer[])"
-    assert shown(expression(applied("y", [ARRAY], Real()), alias)) == "cerebro._array_bytes(s.x::real[])"
+    assert shown(expression(applied("x", [ARRAY], AsIs()), alias)) == "cerebro_internal._array_bytes(s.x::integer[])"
+    assert shown(expression(applied("y", [ARRAY], Real()), alias)) == "cerebro_internal._array_bytes(s.x::real[])"
     features = applied("features", [FLAG, REAL], AsIs())
-    assert shown(expression(features, alias)) == "cerebro._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
+    assert shown(expression(features, alias)) == "cerebro_internal._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
     assert shown(expression(applied("t", [TEXT], OneHot(TEXT_TYPE)), alias)) == '(s.t::text)::text COLLATE "C"'
 
 
@@ -300,7 +300,7 @@ def standardised() -> Iterator[None]:
 def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     variable = applied("age", [column("age", "integer")], Standardised(40.0, 12.5))
     variable.shape = (1,)
-    assert shown(expression(variable, alias)) == "cerebro._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
+    assert shown(expression(variable, alias)) == "cerebro_internal._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
     document = json.loads(json.dumps(codec.encode(variable.documented())))
     assert read_input(document) == variable.documented()
     assert document["preparation"] == {"kind": "standardised", "mean": 40.0, "deviation": 12.5}
@@ -313,9 +313,12 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
 def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
     both = SourceVariable("w", [REAL, TEXT], Weight(("a", "it's"), (2.0, 0.5)), "float32", (1,))
     cases = """CASE (s.t::text)::text COLLATE "C" WHEN 'a' THEN 2.0 WHEN 'it''s' THEN 0.5 ELSE 1 END"""
-    assert shown(expression(both, alias)) == f"cerebro._array_bytes(ARRAY[({cases} * s.r::double precision)::real])"
+    assert (
+        shown(expression(both, alias))
+        == f"cerebro_internal._array_bytes(ARRAY[({cases} * s.r::double precision)::real])"
+    )
     none = SourceVariable("w", [], Weight(), "float32", (1,))
-    assert shown(expression(none, alias)) == "cerebro._array_bytes(ARRAY[(1)::real])"
+    assert shown(expression(none, alias)) == "cerebro_internal._array_bytes(ARRAY[(1)::real])"
     for variable in (both, none):
         document = json.loads(json.dumps(codec.encode(variable.documented())))
         assert document["kind"] == "weight" and codec.read(Variable, document, "x") == variable.documented()

@@ -35,7 +35,9 @@ READERS = {
     SERVER + "runs/record/log/known.py": "becomes a StoredName",
     SERVER + "runs/record/log/past.py": "rows of the current role",
     SERVER + "runs/record/log/plan.py": "rows of the current role",
+    SERVER + "runs/record/own_runs.py": "drops tables of the current role in a schema of the product, and reads none",
     SERVER + "runs/request/request.py": "rows of the current role; and as selection.py of MADlib",
+    SERVER + "runs/request/training_rows.py": "names that no new table gets",
     SERVER + "verbs/succession.py": "only whether there is one",
 }
 

@@ -220,9 +220,18 @@ class Lab:
             table,
         )
 
+    def packed_rows(self, model: str, ending: str = "") -> str:
+        """The name of the packed rows of a model's newest run, or of a table beside them."""
+        newest = "SELECT packed_table FROM cerebro.run_plan WHERE model_table = %s ORDER BY run DESC LIMIT 1"
+        return str(self.value(newest, f"{self.schema}.{model}")) + ending
+
     def tables(self) -> set[str]:
-        return {name for (name,) in self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace",
-                                         self.schema)}  # fmt: skip
+        """What is in the schema, and with their schema the packed rows that calls in it have made out of sight."""
+        found = self("SELECT relname::text FROM pg_class WHERE relnamespace = %s::regnamespace UNION ALL"
+                     " SELECT 'cerebro_data.' || relname FROM pg_class"
+                     " WHERE relnamespace = 'cerebro_data'::regnamespace AND starts_with(relname, %s)",
+                     self.schema, f"{self.schema}_")  # fmt: skip
+        return {name for (name,) in found}
 
     def status(self, run_id: int) -> str:
         return self.value("SELECT status FROM runs WHERE run = %s", run_id)

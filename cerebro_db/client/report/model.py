@@ -105,7 +105,7 @@ class ModelReader:
         """What the rows for validation say, or why they say nothing."""
         try:
             with self.within(PREDICTED_WITHIN):
-                called = "SELECT cerebro._validation_sample(%s, %s) AS sample"
+                called = "SELECT cerebro_internal._validation_sample(%s, %s) AS sample"
                 said = json.loads(self.rows(called, (table, configuration))[0]["sample"])
         except ClientError as error:
             return {"targets": [], "judged_why": _why(error, PREDICTED_WITHIN)}

@@ -1,6 +1,6 @@
 """How rows become buffers: how many buffers, how large, on which segment, and the bytes themselves.
 
-``cerebro._array_bytes`` gives an array as it lies in PostgreSQL's memory: a header of four-byte words, a map of NULLs
+``_array_bytes`` of SQL gives an array as it lies in PostgreSQL's memory: a header of four-byte words, a map of NULLs
 if the array has one, and the elements.  The words are the number of dimensions, the offset of the elements (0 without a
 map), the type of the elements, the sizes and the lower bounds.  After our casts an element has four bytes.  The machine
 is little-endian, and so are buffers, so elements are copied as they are.  All functions work on whole buffers with

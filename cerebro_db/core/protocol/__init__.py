@@ -1,9 +1,9 @@
 """The protocol between driver, segment and trainer: every order and answer is a dataclass, and is encoded here alone.
 
-The driver sends an order to a segment as the text argument of ``cerebro._work``.  The segment obeys the order itself,
-or adds what only the segment may say (paths, the source of custom functions) and passes the order on to a trainer, as
-a frame of ``core/trainers/frames.py``.  The reply to an order is ``{"ok": ANSWER}`` or ``{"error": FAILURE}``; before
-it a trainer may send ``{"progress": PROGRESS}``.  docs/reference/protocol.md lists all orders; the command
+The driver sends an order to a segment as the text argument of ``_work``.  The segment obeys the order itself, or adds
+what only the segment may say (paths, the source of custom functions) and passes the order on to a trainer, as a frame
+of ``core/trainers/frames.py``.  The reply to an order is ``{"ok": ANSWER}`` or ``{"error": FAILURE}``; before it a
+trainer may send ``{"progress": PROGRESS}``.  docs/reference/protocol.md lists all orders; the command
 ``python -m cerebro_db.core.protocol`` prints that page.
 """
 
@@ -122,5 +122,5 @@ STATE_ROW = 8096
 
 
 def frozen_name(sha256: str) -> str:
-    """The name under which ``cerebro._state_in`` receives a frozen part."""
+    """The name under which ``cerebro_internal._state_in`` receives a frozen part."""
     return f"frozen part {sha256}"

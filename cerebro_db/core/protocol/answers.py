@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class WorkerOpened:
-    """The processes of a segment; the answer of ``cerebro._worker_open``."""
+    """The processes of a segment; the answer of ``cerebro_internal._worker_open``."""
 
     trainer_pid: int  # process id of the trainer
     worker_pid: int  # process id of the worker: on Greenplum a segment's process, not the session's
@@ -138,7 +138,7 @@ class FrozenPart:
 
 @dataclass(frozen=True)
 class OutgoingState:
-    """A state that a visit has left in a file, for ``cerebro._state_out(visit, index)``."""
+    """A state that a visit has left in a file, for ``cerebro_internal._state_out(visit, index)``."""
 
     index: int  # place of the member in the order, counted from 0 over all groups
     bytes: int  # size of the state, with its frozen part

@@ -30,7 +30,7 @@ def encode_answer(answer: Any) -> Json:
 
 
 def to_json(order: Order[Any]) -> str:
-    """The argument of ``cerebro._work``."""
+    """The argument of ``cerebro_internal._work``."""
     return codec.to_json(encode(order))
 
 
@@ -48,9 +48,9 @@ def from_json(text: str) -> Order[Any]:
 
 
 def order_from_driver(text: str) -> Order[Any]:
-    """The order in the argument of ``cerebro._work``: one for a segment, without what only the segment may fill in.
+    """The order in the argument of ``_work``: one for a segment, without what only the segment may fill in.
 
-    Any user may call ``cerebro._work``: with a path or the source of a function, a user would act as the server.
+    Any user may call ``_work``: with a path or the source of a function, a user would act as the server.
     """
     order = from_json(text)
     inner = order.computation if isinstance(order, Begin) else order
@@ -79,7 +79,7 @@ def reply(answer: Any) -> Json:
 
 
 def reply_json(answer: Any) -> str:
-    """The result of ``cerebro._work``."""
+    """The result of ``cerebro_internal._work``."""
     return codec.to_json(reply(answer))
 
 
@@ -101,7 +101,7 @@ def decode_reply(order: Order[A], document: Any) -> Union[A, Failure, Progress]:
 
 
 def reply_of(order: Order[A], text: str) -> Union[A, Failure]:
-    """The reply of ``cerebro._work``: the order's answer, or why there is none."""
+    """The reply of ``cerebro_internal._work``: the order's answer, or why there is none."""
     found = decode_reply(order, codec.from_json(text))
     if isinstance(found, Progress):
         raise InvalidArgument(f"the reply to {order.name} is progress")
@@ -109,7 +109,7 @@ def reply_of(order: Order[A], text: str) -> Union[A, Failure]:
 
 
 def encode_settings(settings: TrainerSettings) -> str:
-    """The argument of ``cerebro._worker_open``."""
+    """The argument of ``cerebro_internal._worker_open``."""
     return codec.to_json(codec.encode(settings))
 
 
@@ -124,7 +124,7 @@ def encode_opened(opened: WorkerOpened) -> str:
 
 
 def decode_opened(document: Any) -> WorkerOpened:
-    """The answer of ``cerebro._worker_open``, which is a jsonb."""
+    """The answer of ``cerebro_internal._worker_open``, which is a jsonb."""
     return codec.decode(WorkerOpened, document, "the answer of _worker_open")
 
 

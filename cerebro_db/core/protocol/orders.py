@@ -136,7 +136,7 @@ class StartEngine(Order[EngineStarted], route=Route.TO_TRAINER):
 
 @dataclass(frozen=True)
 class LoadRows(Order[RowsLoaded], route=Route.THROUGH):
-    """Map the rows that ``cerebro._data_in`` has received under a handle."""
+    """Map the rows that ``cerebro_internal._data_in`` has received under a handle."""
 
     handle: str  # names the rows
     layout: Json  # inputs and outputs of the packed table
@@ -408,7 +408,7 @@ class KeepEngines(Order[Done], route=Route.TO_SEGMENT):
 
 @dataclass(frozen=True)
 class BeginPrediction(Order[Done], route=Route.TO_SEGMENT):
-    """Have ``cerebro._predict`` apply a model to the rows of the statements that follow."""
+    """Have ``cerebro_internal._predict`` apply a model to the rows of the statements that follow."""
 
     configuration: Json  # architecture, compile and fit parameters
     inputs: list[PredictionInput]  # the columns of the rows to come

@@ -18,18 +18,18 @@ BEGINNING = """\
 `python -m cerebro_db.core.protocol` prints this page from the dataclasses in `cerebro_db/core/protocol/`; a test fails
 if the page is older than they are.
 
-The driver sends an order to a segment as the argument of `cerebro._work(order text) RETURNS text`. The segment obeys
-the order itself, or passes it on to a trainer over a pipe. The other SQL functions of a segment's session:
+The driver sends an order to a segment as the argument of `cerebro_internal._work(order text) RETURNS text`. The segment
+obeys the order itself, or passes it on to a trainer over a pipe. The other SQL functions of a segment's session:
 
 | function | meaning |
 |---|---|
-| `cerebro._worker_open(settings jsonb) RETURNS jsonb` | takes `TrainerSettings`, returns `WorkerOpened` |
-| `cerebro._data_in(handle text, variable text, payload bytea)` | receives one variable of a buffer of rows |
-| `cerebro._state_in(name text, start bigint, payload bytea)` | receives bytes of a state; orders refer to its name |
-| `cerebro._state_out(visit integer, index integer)` | returns an outgoing state in rows, and deletes it. \
+| `cerebro_internal._worker_open(settings jsonb) RETURNS jsonb` | takes `TrainerSettings`, returns `WorkerOpened` |
+| `cerebro_internal._data_in(handle text, variable text, payload bytea)` | receives one variable of a buffer of rows |
+| `cerebro_internal._state_in(name text, start bigint, payload bytea)` | receives bytes of a state that orders name |
+| `cerebro_internal._state_out(visit integer, index integer)` | returns an outgoing state in rows, and deletes it. \
 With the index -1 - i: the frozen part of state i, which the rows of the state do not have |
-| `cerebro._predict(rows bigint, variables bytea[])` | predicts one chunk of rows, after `begin_prediction` |
-| `cerebro._worker_close()` | ends the trainers and deletes all files |
+| `cerebro_internal._predict(rows bigint, variables bytea[])` | predicts one chunk of rows, after `begin_prediction` |
+| `cerebro_internal._worker_close()` | ends the trainers and deletes all files |
 
 An order is a JSON object: its name as `order`, and its fields. A reply is `{"ok": ANSWER}` or `{"error": FAILURE}`.
 Before its reply a trainer may send `{"progress": PROGRESS}`, which the segment raises as a notice. Decoding is strict:
@@ -37,7 +37,7 @@ an unknown order, an unknown or missing field, or a value of another type is an 
 `null` are left out.
 
 Only the segment may fill in the fields marked *by the segment* (paths of files, the source of custom functions, and
-the limit of memory). It refuses an order of the driver that has such a field: any user may call `cerebro._work`, and
+the limit of memory). It refuses an order of the driver that has such a field: any user may call `_work`, and
 with a path or with source text a user would act as the server's account.
 """
 

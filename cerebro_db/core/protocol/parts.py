@@ -59,7 +59,7 @@ class TrainerOptions:
 
 @dataclass(frozen=True)
 class TrainerSettings(TrainerOptions):
-    """The settings of a segment's trainers; the argument of ``cerebro._worker_open``."""
+    """The settings of a segment's trainers; the argument of ``cerebro_internal._worker_open``."""
 
     engine: str = ""  # tensorflow, jax or torch
     gpu: Optional[int] = None  # number of the device; None: the processor

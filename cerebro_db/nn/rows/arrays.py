@@ -1,4 +1,4 @@
-"""Rows as a query gives them, mapped from a file: arrays as PostgreSQL holds them in memory (``cerebro._array_bytes``
+"""Rows as a query gives them, mapped from a file: arrays as PostgreSQL holds them in memory (``_array_bytes``
 returns them), and the bytes of images, with their number before them.
 
 An array begins with words of four bytes: the number of dimensions, the place where its elements begin if there is a

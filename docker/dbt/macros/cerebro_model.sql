@@ -75,13 +75,8 @@
 {% endmacro %}
 
 
-{#- Replaces a model by another one in the current transaction, and drops the packed rows of the old one. -#}
+{#- Replaces a model by another one in the current transaction. -#}
 {% macro replace_model(model, new, inputs) %}
-  {%- set packed = "(select packed_table from " ~ cerebro.beside(new, '_summary') ~ ")" -%}
-  {%- set replaced = none -%}
-  {% if cerebro.is_there(cerebro.beside(model, '_summary')) %}
-    {%- set replaced = cerebro.value_of("select nullif(packed_table, " ~ packed ~ ") from " ~ cerebro.beside(model, '_summary')) -%}
-  {% endif %}
   {% do cerebro.drop_model(model) %}
   {% for table in cerebro.tables_of(new) %}
     {% call statement('rename') -%}
@@ -93,18 +88,6 @@
        set model_table = format('%I.%I', {{ cerebro.text(model.schema) }}, {{ cerebro.text(model.identifier) }});
     comment on table {{ cerebro.beside(model, '_summary') }} is {{ cerebro.text(inputs) }}
   {%- endcall %}
-  {% if replaced %}
-    {% call statement('drop_packed') -%}
-      do $do$
-      begin
-        drop table if exists
-        {%- for ending in ['', '_summary', '_validation', '_validation_summary'] %} {{ cerebro.with_ending(replaced, ending) }}{{ ',' if not loop.last }}{% endfor %};
-      exception
-        when dependent_objects_still_exist or insufficient_privilege then null; -- somebody else uses them
-      end
-      $do$
-    {%- endcall %}
-  {% endif %}
 {% endmacro %}
 
 

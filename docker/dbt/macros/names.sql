@@ -14,11 +14,6 @@
 {% endmacro %}
 
 
-{% macro with_ending(name, ending) %}
-  {{ return(name[:-1] ~ ending ~ '"' if name.endswith('"') else name ~ ending) }}
-{% endmacro %}
-
-
 {#- A text of SQL. A relation is written without its database, which cerebro_db does not take. -#}
 {% macro text(value) %}
   {%- set written = value if value is string else value.include(database=false) | string -%}

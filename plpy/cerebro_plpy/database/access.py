@@ -212,6 +212,6 @@ class Cursor:
     def close(self) -> None:
         # REFRESH MATERIALIZED VIEW, CREATE INDEX and ANALYZE allow no CLOSE in the functions that they call, because a
         # cursor belongs to no role.  PL/pgSQL may close it there.
-        self.db._run(sql("SELECT cerebro._close_cursor($1)"), ("text",), (self.text,))
+        self.db._run(sql("SELECT cerebro_internal._close_cursor($1)"), ("text",), (self.text,))
         if self.drops:
             self.db._run(sql("DROP TABLE {table}", table=self.drops), (), ())

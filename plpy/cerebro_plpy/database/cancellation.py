@@ -207,7 +207,7 @@ def scan(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]) -> 
         if not labels:  # PL/Python lets PostgreSQL use parallel workers for a text, but not for a prepared plan
             return list(plpy.execute(sql))
         return list(plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels)))
-    plan = prepare("SELECT cerebro._scan($1, $2) AS found", ("text", "text[]"))
+    plan = prepare("SELECT cerebro_internal._scan($1, $2) AS found", ("text", "text[]"))
     return _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])
 
 
@@ -224,7 +224,7 @@ def patiently(plpy: Any, prepare: Prepare, sql: str, labels: Sequence[list[Any]]
     if not on_greenplum(plpy):
         plpy.execute(prepare(sql, ("text[]",) * len(labels)), list(labels))
         return
-    plan = prepare("SELECT cerebro._await($1, $2) AS found", ("text", "text[]"))
+    plan = prepare("SELECT cerebro_internal._await($1, $2) AS found", ("text", "text[]"))
     _through_plpgsql(plpy, plan, [sql, *labels] if labels else [sql, None])
 
 
@@ -235,7 +235,7 @@ def perform(plpy: Any, prepare: Prepare, sql: str, *, answers: bool) -> list[dic
     segment run in the process there that also runs all other statements of the session, and has its trainer: a loop
     over the rows, as in ``scan``, would run them in another process.
     """
-    plan = prepare("SELECT cerebro._perform($1, $2) AS found", ("text", "boolean"))
+    plan = prepare("SELECT cerebro_internal._perform($1, $2) AS found", ("text", "boolean"))
     return _through_plpgsql(plpy, plan, [sql, answers])
 
 
@@ -259,7 +259,7 @@ class _Unblocking(list):  # type: ignore[type-arg]
 
 
 def hold(plpy: Any) -> None:
-    """The last step of ``cerebro._scan``, ``cerebro._await`` and ``cerebro._perform``."""
+    """The last step of ``cerebro_internal._scan``, ``cerebro_internal._await`` and ``cerebro_internal._perform``."""
     with contextlib.suppress(KeyboardInterrupt):  # the database knows of the cancel, too, and will raise it
         if _scanning:
             signal.pthread_sigmask(signal.SIG_BLOCK, {CANCEL})

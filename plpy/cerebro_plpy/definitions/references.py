@@ -77,7 +77,7 @@ def refuse_reference(text: str | None, argument: str, why: str) -> None:
 
 def table_of(db: Database, text: str) -> Name:
     """The model table of a registered model."""
-    found: str | None = db.value(sql("SELECT cerebro._registered($1)"), ("text",), text)
+    found: str | None = db.value(sql("SELECT cerebro_internal._registered($1)"), ("text",), text)
     if found is None:
         raise _unknown(db, text.strip())
     return Name.parse(found)

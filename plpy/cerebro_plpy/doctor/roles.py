@@ -45,7 +45,7 @@ def groups(examined: Examined) -> Iterator[Row]:
     if missing:
         advice = (
             "CREATE ROLE each; then, in each database, repeat the GRANTs to it in cerebro_db--….sql of the server's"
-            " extension folder, and SELECT cerebro._setup_logins();"
+            " extension folder, and SELECT cerebro_internal._setup_logins();"
         )
         yield Row("roles", "roles", PROBLEM, f"missing: {', '.join(missing)}", advice)
     wrong = []

@@ -18,7 +18,7 @@ APPLICATION = "cerebro_db doctor"
 def secret(examined: Examined) -> Iterator[Row]:
     path = logins.secret_file()
     if not path.exists():
-        advice = "As a superuser: SELECT cerebro._setup_logins(); pg_upgrade does not take the secret along."
+        advice = "As a superuser: SELECT cerebro_internal._setup_logins(); pg_upgrade does not take the secret along."
         yield Row("worker login", "secret", PROBLEM, "the server's secret is not in its data folder", advice)
         return
     folder, file = path.parent.stat(), path.stat()

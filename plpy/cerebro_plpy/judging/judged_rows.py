@@ -31,7 +31,7 @@ MOST_BINS = 1_000_000
 
 @dataclass(frozen=True)
 class JudgingArguments:
-    """The arguments of ``cerebro._judging``."""
+    """The arguments of ``cerebro_internal._judging``."""
 
     function: str  # that the user called
     model_table: str | None

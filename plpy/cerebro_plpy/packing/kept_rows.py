@@ -1,4 +1,4 @@
-"""``cerebro._packed_rows``: the packed rows of a verb, packed now unless the user has a packed table of these rows.
+"""``_packed_rows`` of SQL: the packed rows of a verb, packed now unless the user has a packed table of these rows.
 
 The summary of a table that is packed here has a fingerprint: a hash of the rows, and of all else that decides what
 packing makes of them.  Its caller runs it in a REPEATABLE READ transaction, so the rows of the fingerprint are those
@@ -40,14 +40,14 @@ OTHERWISE = ("source_table", "output_table", "target", "inputs", "validation_tab
 
 
 @entry(called="cerebro.pack")
-def packed_rows(db: Database, same_name: bool, **arguments: Any) -> str:
-    """The name of the packed table.  ``same_name``: it can only be the output table."""
+def packed_rows(db: Database, also_in: str | None, **arguments: Any) -> str:
+    """The name of the packed table.  ``also_in``: a further schema to look in.  None: only the output table counts."""
     given = PackArguments(**arguments)
     wanted = pack.checked(db, given)
     output = relations.qualified(db, Name.parse(given.output_table, "output_table"))
     fingerprint = fingerprint_of(db, wanted)
-    kept = _kept(db, output, fingerprint, wanted.is_validated, same_name)
-    if same_name and kept is None and relations.find(db, output) is not None:
+    kept = _kept(db, output, fingerprint, wanted.is_validated, also_in)
+    if also_in is None and kept is None and relations.find(db, output) is not None:
         raise DuplicateTable(
             f"the packed table '{output}' exists, and was packed from other rows or with other arguments.",
             hint="Choose another name.",
@@ -142,29 +142,30 @@ def _exact(columns: Iterable[Column]) -> list[Sql]:
             others.append(sql("pg_catalog.date_part('epoch', {name})", name=name))
         else:
             text = feature_sql.may_hold_moments(column)
-            others.append(sql("cerebro._text_in_utc({name})", name=name) if text else name)
+            others.append(sql("cerebro_internal._text_in_utc({name})", name=name) if text else name)
     for names in numbers.values():
         if len(names) < MANY:
             others += names
         else:
             arrays.append(sql("ARRAY[{names}]", names=joined(", ", names)))
-    return others + [sql("pg_catalog.sha256(cerebro._array_bytes({array}))", array=array) for array in arrays]
+    return others + [sql("pg_catalog.sha256(cerebro_internal._array_bytes({array}))", array=array) for array in arrays]
 
 
 # -- tables that there are -----------------------------------------------------------------------------------
 
 
-def _kept(db: Database, output: Name, fingerprint: str, validated: bool, same_name: bool) -> Name | None:
-    """A packed table of these rows in the schema of the output; the oldest, or none."""
-    own = _own(db, output.schema)
-    for table in own:
-        parts = [Name(output.schema, table)]
-        if same_name and table != output.table:
-            continue
-        if validated:
-            parts.append(parts[0].suffixed(VALIDATION))
-        if all(part.table in own and _has(db, part, fingerprint) for part in parts):
-            return parts[0]
+def _kept(db: Database, output: Name, fingerprint: str, validated: bool, also_in: str | None) -> Name | None:
+    """A packed table of these rows in the schema of the output or in the other one; the oldest there, or none."""
+    for schema in dict.fromkeys((output.schema, also_in or output.schema)):
+        own = _own(db, schema)
+        for table in own:
+            parts = [Name(schema, table)]
+            if also_in is None and table != output.table:
+                continue
+            if validated:
+                parts.append(parts[0].suffixed(VALIDATION))
+            if all(part.table in own and _has(db, part, fingerprint) for part in parts):
+                return parts[0]
     return None
 
 

@@ -147,7 +147,7 @@ class Greenplum(Platform):
     def states_made(self, visit: int, states: Sequence[LeftState], dist_key: int) -> list[Sql]:
         found = []
         for one in states:
-            function = sql("cerebro._state_out({visit}, {index})", visit=visit, index=one.index)
+            function = sql("cerebro_internal._state_out({visit}, {index})", visit=visit, index=one.index)
             made = self.made_on_segment(function, dist_key)
             found.append(
                 sql(
@@ -306,7 +306,10 @@ def _primaries(db: Database) -> list[dict[str, Any]]:
 def _gpus_by_content(db: Database, keys: Sequence[int]) -> dict[int, int]:
     """How many GPUs the host of each segment has.  The segments themselves look for them."""
     rows = db.rows(
-        sql("SELECT gp_segment_id AS content, cerebro._gpus() AS gpus FROM cerebro.place {among}", among=_among(keys))
+        sql(
+            "SELECT gp_segment_id AS content, cerebro_internal._gpus() AS gpus FROM cerebro.place {among}",
+            among=_among(keys),
+        )
     )
     return {row["content"]: row["gpus"] for row in rows}
 

@@ -97,7 +97,7 @@ class PostgreSQL(Platform):
         )
         return [
             sql(
-                "SELECT {key} AS __dist_key__, model, hop, cerebro._state_out({visit}, index) AS made"
+                "SELECT {key} AS __dist_key__, model, hop, cerebro_internal._state_out({visit}, index) AS made"
                 " FROM (VALUES {left}) v (index, model, hop)",
                 key=dist_key,
                 visit=visit,

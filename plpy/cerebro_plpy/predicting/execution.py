@@ -106,7 +106,7 @@ def create_temporary(db: Database) -> Sql:
 
 
 def _predict_fetched(db: Database, prediction: SegmentPrediction, chunks: Sql, table: Sql) -> None:
-    """Chunk by chunk through this function, where a query would call cerebro._predict on the segments."""
+    """Chunk by chunk through this function, where a query would call cerebro_internal._predict on the segments."""
     cursor = db.cursor(sql("SELECT __dist_key__, rows, ids, variables FROM ({chunks}) c", chunks=chunks))
     while found := cursor.fetch(1):
         chunk = found[0]

@@ -35,7 +35,8 @@ def write_classes(
         SELECT id::{type} AS {name}, class_name, labels[1 + class::integer] AS class_value,
                prob::double precision AS prob{rank}
           FROM (SELECT unnest(s.ids) AS id, o.class_name, o.labels, a.rank,
-                       unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS prob
+                       unnest(cerebro_internal._reals(a.classes)) AS class,
+                       unnest(cerebro_internal._reals(a.numbers)) AS prob
                   FROM {staged} s
                  CROSS JOIN LATERAL unnest(s.answers) AS a
                   JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
@@ -73,7 +74,11 @@ def write_values(db: Database, staged: Sql, output: Name, identity: Column, outp
         # A function in FROM is called once for all rows of a chunk.
         chosen = sql("SELECT a.numbers FROM unnest(s.answers) AS a WHERE a.output = {place}", place=place)
         calls.append(
-            sql(" CROSS JOIN LATERAL cerebro._reals(({chosen})) AS a{place} (numbers)", chosen=chosen, place=place)
+            sql(
+                " CROSS JOIN LATERAL cerebro_internal._reals(({chosen})) AS a{place} (numbers)",
+                chosen=chosen,
+                place=place,
+            )
         )
     db.patiently(
         sql(
@@ -106,7 +111,8 @@ def write_rows(db: Database, staged: Sql, output: Name, outputs: str) -> None:
                number::double precision - halves[1 + width_bucket(number::double precision, edges)] AS lower,
                number::double precision + halves[1 + width_bucket(number::double precision, edges)] AS upper
           FROM (SELECT unnest(s.ids) AS id, o.name, o.labels, o.edges, o.halves, a.rank,
-                       unnest(cerebro._reals(a.classes)) AS class, unnest(cerebro._reals(a.numbers)) AS number
+                       unnest(cerebro_internal._reals(a.classes)) AS class,
+                       unnest(cerebro_internal._reals(a.numbers)) AS number
                   FROM {staged} s
                  CROSS JOIN LATERAL unnest(s.answers) AS a
                   JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)

@@ -46,12 +46,12 @@ FACTS = (
     "SELECT pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid::pg_catalog.int8 AS role,"
     " (SELECT d.oid::pg_catalog.int8 FROM pg_catalog.pg_database d"
     " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS database,"
-    " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
+    " cerebro_internal._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
     # No column of this name before ALTER EXTENSION.
     " COALESCE(pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
     " AS predictors,"
     " pg_catalog.array_to_json(pg_catalog.current_schemas(false))::pg_catalog.text AS schemas"
-    " FROM cerebro._own_limits l"
+    " FROM cerebro_internal._own_limits l"
 )
 LIMITS = ("trainer_mb", "seconds", "predictors")
 
@@ -162,7 +162,7 @@ def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | Hande
             let_go(end=True)
             return HandedOver(cursor, first, recipe["mark"])
         rows = [{"ids": chosen, "outputs": recipe["outputs"], "answers": answers}]
-    plpy.execute(_planned(plpy, "SELECT cerebro._close_cursor($1)", ["text"]), [cursor])
+    plpy.execute(_planned(plpy, "SELECT cerebro_internal._close_cursor($1)", ["text"]), [cursor])
     return rows
 
 

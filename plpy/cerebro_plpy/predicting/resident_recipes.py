@@ -39,7 +39,7 @@ def written(
     model, question = known.model.table.name, known.question
     if ref.is_reference:  # another version may have its name by then
         question = sql(
-            "SELECT CASE WHEN cerebro._registered({reference}) = {table} THEN ({question}) END",
+            "SELECT CASE WHEN cerebro_internal._registered({reference}) = {table} THEN ({question}) END",
             reference=literal(ref.given),
             table=literal(model.quoted),
             question=question,

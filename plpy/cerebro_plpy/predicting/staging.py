@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..sessions.session import Session
 
 FORGOTTEN_AFTER = 86400  # seconds; no prediction takes so long
-COLUMNS = sql("(__dist_key__ integer, rows bigint, ids text[], answers cerebro._prediction[])")
+COLUMNS = sql("(__dist_key__ integer, rows bigint, ids text[], answers cerebro_internal._prediction[])")
 
 
 def new_name() -> Sql:
@@ -40,14 +40,14 @@ def create(table: Sql, here: Platform) -> list[Sql]:
 def fill(table: Sql, chunks: Sql) -> Sql:
     """A statement that predicts the chunks of a query, in the session or on the segment where it runs."""
     return sql(
-        "INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro._predict(c.rows, c.variables)"
+        "INSERT INTO {table} SELECT c.__dist_key__, c.rows, c.ids, cerebro_internal._predict(c.rows, c.variables)"
         " FROM ({chunks}) c",
         table=table,
         chunks=chunks,
     )
 
 
-ADDED = ("integer", "bigint", "text[]", "cerebro._prediction[]")  # the types of what ``add`` adds
+ADDED = ("integer", "bigint", "text[]", "cerebro_internal._prediction[]")  # the types of what ``add`` adds
 
 
 def add(table: Sql) -> Sql:

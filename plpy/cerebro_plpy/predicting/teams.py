@@ -85,7 +85,7 @@ def again_if_lost(team: Team, work: Callable[[], T]) -> T:
 async def send_weights(db: Database, team: Team, to: Worker, model: Weighted, name: str) -> None:
     where, start = team.platform.on_segment(to.dist_key), 0
     for piece in model.weights(db):
-        await Statement(sql("SELECT cerebro._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
+        await Statement(sql("SELECT cerebro_internal._state_in({}, {}, {}) {where}", where=where), (name, start, piece))
         start += len(piece)
 
 
@@ -161,7 +161,7 @@ def predict(
     *,
     in_transaction: bool,
 ) -> None:
-    """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
+    """Session i runs ``statements[i]``, which calls ``_predict``; a transaction that is open is committed."""
     name = order.state.name
     assert name is not None
 

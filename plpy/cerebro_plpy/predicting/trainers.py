@@ -107,7 +107,7 @@ def own_segment(
 
 @contextlib.contextmanager
 def predicting(db: Database, mine: Segment, model: TrainedModel, order: BeginPrediction) -> Iterator[SegmentPrediction]:
-    """Within it, cerebro._predict works in the caller's session."""
+    """Within it, cerebro_internal._predict works in the caller's session."""
     name = order.state.name
     assert name is not None
 

@@ -37,7 +37,7 @@ def find(db: Database, name: str | None) -> RegisteredModel | None:
     row = db.one(
         sql("SELECT (SELECT r.rolname::text FROM pg_catalog.pg_roles r WHERE r.oid = m.owner) AS owner,"
             " current_user::text AS caller, owns, manages, may_move"
-            " FROM cerebro._my_registered m WHERE registered_model = $1"),
+            " FROM cerebro_internal._my_registered m WHERE registered_model = $1"),
         ("text",),
         named,
     )  # fmt: skip
@@ -98,7 +98,10 @@ def versions(registry: Database, model: str) -> list[int]:
 def aliases(registry: Database, model: str) -> dict[str, int]:
     """The version of each alias."""
     rows = registry.rows(
-        sql("SELECT alias, version FROM cerebro._alias_now WHERE model = $1 AND version IS NOT NULL ORDER BY alias"),
+        sql(
+            "SELECT alias, version FROM cerebro_internal._alias_now"
+            " WHERE model = $1 AND version IS NOT NULL ORDER BY alias"
+        ),
         ("text",),
         model,
     )
@@ -135,7 +138,7 @@ def shared(registry: Database, model: str) -> dict[str, tuple[str, ...]]:
     """The rights of each role that still exists."""
     rows = registry.rows(
         sql(
-            'SELECT r.rolname::text AS role, array_agg(s."right") AS rights FROM cerebro._right_now s'
+            'SELECT r.rolname::text AS role, array_agg(s."right") AS rights FROM cerebro_internal._right_now s'
             " JOIN pg_catalog.pg_roles r ON r.oid = s.role WHERE s.model = $1 GROUP BY r.rolname"
         ),
         ("text",),

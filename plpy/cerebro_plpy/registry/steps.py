@@ -1,6 +1,6 @@
 """Steps with the rights of the role ``cerebro_registry``, which owns all tables of registered models and nothing else.
 
-``cerebro._as_registry()`` is SECURITY DEFINER and has no arguments: it runs the step that a function of ours has left
+``_as_registry()`` of SQL is SECURITY DEFINER and has no arguments: it runs the step that a function of ours has left
 here just before, after that function has checked, with its caller's rights, what the caller may do.  Only Python code
 of the extension can leave a step, so a call of a user's own finds none.  A step returns its result to Python, and
 nothing to SQL.  So the weights of a model reach the trainer of a session that may use the model, but no query of it
@@ -40,7 +40,7 @@ def as_registry(db: Database, step: Callable[[Database], Result]) -> Result:
     if cancellation.is_dispatching():
         cancellation.admit()  # as the function was that calls this
     try:
-        db.execute(sql("SELECT cerebro._as_registry()"))
+        db.execute(sql("SELECT cerebro_internal._as_registry()"))
     except db.plpy.SPIError:
         if not refused:
             raise
@@ -55,5 +55,5 @@ def run_step(db: Database) -> None:
     global _step
     step, _step = _step, None
     if step is None:
-        raise NotPermitted("cerebro._as_registry() is a part of cerebro.register() and of predictions.")
+        raise NotPermitted("cerebro_internal._as_registry() is a part of cerebro.register() and of predictions.")
     step(db)

@@ -41,7 +41,7 @@ def start(
     """
     log = RunLog.of_caller(db, run_id)
     before = log.drivers.starts()
-    drive = Statement(sql("SELECT cerebro._drive({}, {}, {})"), (run_id, epochs, retry_failed))
+    drive = Statement(sql("SELECT cerebro_internal._drive({}, {}, {})"), (run_id, epochs, retry_failed))
     begin(db, f"run {run_id}", drive, lambda: log.drivers.starts() != before, on_cancel=on_cancel)
 
 

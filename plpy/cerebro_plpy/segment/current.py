@@ -84,7 +84,7 @@ def _require_opened(segment: Segment) -> Segment:
     if segment.settings is None:
         raise SegmentLost(
             "this process has no trainer: it was never opened, or it has replaced a process that was killed",
-            hint="SELECT cerebro._worker_open(…) opens it.",
+            hint="SELECT cerebro_internal._worker_open(…) opens it.",
         )
     return segment
 

@@ -41,10 +41,10 @@ def caller(db: Database) -> Caller:
             " (SELECT d.oid::pg_catalog.int8 FROM pg_catalog.pg_database d"
             " WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS database,"
             " pg_catalog.array_to_json(pg_catalog.current_schemas(false))::pg_catalog.text AS schemas,"
-            " cerebro._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
+            " cerebro_internal._trainer_limit(current_user, session_user) AS trainer_mb, l.waiting_seconds AS seconds,"
             # No column of this name before ALTER EXTENSION.
             " COALESCE(pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
-            " AS predictors FROM cerebro._own_limits l"
+            " AS predictors FROM cerebro_internal._own_limits l"
         )
     )
     assert found is not None

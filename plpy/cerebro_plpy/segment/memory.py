@@ -23,7 +23,7 @@ MEMORY_WITHIN = 10.0  # seconds
 
 def limit_of_trainers(db: Database) -> int | None:
     """The megabytes of private memory that each trainer of the current user may take; None: no limit."""
-    found = db.value(sql("SELECT cerebro._trainer_limit(current_user, session_user)"))
+    found = db.value(sql("SELECT cerebro_internal._trainer_limit(current_user, session_user)"))
     return None if found is None else int(found)
 
 

@@ -18,7 +18,7 @@ from cerebro_db.core.protocol import (
     StateRef,
 )
 
-# The columns of the type cerebro._prediction: output, rank, classes, and numbers (both as float32).
+# The columns of the type cerebro_internal._prediction: output, rank, classes, and numbers (both as float32).
 Answer = tuple[int, Optional[int], Optional[bytes], bytes]
 
 Output = tuple[PredictedOutput, bytes]  # what a trainer says of an output, and its numbers

@@ -27,7 +27,7 @@ LEFT = re.compile(r"([0-9]{1,10}-[0-9]{1,20})/([0-9a-f]{32})")
 
 
 class ReceivedStates:
-    """States by the names under which ``cerebro._state_in`` received them."""
+    """States by the names under which ``cerebro_internal._state_in`` received them."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class ReceivedStates:
 class OutgoingStates:
     """The files in which visits leave states.
 
-    ``cerebro._state_out`` reads them for the state table.  Then the newest of them stay for a while: the model's next
+    ``_state_out`` reads them for the state table.  Then the newest of them stay for a while: the model's next
     visit, if it is on this host, takes the file and needs no rows.
     """
 

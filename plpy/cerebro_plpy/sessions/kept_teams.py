@@ -28,7 +28,9 @@ from .session import Session, Statement, configured, worker_settings
 from .team import Team, Worker
 from .team_options import TeamOptions
 
-APPLICATION = "cerebro_db waiting"  # the name by which people and cerebro._dismiss_waiting() know such a session
+APPLICATION = (
+    "cerebro_db waiting"  # the name by which people and cerebro_internal._dismiss_waiting() know such a session
+)
 SETTLE_WITHIN = "3s"  # a worker that takes longer to become empty is not kept
 LONGER = 5  # seconds that a session outlives its trainer, which removes its files first
 

@@ -36,13 +36,13 @@ def answered(ask: Ask) -> Figures:
 
 def segments_allowed(db: Database) -> int | None:
     """How many segments all running runs of the user may have together; None: there is no limit."""
-    allowed: int | None = db.value(sql("SELECT segments FROM cerebro._own_limits"))
+    allowed: int | None = db.value(sql("SELECT segments FROM cerebro_internal._own_limits"))
     return allowed
 
 
 def waiting_seconds(db: Database) -> int:
     """How long what a call has opened may wait for the next call of its session; 0: not at all."""
-    return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))
+    return int(db.value(sql("SELECT waiting_seconds FROM cerebro_internal._own_limits")))
 
 
 def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int], str]) -> None:
@@ -128,7 +128,7 @@ def make_room(ask: Ask, connections: int, listen: Listen, trainers: int = 0) -> 
     if not connections_short and not memory_short:
         return
     kept = memory_short and nursery_connection.dismiss(listen)
-    if ask(sql("SELECT cerebro._dismiss_waiting()"))[0][0] or kept:
+    if ask(sql("SELECT cerebro_internal._dismiss_waiting()"))[0][0] or kept:
         deadline = time.monotonic() + LEAVE_WITHIN
         while any(short_of()) and time.monotonic() < deadline:
             listen()

@@ -9,12 +9,12 @@ process of a segment that replaces a killed one knows the login only.
 A role can always change its own password, settings and members, and code planted in a worker session can act as the
 worker role, even after the session.  Therefore a worker role can log in once only:
 
-1. ``cerebro._enrol`` makes the role.  Its random password is valid for 30 seconds, and only this process knows it.
+1. ``_enrol`` makes the role.  Its random password is valid for 30 seconds, and only this process knows it.
 2. This process logs in as the role.
-3. ``cerebro._close_login`` ends the validity and commits.  Nothing ever begins it again; the role itself may not.
+3. ``_close_login`` ends the validity and commits.  Nothing ever begins it again; the role itself may not.
 4. The first statement runs in the new session.
 
-So nobody's code can act as the role while a password of it is valid.  ``cerebro._enrol`` also drops the worker roles of
+So nobody's code can act as the role while a password of it is valid.  ``_enrol`` also drops the worker roles of
 sessions that have ended.
 """
 
@@ -71,7 +71,7 @@ def enrol_password() -> str:
         raise CannotConnect(
             "the server cannot open a worker session to itself: its secret is not in the data folder",
             detail="pg_upgrade does not take it along, and a data folder can be restored without it.",
-            hint="As a superuser: SELECT cerebro._setup_logins();",
+            hint="As a superuser: SELECT cerebro_internal._setup_logins();",
         ) from None
     return hmac.new(key, ENROL.encode(), hashlib.sha256).hexdigest()
 
@@ -233,7 +233,7 @@ def cannot_log_in(role: str, problems: Sequence[str], refusals: Sequence[str | N
             "the server cannot open a worker session to itself: the secret in its data folder is not the one that its"
             " roles know",
             detail=f"{told}. It is so where the data folder, or the roles, come from another server.",
-            hint="As a superuser: SELECT cerebro._setup_logins();",
+            hint="As a superuser: SELECT cerebro_internal._setup_logins();",
         )
     return CannotConnect(
         "the server cannot open a worker session to itself",
@@ -337,7 +337,7 @@ def _logged_in(user: Owner, application: str, listen: Listen) -> Session:
         enroller.run(
             sql("SET synchronous_commit = off")
         )  # after a crash there is no session, and nobody knows the password
-        ((worker,),) = enroller.run(sql("SELECT cerebro._enrol({}, {})"), (user.oid, scram_verifier(secret)))
+        ((worker,),) = enroller.run(sql("SELECT cerebro_internal._enrol({}, {})"), (user.oid, scram_verifier(secret)))
         if worker is None:
             raise NotPermitted(
                 f'the role "{user.name}" may not log in, so the server opens no worker session for it',
@@ -352,7 +352,7 @@ def _logged_in(user: Owner, application: str, listen: Listen) -> Session:
                 )
                 entered.callback(session.close)
             finally:
-                enroller.run(sql("SELECT cerebro._close_login({})"), (worker,))
+                enroller.run(sql("SELECT cerebro_internal._close_login({})"), (worker,))
             entered.pop_all()
         return session
 
@@ -365,7 +365,7 @@ def note_run(session: Session, run: int, segments: int) -> None:
     with contextlib.closing(enroller):
         enroller.run(sql("SET synchronous_commit = off"))  # after a crash the session is gone
         with contextlib.suppress(psycopg2.errors.UndefinedFunction):  # before ALTER EXTENSION
-            enroller.run(sql("SELECT cerebro._note_run({}, {}, {})"), (session.role, run, segments))
+            enroller.run(sql("SELECT cerebro_internal._note_run({}, {}, {})"), (session.role, run, segments))
 
 
 def intact(db: Database, user: Owner, roles: Sequence[str]) -> bool:

@@ -198,7 +198,7 @@ class Team:
         """Starts the segment's trainer if it has none; returns the process ids of worker and trainer."""
         where = self.platform.on_segment(self.dist_keys[segment])
         settings = protocol.encode_settings(self.trainer_settings(segment))
-        return Statement(sql("SELECT cerebro._worker_open({}) {where}", where=where), (settings,))
+        return Statement(sql("SELECT cerebro_internal._worker_open({}) {where}", where=where), (settings,))
 
     def replace(self, worker: Worker) -> None:
         """Open a new session and trainer for a segment whose old ones are gone."""
@@ -217,7 +217,7 @@ class Team:
         The statements ``before`` travel in the same message.
         """
         where = self.platform.on_segment(worker.dist_key)
-        statement = Statement(sql("SELECT cerebro._work({}) {where}", where=where), (protocol.to_json(order),))
+        statement = Statement(sql("SELECT cerebro_internal._work({}) {where}", where=where), (protocol.to_json(order),))
         ((reply,),) = await Statement.joined([*before, statement], low_priority=low_priority)
         answer = protocol.reply_of(order, reply)
         if isinstance(answer, Failure):
@@ -253,7 +253,7 @@ class Team:
             await self.order(worker, protocol.DropRows(stale))
             worker.cached.pop(stale, None)
         table, columns = Name.parse(data.table).sql, list(map(identifier, data.variables))
-        calls = joined(", ", (sql("cerebro._data_in({}, {}, {column})", column=column) for column in columns))
+        calls = joined(", ", (sql("cerebro_internal._data_in({}, {}, {column})", column=column) for column in columns))
         temporary = Name(STATE_SCHEMA, f"part_{token()}").sql
         table, key, around = self.platform.bring_rows(table, columns, partition.key, worker.dist_key, temporary)
         rows = _buffers(table, key, data.layout.end)
@@ -333,7 +333,7 @@ class Team:
             with contextlib.suppress(psycopg2.Error):
                 if not worker.session.lost and worker.session.ready():
                     where = self.platform.on_segment(worker.dist_key)
-                    close = Statement(sql("SELECT cerebro._worker_close() {where}", where=where))
+                    close = Statement(sql("SELECT cerebro_internal._worker_close() {where}", where=where))
                     worker.session.send(Statement.joined([ROLLBACK, close]))
                     leaving.append(worker.session)
         leave(leaving)

@@ -46,7 +46,7 @@ def everywhere(db: Database, engine: str | None = None) -> None:
     if platform.of(db).on_every_server:
         nursery_connection.prepare(engine, listener(db.plpy))
     db.rows(
-        sql("SELECT cerebro._warm_up($1) {on_every_server}", on_every_server=platform.of(db).on_every_server),
+        sql("SELECT cerebro_internal._warm_up($1) {on_every_server}", on_every_server=platform.of(db).on_every_server),
         ("text",),
         engine,
     )

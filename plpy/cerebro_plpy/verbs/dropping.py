@@ -1,4 +1,4 @@
-"""``cerebro.drop_model``: drops a model table with its companions."""
+"""``cerebro.drop_model``: drops a model table with its companions, and packed rows that nothing else needs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..definitions import references
 from ..models import model_parts
 from ..models.model_parts import TablesOfModel
 from ..models.trained import require_trained
+from ..runs.record import own_runs
 
 
 @entry
@@ -21,7 +22,9 @@ def drop_model(db: Database, model_table: str | None) -> None:
         raise InvalidArgument(
             f"'{model_table}' is a registered model.", hint="cerebro.unregister() removes a version from the registry."
         )
-    tables = [*_parts(db, model_table).tables.values()]
+    name, parts = _parts(db, model_table)
+    tables = [*parts.tables.values()]
+    packed = own_runs.rows_of_models(db, name)
     for table in tables:
         model_parts.require_droppable(db, table)
     try:
@@ -36,17 +39,18 @@ def drop_model(db: Database, model_table: str | None) -> None:
             detail=detail,
             hint="They need the model. Let them use another one first.",
         ) from None
+    own_runs.drop_unneeded(db, packed)
 
 
-def _parts(db: Database, text: str | None) -> TablesOfModel:
-    """The tables of the model; an error if there are none.  The model table itself or another one may be missing."""
+def _parts(db: Database, text: str | None) -> tuple[Name, TablesOfModel]:
+    """The name and the tables of the model; an error if there are none.  Some, also the model table, may be missing."""
     name = Name.parse(text, "model_table") if text and text.strip() else None
     if name is not None and relations.find(db, name) is None:
         for ending in ("_summary", "_info"):
             beside = relations.find(db, name.suffixed(ending))
             parts = model_parts.of(db, Name(beside.schema, name.table)) if beside is not None else None
-            if parts is not None and parts.is_model:
-                return parts
+            if beside is not None and parts is not None and parts.is_model:
+                return Name(beside.schema, name.table), parts
     table = relations.existing(db, text, argument="model_table")
     parts = model_parts.of(db, table.name)
     if not parts.is_model:
@@ -56,4 +60,4 @@ def _parts(db: Database, text: str | None) -> TablesOfModel:
             f"'{table.text}' is not a table of trained models: it has no summary of a run.",
             hint="cerebro.models lists the model tables.",
         )
-    return parts
+    return table.name, parts

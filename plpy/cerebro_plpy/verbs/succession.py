@@ -28,14 +28,13 @@ from ..models import calibrations
 from ..registry import aliases
 from ..runs.record import own_runs
 from ..runs.record.log import RunLog
-from ..runs.request.training_rows import PACKED, PACKED_ENDINGS
 from ..sessions import recorder
 from . import calibrating, comparing, ensembling, registering
 from .champion import Champion, RowsOfToday, of_alias, validation_query
 from .comparing import BEST_IS
 from .registering import RegisterArguments
 
-ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
+ENDINGS = ("", *COMPANIONS)  # of the tables of a call
 
 
 Positive = Annotated[float, Within(0.0, sys.float_info.max)]
@@ -105,7 +104,7 @@ def carry_out(db: Database, log: RunLog, steps: Sequence[Step], task: Following,
 
 def _carried_out(db: Database, log: RunLog, task: Following, asked: Judging, output: Name) -> dict[str, Any]:
     if task is Following.REMOVE:
-        _drop(db, output)
+        _drop(db, log.run, output)
         return {}
     before = of_alias(db, asked.registered_model, asked.alias)
     if task is Following.JUDGE:
@@ -172,7 +171,9 @@ def _note(db: Database, run: int, error: BaseException) -> None:
         RunLog.of(session, run).events.note(Event.NOT_MATERIALIZED, message=str(error))
 
 
-def _drop(db: Database, output: Name) -> None:
-    """Drop the tables of the call: the registry has the model.  Packed rows of another call stay."""
+def _drop(db: Database, run: int, output: Name) -> None:
+    """Drop the tables of the call: the registry has the model.  Packed rows that another call needs stay."""
+    packed = own_runs.rows_of_models(db, output)
     names = [name for ending in ENDINGS if relations.find(db, name := output.suffixed(ending)) is not None]
     db.patiently(sql("DROP TABLE {names}", names=joined(", ", (name.sql for name in names))))
+    own_runs.drop_unneeded(db, packed, besides=run)

@@ -1,4 +1,4 @@
--- The states of runs are dropped with CASCADE only. Tables of users stay, and so do two empty schemas.
+-- The states of runs and their packed rows are dropped with CASCADE only. Tables of users stay, and so do two empty schemas.
 DROP EXTENSION cerebro_db_madlib;
 DROP EXTENSION cerebro_db;
 DROP EXTENSION cerebro_db CASCADE;

@@ -156,12 +156,12 @@ def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: i
                         fitted)[0]  # fmt: skip
     compiled = {"optimizer": {"class_name": "Adam", "config": {}}, "metrics": [], "loss_weights": None,
                 "weighted_metrics": None}  # fmt: skip
-    run(user, "SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
+    run(user, "SELECT cerebro_internal._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
 
     def describe(loss: Any, **more: Any) -> Any:
         configuration = {"architecture": model, "compile": {**compiled, "loss": loss}, "fit": {}}
         order = {"order": "describe", "configuration": {**configuration, **more}, "layout": layout, **more}
-        return json.loads(run(user, "SELECT cerebro._work(%s)", json.dumps(order))[0][0])
+        return json.loads(run(user, "SELECT cerebro_internal._work(%s)", json.dumps(order))[0][0])
 
     assert "ok" in describe("focal@1")  # A registered function may be used.
     assert describe("focal@7")["error"]["kind"] == "UndefinedObject"
@@ -179,7 +179,7 @@ def test_source_in_a_users_json_is_never_executed(lab: Lab, user: Any, fitted: i
     run(user, f"SET search_path = {lab.schema}, pg_catalog")
     assert describe("focal@7")["error"]["kind"] == "UndefinedObject"
     run(user, f"SET search_path = {lab.schema}, public, cerebro, madlib")
-    run(user, "SELECT cerebro._worker_close()")
+    run(user, "SELECT cerebro_internal._worker_close()")
     assert not canary.exists()
 
 

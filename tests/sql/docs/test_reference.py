@@ -36,6 +36,20 @@ def test_every_function_has_a_place_and_a_comment(connection: Any) -> None:
     assert [signature for all_of in found.values() for signature, comment in all_of if not comment] == []
 
 
+def test_the_schema_has_only_what_people_call(connection: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT proname::text FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
+            " UNION ALL SELECT viewname::text FROM pg_views WHERE schemaname = 'cerebro'"
+        )
+        found = [name for (name,) in cursor.fetchall()]
+        cursor.execute("SELECT count(*) FROM pg_proc WHERE pronamespace = 'cerebro_internal'::regnamespace")
+        ((internal,),) = cursor.fetchall()
+    # Functions of users call these two, the second one on Greenplum.
+    assert {name for name in found if name.startswith("_")} <= {"_require_window", "_begin_call"}
+    assert len(found) <= 60 + len(reference.columns(connection)) and internal > 60
+
+
 def test_durations_have_a_unit(connection: Any) -> None:
     for view, (_, columns) in reference.columns(connection).items():
         for column, kind, comment in columns:

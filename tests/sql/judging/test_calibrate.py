@@ -36,8 +36,8 @@ def made(lab: Lab) -> Lab:
     ):  # fmt: skip
         lab(
             "SELECT cerebro.fit('old_loans', %s, %s, target => %s, inputs => 'a, b, c', epochs => 8, segments => 1,"
-            " objective => 'val_loss', options => '{\"seed\": 1}')",
-            model, json.dumps(configurations), target,
+            " objective => 'val_loss', options => '{\"seed\": 1}', packed_table => %s)",
+            model, json.dumps(configurations), target, f"{model}_packed",
         )  # fmt: skip
         lab("SELECT FROM cerebro.calibrate(%s)", model)
     return lab

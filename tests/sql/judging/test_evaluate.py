@@ -145,7 +145,10 @@ def test_rows_without_a_target_are_left_out(flats: Lab) -> None:
 def test_null_is_a_class_if_training_had_it(flats: Lab) -> None:
     flats("CREATE TABLE half AS SELECT id, ARRAY[sl, sw, pl, pw] AS x, CASE WHEN species <> 'setosa' THEN species END"
           " AS species FROM flowers")  # fmt: skip
-    flats("SELECT cerebro._madlib_training_preprocessor_dl('half', 'half_packed', 'species', 'x', 8, 1, NULL, NULL)")
+    flats(
+        "SELECT cerebro_internal._madlib_training_preprocessor_dl('half', 'half_packed', 'species', 'x', 8, 1,"
+        " NULL, NULL)"
+    )
     chosen = [(flats.architecture(flower_model()), f"optimizer='Adam(lr=0.05)', {CROSS}", "batch_size=8")]
     flats.fit("half_packed", "halves", flats.selection("mst_half", chosen), 4)
     found = evaluated(flats, "halves", "SELECT * FROM half")

@@ -295,7 +295,8 @@ def spelled(judged: Lab) -> Iterator[Lab]:
         " segments => 1, max_configurations => 1, method => 'random', architectures => '[\"mlp\"]')"
     )
     judged(
-        "SELECT cerebro._madlib_training_preprocessor_dl('spelled', 'spelled_packed', 'k', 'pair', 100, 50, NULL, NULL)"
+        "SELECT cerebro_internal._madlib_training_preprocessor_dl('spelled', 'spelled_packed', 'k', 'pair',"
+        " 100, 50, NULL, NULL)"
     )
     dense = layer("Dense", "out", units=2, activation="softmax")
     fit = "batch_size=16, epochs=3"

@@ -219,7 +219,9 @@ def test_an_administrator_says_whose_run_it_means(server: str) -> None:
         admin, monitor = root.user("admin", "cerebro_admin"), root.user("monitor", "cerebro_monitor")
         equip(bob)
         number = fit(bob)
-        session = "SELECT jsonb_build_object('pid', pid, 'backend_start', backend_start) FROM cerebro._sessions()"
+        session = (
+            "SELECT jsonb_build_object('pid', pid, 'backend_start', backend_start) FROM cerebro_internal._sessions()"
+        )
         for user in (bob, mallory):
             if user is mallory:
                 columns = root(
@@ -264,7 +266,7 @@ def test_a_first_call_leaves_the_garbage_collector_as_it_was(flowers: Lab, serve
     for turn, is_on in (("enable", True), ("disable", False)):
         with contextlib.closing(connect(server)) as session:
             run(session, f"DO $$ import gc; gc.{turn}() $$ LANGUAGE plpython3u")
-            run(session, "SELECT cerebro._madlib_object_table(NULL, 'madlib')")
+            run(session, "SELECT cerebro_internal._madlib_object_table(NULL, 'madlib')")
             run(session, f"DO $$ import gc; assert gc.isenabled() is {is_on} $$ LANGUAGE plpython3u")
 
 

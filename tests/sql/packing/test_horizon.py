@@ -163,7 +163,8 @@ def test_a_function_forecasts_from_arrays(trained: Lab) -> None:
 
 def test_other_rows_get_the_same_windows(trained: Lab) -> None:
     trained("CREATE VIEW later_sales AS SELECT * FROM sales WHERE n >= 226 AND shop < 6")
-    trained("SELECT pack_like('later_sales', 'later_packed', 'sold', NULL, 'forecasts_packed')")
+    like = trained.packed_rows("forecasts")
+    trained("SELECT pack_like('later_sales', 'later_packed', 'sold', NULL, %s)", like)
     assert trained.value("SELECT rows FROM later_packed_summary") == 5 * (74 - LENGTH - HORIZON + 1)
     found = dict(trained("SELECT column_name, importance FROM cerebro.importance('forecasts', 'later_packed')"))
     assert found["sold"] > 0

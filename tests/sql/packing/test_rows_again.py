@@ -32,13 +32,14 @@ def houses(lab: Lab) -> Iterator[Lab]:
     yield lab
     for (name,) in lab("SELECT model_table FROM models WHERE model_table LIKE %s", f"{lab.schema}.%"):
         lab("SELECT drop_model(%s)", name)
+    lab("SELECT forget(run) FROM runs WHERE model_table LIKE %s", f"{lab.schema}.%")
     lab.told()
     for name in [one for one in lab.tables() if "_packed" in one or "decoy" in one]:
         lab(f"DROP TABLE IF EXISTS {name}")
 
 
 def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
-    """The name of the packed table that the verbs use for these arguments of cerebro.pack."""
+    """The name of the packed table in this schema that the verbs use for these arguments of cerebro.pack."""
     names = (
         "inputs", "prepare", "validation", "validation_table", "split_by", "split_at", "stratify", "buffer_size",
         "segments", "distribution_rules", "seed", "sequence", "weights", "class_weight", "folds", "group_by",
@@ -46,8 +47,8 @@ def packed(lab: Any, output: str, source: str = "houses", **more: Any) -> str:
     given = {"target": "class", **dict.fromkeys(names), **more}
     named = ", ".join(f"{name} => %s" for name in given)
     values = [json.dumps(one) if isinstance(one, dict) else one for one in given.values()]
-    statement = f"SELECT cerebro._packed_rows(same_name => %s, source_table => %s, output_table => %s, {named})"
-    (found,) = lab(statement, False, source, output, *values)
+    statement = f"SELECT cerebro_internal._packed_rows(also_in => %s, source_table => %s, output_table => %s, {named})"
+    (found,) = lab(statement, "pg_catalog", source, output, *values)  # this schema alone
     return (found if isinstance(found, str) else found[0]).rpartition(".")[2].strip('"')
 
 
@@ -56,23 +57,120 @@ def fit(lab: Lab, model: str, source: str = "houses", **more: Any) -> str:
     given = {"epochs": 1, "target": "class", "options": {"seed": 1}, **more}
     lab.told()
     number = lab.value(*verb("fit", source, model, ONE, **given))
-    return str(lab.value("SELECT packed_table FROM run_plan WHERE run = %s", number)).rpartition(".")[2]
+    found = str(lab.value("SELECT packed_table FROM run_plan WHERE run = %s", number)).rpartition(".")[2]
+    return found.removeprefix(f"{lab.schema}_")
+
+
+def hidden(lab: Lab) -> set[str]:
+    """The packed rows in the schema of the product, without the beginning of their names that is the schema's."""
+    rows = lab("SELECT relname::text FROM pg_class WHERE relnamespace = 'cerebro_data'::regnamespace"
+               " AND relkind IN ('r', 'p') AND NOT relispartition AND starts_with(relname, %s)",
+               f"{lab.schema}_")  # fmt: skip
+    return {name.removeprefix(f"{lab.schema}_") for (name,) in rows}
 
 
 def test_three_verbs_pack_a_table_once(houses: Lab) -> None:
     few = {"target": "class", "epochs": 1, "max_configurations": 1, "segments": 1, "options": {"seed": 1}}
     houses(*verb("train", "houses", "first", **few, architectures=["mlp"]))
-    assert f"the packed rows are in {houses.schema}.first_packed and" in "".join(houses.told())
+    first = f"cerebro_data.{houses.schema}_first_packed"
+    assert f"the packed rows are in {first} and" in "".join(houses.told())
     space = {"architecture": "mlp", "units": {"choice": [4, 8]}}
     houses(*verb("search", "houses", "second", space, **few))
     told = "".join(houses.told())
-    assert f"{AGAIN}{houses.schema}.first_packed and {houses.schema}.first_packed_validation" in told
+    assert f"{AGAIN}{first} and {first}_validation" in told
     assert fit(houses, "third", segments=1) == "first_packed"
-    assert {one for one in houses.tables() if one.endswith("_packed")} == {"first_packed"}
+    assert {one for one in houses.tables() if one.endswith("_packed")} == {first}
     assert houses.value("SELECT count(*) FROM cerebro.predict('third', 'SELECT * FROM houses')") == 60
 
     houses("SELECT drop_model('first')")
     assert fit(houses, "fourth", segments=1) == "first_packed", "the rows are kept when their first model is dropped"
+    houses("ALTER TABLE fourth RENAME TO fifth; ALTER TABLE fourth_info RENAME TO fifth_info;"
+           " ALTER TABLE fourth_summary RENAME TO fifth_summary")  # fmt: skip
+    houses("SELECT drop_model('third')")
+    houses("SELECT drop_model('second')")
+    assert houses("SELECT count(*) FROM cerebro.evaluate('fifth') WHERE metric = 'rows'") == [(1,)]
+    houses("SELECT drop_model('fifth')")
+    assert not hidden(houses), "they go with the last model"
+
+
+def test_packed_rows_that_no_run_needs_go(houses: Lab) -> None:
+    """With the model that is replaced, and with a run that is forgotten; those that the user has named stay."""
+    assert fit(houses, "a") == "a_packed"
+    houses("UPDATE houses SET size = size + 1 WHERE id = 7")
+    assert fit(houses, "a", replace=True) == "a_packed_2", "a name that is on record has one meaning"
+    assert {one for one in hidden(houses) if "validation" not in one} == {"a_packed_2", "a_packed_2_summary"}
+    assert fit(houses, "b") == "a_packed_2"
+    run = houses.value("SELECT max(run) FROM runs")
+    houses("SELECT forget(%s)", run)
+    assert "a_packed_2" in hidden(houses)
+    houses("SELECT forget(%s)", run - 1)
+    assert not hidden(houses) and houses.value("SELECT count(*) FROM predict('a', 'TABLE houses')") == 60
+    with pytest.raises(psycopg2.Error, match="its run was forgotten"):
+        houses("SELECT * FROM evaluate('a')")
+    assert fit(houses, "c", packed_table="named_packed") == "named_packed"
+    assert fit(houses, "d") == "named_packed", "those in the schema of the model are used, too"
+    houses("SELECT drop_model('c')")
+    houses("SELECT drop_model('d')")
+    assert not hidden(houses) and "named_packed" in houses.tables()
+
+
+def test_rows_of_a_run_that_has_not_finished_stay(houses: Lab) -> None:
+    given = {"target": "class", "options": {"seed": 1}}
+    number = houses.value(*verb("fit", "houses", "a", ONE, **given, epochs=100_000, wait=False))
+    assert fit(houses, "b") == "a_packed"
+    houses("SELECT drop_model('b')")
+    houses("SELECT forget(%s)", number + 1)
+    assert "a_packed" in hidden(houses)
+    houses("SELECT cancel(%s)", number)
+    eventually(lambda: houses.status(number) == "cancelled", what="the run has ended")
+    if houses.value("SELECT to_regclass('a') IS NOT NULL"):
+        houses("SELECT drop_model('a')")
+    assert "a_packed" in hidden(houses), "the run could be resumed"
+    houses("SELECT forget(%s)", number)
+    assert not hidden(houses)
+
+
+def test_five_trainings_leave_a_model_each(houses: Lab) -> None:
+    before = houses.tables()
+    for number in range(5):
+        houses("UPDATE houses SET size = size + 1")
+        fit(houses, f"model_{number}")
+    made = {name for name in houses.tables() - before if not name.startswith("cerebro_data.")}
+    assert made == {f"model_{number}{end}" for number in range(5) for end in ("", "_info", "_info_pkey", "_summary")}
+
+
+def test_what_another_role_puts_in_their_place_is_not_read(server: str) -> None:
+    """Every user may make tables in the schema, so a name that is free again may be a stranger's."""
+    with town(server) as place:
+        alice, mallory = place.user("alice", "cerebro_user"), place.user("mallory", "cerebro_user")
+        alice("CREATE TABLE points AS SELECT sin(i) AS x, i % 2 = 0 AS class FROM generate_series(1, 40) i")
+        mallory(f"CREATE TABLE cerebro_data.{alice.name}_m_packed_validation (id integer)")
+        given = {"epochs": 1, "target": "class", "options": {"seed": 1}}
+        (number,) = alice(*verb("fit", "points", "m", ONE, **given))
+        (packed,) = alice("SELECT packed_table FROM cerebro.runs")
+        assert packed == f"cerebro_data.{alice.name}_m_packed_2"
+        mallory.refused(f"SELECT * FROM {packed}")
+        mallory.refused(f"DROP TABLE {packed}")
+        alice("SELECT cerebro.drop_model('m')")
+        assert alice("SELECT to_regclass(%s)", packed) == [None]
+        for ending in ("", "_summary", "_validation", "_validation_summary"):
+            mallory(f"CREATE VIEW {packed}{ending} AS SELECT pg_sleep(1)::text AS layout, 1 AS __dist_key__")
+            mallory(f"GRANT SELECT ON {packed}{ending} TO PUBLIC")
+        error = alice.refused("SELECT cerebro.resume(%s, epochs => 2)", number, why=psycopg2.Error)
+        assert "you have no such table any more" in str(error)
+        alice("SELECT cerebro.materialize(%s, 'm')", number)
+        error = alice.refused("SELECT * FROM cerebro.evaluate('m')", why=psycopg2.Error)
+        assert "which is no table of yours" in str(error)
+        alice("SELECT cerebro.drop_model('m')")
+        alice("SELECT cerebro.forget(%s)", number)
+        assert mallory("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", packed) == ["v"]
+        (later,) = alice(*verb("fit", "points", "n", ONE, **given))
+        (packed,) = alice("SELECT packed_table FROM cerebro.runs")
+        alice(f"DROP TABLE {packed}_validation")
+        mallory(f"CREATE VIEW {packed}_validation AS SELECT 1 AS __dist_key__")
+        mallory(f"GRANT SELECT ON {packed}_validation TO PUBLIC")
+        error = alice.refused("SELECT cerebro.resume(%s, epochs => 2)", later, why=psycopg2.Error)
+        assert f"in {packed}_validation, and you have no such table any more" in str(error)
 
 
 def test_packed_rows_that_are_used_again_are_not_left_over(houses: Lab) -> None:
@@ -323,12 +421,12 @@ def test_the_fingerprint_is_that_of_the_rows_that_are_packed(houses: Lab) -> Non
         holder.close()
         caller.close()
     assert not failures
-    mean = "SELECT layout #>> '{outputs,0,preparation,mean}', rows FROM %s_packed_summary"
-    ((before, rows),) = houses(mean % "a")
+    mean = "SELECT layout #>> '{outputs,0,preparation,mean}', rows FROM %s_summary"
+    ((before, rows),) = houses(mean % houses.packed_rows("a"))
     assert float(before) == pytest.approx(3.05, 1e-6) and rows == 60
     more = {"target": "cost", "inputs": "size, city", "validation": 0}
     assert fit(houses, "b", **more) == "b_packed"
-    ((after, rows),) = houses(mean % "b")
+    ((after, rows),) = houses(mean % houses.packed_rows("b"))
     assert float(after) > 1000 and rows == 70
     houses("CREATE TABLE once AS SELECT DISTINCT ON (id) * FROM houses; TRUNCATE houses; INSERT INTO houses TABLE once")
     houses("UPDATE houses SET cost = cost - 1000")

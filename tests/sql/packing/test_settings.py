@@ -217,7 +217,8 @@ def test_a_verb_packs_what_the_caller_sees(things: Lab) -> None:
             " inputs => 'hour, day, more', prepare => '{\"hour\": \"standard\"}', epochs => 1, validation => 0,"
             " segments => 1)"
         )
-        mean = "SELECT (parameters ->> 'mean')::real FROM prepared_columns('seers_packed') WHERE column_name = %s"
+        packed = things.packed_rows("seers")
+        mean = f"SELECT (parameters ->> 'mean')::real FROM prepared_columns('{packed}') WHERE column_name = %s"
         assert things.value(mean, "hour") == pytest.approx(hours, rel=1e-4)
         days = things.value("SELECT avg(day - date '1970-01-01')::real FROM seen")
         assert things.value(mean, "day") == pytest.approx(days, rel=1e-4)

@@ -235,7 +235,7 @@ def test_all_texts_are_divided_as_the_regular_expression_divides_them(place: Lab
     ((found, differ),) = place(
         f"""
         SELECT count(*), count(*) FILTER (WHERE ids IS DISTINCT FROM expected) FROM (
-            SELECT cerebro._word_ids(t, {length}, 1000) AS ids,
+            SELECT cerebro_internal._word_ids(t, {length}, 1000) AS ids,
                    (ARRAY(SELECT (1 + (hashtextextended(w COLLATE "C", 0) %% 999 + 999) %% 999)::integer
                             FROM unnest(regexp_split_to_array(lower(t), '[[:space:][:punct:]]+'))
                                  WITH ORDINALITY AS u (w, n)
@@ -254,9 +254,9 @@ def test_words_are_those_of_training_whatever_the_collation_of_the_column(place:
         place("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
         collations.append("loose")
     texts = ["Good food, bad wine", "Übles … Bier!", "«plain»—words", "a\u2003b"]
-    wanted = place("SELECT t, cerebro._word_ids(t, 4, 1000) FROM unnest(%s) t ORDER BY 1", texts)
+    wanted = place("SELECT t, cerebro_internal._word_ids(t, 4, 1000) FROM unnest(%s) t ORDER BY 1", texts)
     for collation in collations:
-        found = f'SELECT t, cerebro._word_ids(t COLLATE "{collation}", 4, 1000) FROM unnest(%s) t ORDER BY 1'
+        found = f'SELECT t, cerebro_internal._word_ids(t COLLATE "{collation}", 4, 1000) FROM unnest(%s) t ORDER BY 1'
         assert place(found, texts) == wanted
 
 
@@ -1028,7 +1028,7 @@ def test_what_cannot_be_predicted_is_refused(
 
 
 def test_a_prediction_that_is_given_up_leaves_the_session_usable(trained: Lab) -> None:
-    chunks = "_predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false)"
+    chunks = "cerebro_internal._predict_rows('price_models', 'TABLE houses', NULL, NULL, 1, NULL, false, false)"
     for _ in range(2):
         rows = trained(f"SELECT ({chunks}).ids[1] LIMIT 1")
         assert len(rows) == 1

@@ -176,7 +176,7 @@ def test_what_is_ended_midway_leaves_nothing(place: Lab, how: str) -> None:
     """Trainers that are killed between two chunks are replaced, and a prediction that lost a session is repeated."""
     place("CREATE TABLE more AS SELECT n * 4 + p.id % 4 AS id, p.x FROM points p, generate_series(1, 4) n")
     begun = (
-        "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%cerebro._predict(%%'"
+        "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%cerebro_internal._predict(%%'"
         " AND application_name LIKE 'cerebro_db segment%%'"
     )
     with contextlib.closing(place.connect()) as session, ThreadPoolExecutor(1) as thread:
@@ -512,20 +512,21 @@ def test_names_that_our_queries_use_too(place: Lab) -> None:
 
 def test_bytes_become_numbers(place: Lab) -> None:
     numbers = [0.0, -0.0, 1.5, 3.4e38, 1e-45, float("inf"), float("nan")]
-    found = place.value("SELECT _reals(%s)", struct.pack(f"={len(numbers)}f", *numbers))
+    found = place.value("SELECT cerebro_internal._reals(%s)", struct.pack(f"={len(numbers)}f", *numbers))
     assert np.array_equal(np.array(found, "f4"), np.array(numbers, "f4"), equal_nan=True)
-    assert place("SELECT _reals(''), _reals('\\x0102'), cardinality(_reals(repeat('1234', 99999)::bytea))") == [
-        ([], None, 99999)
-    ]
-    assert place.value("SELECT _bytes_array(_array_bytes('{1,2}'::real[]))") == [1, 2]
+    assert place(
+        "SELECT cerebro_internal._reals(''), cerebro_internal._reals('\\x0102'),"
+        " cardinality(cerebro_internal._reals(repeat('1234', 99999)::bytea))"
+    ) == [([], None, 99999)]
+    assert place.value("SELECT cerebro_internal._bytes_array(cerebro_internal._array_bytes('{1,2}'::real[]))") == [1, 2]
 
 
 def test_an_array_is_made_of_what_is_one_only(place: Lab) -> None:
     """The server would treat any bytes as an array, so users may not call the general function."""
     with contextlib.closing(place.connect()) as session:
         run(session, "SET ROLE cerebro_user")
-        assert run(session, "SELECT cerebro._reals('\\x00000000')") == [([0.0],)]
+        assert run(session, "SELECT cerebro_internal._reals('\\x00000000')") == [([0.0],)]
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-            run(session, "SELECT cerebro._bytes_array('\\x00000000')")
+            run(session, "SELECT cerebro_internal._bytes_array('\\x00000000')")
         with pytest.raises(psycopg2.Error, match="this process has no trainer"):
-            run(session, "SELECT cerebro._predict(1, ARRAY['\\x00'::bytea])")
+            run(session, "SELECT cerebro_internal._predict(1, ARRAY['\\x00'::bytea])")

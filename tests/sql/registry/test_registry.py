@@ -181,7 +181,7 @@ def test_what_does_not_work(place: Lab, name: str) -> None:
     refused(place, ASK.format(f"{name}@"), "names no registered model")
     refused(place, f"SELECT cerebro.share('{name}', 'no_such_role')", "there is no role 'no_such_role'")
     refused(place, f"SELECT cerebro.share('{name}', 'cerebro_user', 'write')", "right must be one of use, read, alias")
-    refused(place, "SELECT cerebro._as_registry()", "is a part of cerebro.register")
+    refused(place, "SELECT cerebro_internal._as_registry()", "is a part of cerebro.register")
     assert place.value(f"SELECT count(*) FROM cerebro.registered_versions WHERE registered_model = '{name}'") == 2
 
 

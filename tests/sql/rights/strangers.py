@@ -111,7 +111,7 @@ class Stranger:
         session("CREATE TABLE people AS SELECT i AS id, (i % 7)::double precision AS a, 'c' || i % 3 AS b,"
                 " CASE WHEN i % 2 = 0 THEN 'yes' ELSE 'no' END AS y FROM generate_series(1, 120) i")  # fmt: skip
         session(f"SELECT cerebro.fit('people', 'guesses', $$[{ONE}, {ONE}]$$, target => 'y', inputs => 'a, b',"
-                " epochs => 1, segments => 1, validation => 0.2)")  # fmt: skip
+                " epochs => 1, segments => 1, validation => 0.2, packed_table => 'guesses_packed')")  # fmt: skip
         session("SELECT FROM cerebro.calibrate('guesses')")
         session(f"SELECT cerebro.fit('people', 'grouped', $$[{ONE}]$$, target => 'y',"
                 " inputs => 'a', epochs => 1, segments => 1, validation => 0.2, group_by => 'b')")  # fmt: skip

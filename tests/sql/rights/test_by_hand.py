@@ -19,8 +19,7 @@ from tests.sql.users import ARCHITECTURE, User, town
 OURS = {kind.sqlstate for kind in errors.kinds()}
 # PostgreSQL itself refuses arguments that have not the type of a parameter, and functions that are not there.
 SERVERS = {"22P02", "22003", "22P05", "22021", "42883", "42P13"}
-# cerebro._scan, cerebro._await and cerebro._perform, which only Greenplum has, run the user's own statement: NULL,
-# none, or no SQL.
+# _scan, _await and _perform, which only Greenplum has, run the user's own statement: NULL, none, or no SQL.
 SERVERS |= {"22004", "42601", "42P11"}
 RAW = ("KeyError", "TypeError", "ValueError", "OverflowError", "IndexError", "AttributeError", "RecursionError",
        "UnicodeEncodeError", "AssertionError", "OSError", "Traceback", "struct.error")  # fmt: skip
@@ -141,10 +140,10 @@ def user(server: str) -> Iterator[User]:
         user = root.user("curious", "cerebro_user")
         user("SET statement_timeout = '120s'")
         yield user
-        user("SELECT cerebro._worker_close()")
+        user("SELECT cerebro_internal._worker_close()")
 
 
-OPEN = f"""SELECT cerebro._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
+OPEN = f"""SELECT cerebro_internal._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
 
 
 def call(user: User, statement: str, *values: Any) -> Any:
@@ -161,7 +160,7 @@ def call(user: User, statement: str, *values: Any) -> Any:
 def test_every_internal_function_refuses_wrong_arguments_clearly(user: User) -> None:
     functions = user(
         "SELECT p.proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) t)"
-        " FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'cerebro'::regnamespace AND p.proname LIKE '\\_%%'"
+        " FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'cerebro_internal'::regnamespace"
         " AND has_function_privilege(p.oid, 'EXECUTE') AND p.prorettype <> 'trigger'::regtype"
         # Greenplum's other name of generate_series, which returns as many rows as it is asked for.
         " AND p.proname <> '_on_coordinator' ORDER BY 1",
@@ -178,7 +177,7 @@ def test_every_internal_function_refuses_wrong_arguments_clearly(user: User) -> 
         for values in calls:
             if None in values and any(any_type):
                 continue
-            call(user, f"SELECT cerebro.{name}({marks})", *values)
+            call(user, f"SELECT cerebro_internal.{name}({marks})", *values)
             called += 1
     assert called > 100
     assert {name for name, _ in functions} >= {"_work", "_state_in", "_data_in", "_predict", "_worker_open", "_drive"}
@@ -220,17 +219,17 @@ def test_the_orders_here_are_all_that_a_segment_takes() -> None:
 def test_an_order_with_any_wrong_value_is_refused_clearly(user: User, name: str) -> None:
     """Each value of each order is replaced by each wrong one, down to the layers of the architecture."""
     user(OPEN)
-    user("SELECT cerebro._data_in('h', 'x', %s)", b"\x00" * 8)
+    user("SELECT cerebro_internal._data_in('h', 'x', %s)", b"\x00" * 8)
     for path in places(SOUND[name]):
         if "configuration" in path[:-1] or {"configurations", "others"} & set(path[:-2]):
             continue  # the trainer looks at these itself, and may end: test_documents_that_have…
         for value in WRONG:
             document = json.dumps({"order": name, **changed(SOUND[name], path, value)})
-            found = call(user, "SELECT cerebro._work(%s)", document)
+            found = call(user, "SELECT cerebro_internal._work(%s)", document)
             check_reply(found, (path, value))
             if name == "begin":
-                call(user, "SELECT cerebro._work(%s)", '{"order": "collect_result", "seconds": 0}')
-    call(user, "SELECT cerebro._work(%s)", '{"order": "end_prediction"}')
+                call(user, "SELECT cerebro_internal._work(%s)", '{"order": "collect_result", "seconds": 0}')
+    call(user, "SELECT cerebro_internal._work(%s)", '{"order": "end_prediction"}')
 
 
 LAYOUTS: list[Any] = [
@@ -264,12 +263,12 @@ def test_documents_that_have_the_right_types_only_outside(user: User, name: str)
         text = json.dumps({"order": name, **SOUND[name]})
         assert text.count(json.dumps(CONFIGURATION)) > 0
         document = json.loads(text.replace(json.dumps(CONFIGURATION), json.dumps(configuration)))
-        check_reply(call(user, "SELECT cerebro._work(%s)", json.dumps(document)), document)
+        check_reply(call(user, "SELECT cerebro_internal._work(%s)", json.dumps(document)), document)
     for layout in LAYOUTS:
         document = {"order": "describe", **SOUND["describe"], "layout": layout}
-        check_reply(call(user, "SELECT cerebro._work(%s)", json.dumps(document)), layout)
+        check_reply(call(user, "SELECT cerebro_internal._work(%s)", json.dumps(document)), layout)
         document = {"order": "load_rows", **SOUND["load_rows"], "layout": layout}
-        check_reply(call(user, "SELECT cerebro._work(%s)", json.dumps(document)), layout)
+        check_reply(call(user, "SELECT cerebro_internal._work(%s)", json.dumps(document)), layout)
 
 
 def test_predictions_of_anything(user: User) -> None:
@@ -282,13 +281,13 @@ def test_predictions_of_anything(user: User) -> None:
         [{"name": "../x", "dtype": "object", "shape": [-1], "scale": 0.0}],
     ):
         order = {"order": "begin_prediction", **SOUND["begin_prediction"], "inputs": inputs}
-        check_reply(call(user, "SELECT cerebro._work(%s)", json.dumps(order)), order)
+        check_reply(call(user, "SELECT cerebro_internal._work(%s)", json.dumps(order)), order)
         for rows in BY_TYPE["bigint"]:
             for variables in BY_TYPE["bytea[]"]:
-                call(user, "SELECT * FROM cerebro._predict(CAST(%s AS bigint), %s::bytea[])", rows, variables)
+                call(user, "SELECT * FROM cerebro_internal._predict(CAST(%s AS bigint), %s::bytea[])", rows, variables)
         for rows in (1, 2**31, 2**62):
-            call(user, "SELECT * FROM cerebro._predict(CAST(%s AS bigint), %s::bytea[])", rows, [b"\x00" * 24])
-    call(user, "SELECT cerebro._work(%s)", '{"order": "end_prediction"}')
+            call(user, "SELECT * FROM cerebro_internal._predict(CAST(%s AS bigint), %s::bytea[])", rows, [b"\x00" * 24])
+    call(user, "SELECT cerebro_internal._work(%s)", '{"order": "end_prediction"}')
 
 
 def test_arrays_of_anything(user: User) -> None:
@@ -297,10 +296,10 @@ def test_arrays_of_anything(user: User) -> None:
         "ARRAY[1e30]::numeric[]", "ARRAY[now()]", "ARRAY[ROW(1, 'x')]", "NULL::integer[]", "'{}'::bytea[]",
         "'[0:1]={1,2}'::smallint[]", "ARRAY['NaN', 'Infinity']::double precision[]",
     ):  # fmt: skip
-        call(user, f"SELECT cerebro._array_bytes({array})")
+        call(user, f"SELECT cerebro_internal._array_bytes({array})")
     for size in (0, 1, 3, 4, 5, 20, 21, 1000):
         for byte in (b"\x00", b"\xff", b"\x7f"):
-            call(user, "SELECT cerebro._reals(%s)", byte * size)
+            call(user, "SELECT cerebro_internal._reals(%s)", byte * size)
 
 
 def check_reply(found: Any, sent: Any) -> None:

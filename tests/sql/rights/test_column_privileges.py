@@ -104,6 +104,7 @@ class Two:
         named = case.table.removesuffix("_info").removesuffix("_summary") if "model" in case.table else case.table
         call = case.call.format(t=f"'{self.owner.name}.{named}'", o=f"'made_{self.calls}'")
         schema = "madlib" if re.match("madlib_keras|load_|generate_", call) else "cerebro"
+        schema = "cerebro_internal" if call.startswith("_") else schema
         return f"SELECT {schema}.{call}"
 
 

@@ -24,8 +24,8 @@ def trainer(server: str) -> Iterator[dict[str, Any]]:
     """A running trainer of a plain user, and what it says about itself."""
     with town(server) as root:
         user = root.user("trainee", "cerebro_user")
-        (opened,) = user("SELECT cerebro._worker_open(%s)", json.dumps(OPENING))
-        report = json.loads(user("SELECT cerebro._work(%s)", json.dumps({"order": "inspect"}))[0])["ok"]
+        (opened,) = user("SELECT cerebro_internal._worker_open(%s)", json.dumps(OPENING))
+        report = json.loads(user("SELECT cerebro_internal._work(%s)", json.dumps({"order": "inspect"}))[0])["ok"]
         yield {
             "proc": Path("/proc") / str(opened["trainer_pid"]),
             "worker": opened["worker_pid"],

@@ -128,9 +128,9 @@ def test_worker_passwords_cannot_be_guessed(root: Town, alice: User, bob: User, 
 
 
 def test_what_only_the_server_calls_is_nobodys(root: Town, alice: User, bob: User) -> None:
-    alice.refused("SELECT cerebro._enrol(%s::regrole::oid, 'x')", alice.name)
-    alice.refused("SELECT cerebro._enrol(%s::regrole::oid, 'x')", root.root.info.user)
-    alice.refused("SELECT cerebro._setup_logins()")
+    alice.refused("SELECT cerebro_internal._enrol(%s::regrole::oid, 'x')", alice.name)
+    alice.refused("SELECT cerebro_internal._enrol(%s::regrole::oid, 'x')", root.root.info.user)
+    alice.refused("SELECT cerebro_internal._setup_logins()")
     alice.refused("SELECT rolpassword FROM pg_authid")
     for read in ("pg_read_file", "pg_read_binary_file", "pg_stat_file"):
         alice.refused(f"SELECT {read}('cerebro_db/secret')")
@@ -157,7 +157,7 @@ def test_the_secret_is_the_servers_alone(data_folder: Path, root: Town, alice: U
 
 # -- direct calls of the functions of worker sessions ------------------------------------------------------------
 
-OPEN = f"""SELECT cerebro._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
+OPEN = f"""SELECT cerebro_internal._worker_open('{{"engine": "{ENGINE}", "threads": 1}}')"""
 PATHS = [
     "/etc/passwd",
     "../../cerebro_db/secret",
@@ -191,19 +191,19 @@ def test_a_trainer_is_opened_with_what_we_know_only(alice: User) -> None:
         None,
     ):
         with pytest.raises(psycopg2.Error):
-            alice("SELECT cerebro._worker_open(%s)", json.dumps(options))
-            (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "inspect"}))
+            alice("SELECT cerebro_internal._worker_open(%s)", json.dumps(options))
+            (answer,) = alice("SELECT cerebro_internal._work(%s)", json.dumps({"order": "inspect"}))
             assert "there is no engine" in answer
             raise psycopg2.Error
-        alice("SELECT cerebro._worker_close()")
+        alice("SELECT cerebro_internal._worker_close()")
 
 
 def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
     alice(OPEN)
     before = {path for path in data_folder.iterdir()}
     for path in PATHS:
-        alice("SELECT cerebro._data_in(%s, %s, %s)", path, path, b"1234")
-        alice("SELECT cerebro._state_in(%s, 0, %s)", path, b"1234")
+        alice("SELECT cerebro_internal._data_in(%s, %s, %s)", path, path, b"1234")
+        alice("SELECT cerebro_internal._state_in(%s, 0, %s)", path, b"1234")
         for work in (
             {"order": "drop_rows", "handle": path},
             {
@@ -214,39 +214,39 @@ def test_handles_and_names_are_no_paths(data_folder: Path, alice: User) -> None:
                 "files": {"x": "/etc/passwd"},
             },
         ):
-            alice.refused("SELECT 1 / (cerebro._work(%s) IS NULL)::int", json.dumps(work), why=psycopg2.Error)
+            alice.refused("SELECT 1 / (cerebro_internal._work(%s) IS NULL)::int", json.dumps(work), why=psycopg2.Error)
     assert {path for path in data_folder.iterdir()} == before
     for start in (-1, -(2**63), 2**63 - 1):
-        alice.refused("SELECT cerebro._state_in('t', %s, 'x')", start, why=psycopg2.Error)
-    alice("SELECT cerebro._worker_close()")
+        alice.refused("SELECT cerebro_internal._state_in('t', %s, 'x')", start, why=psycopg2.Error)
+    alice("SELECT cerebro_internal._worker_close()")
 
 
 @pytest.mark.same_machine
 def test_a_session_opens_no_more_files_than_it_needs(alice: User) -> None:
     """A backend without free descriptors cannot write the write-ahead log, and then the whole server stops."""
-    alice("SELECT cerebro._worker_close()")
+    alice("SELECT cerebro_internal._worker_close()")
     alice(OPEN)
     (pid,) = alice("SELECT pg_backend_pid()")
     before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 2000) i")
-    alice("SELECT count(cerebro._data_in('h', i::text, 'x')) FROM generate_series(1, 2000) i")
-    alice("SELECT count(cerebro._data_in(i::text, 'x', 'x')) FROM generate_series(1, 500) i")
+    alice("SELECT count(cerebro_internal._state_in(i::text, 0, 'x')) FROM generate_series(1, 2000) i")
+    alice("SELECT count(cerebro_internal._data_in('h', i::text, 'x')) FROM generate_series(1, 2000) i")
+    alice("SELECT count(cerebro_internal._data_in(i::text, 'x', 'x')) FROM generate_series(1, 500) i")
     assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < before + 20
-    alice("SELECT cerebro._worker_close()")
+    alice("SELECT cerebro_internal._worker_close()")
 
 
 def test_a_session_takes_states_only_for_a_trainer_and_not_without_end(alice: User) -> None:
     """What it takes lies in memory, and goes with the trainer."""
     alice(OPEN)
-    alice("SELECT count(cerebro._state_in(i::text, 0, 'x')) FROM generate_series(1, 4096) i")
-    error = alice.refused("SELECT cerebro._state_in('one more', 0, 'x')", why=errors.InvalidParameterValue)
+    alice("SELECT count(cerebro_internal._state_in(i::text, 0, 'x')) FROM generate_series(1, 4096) i")
+    error = alice.refused("SELECT cerebro_internal._state_in('one more', 0, 'x')", why=errors.InvalidParameterValue)
     assert "4,096 states" in str(error)
-    assert alice("SELECT cerebro._state_in('7', 1, 'x')") == [1]  # more of a state that it has
-    alice("SELECT cerebro._worker_close()")
+    assert alice("SELECT cerebro_internal._state_in('7', 1, 'x')") == [1]  # more of a state that it has
+    alice("SELECT cerebro_internal._worker_close()")
 
 
 def test_a_process_that_was_not_opened_takes_no_orders(alice: User) -> None:
-    alice("SELECT cerebro._worker_close()")
+    alice("SELECT cerebro_internal._worker_close()")
     for call in (
         "_state_in('s', 0, 'x')",
         "_data_in('h', 'x', 'x')",
@@ -254,32 +254,32 @@ def test_a_process_that_was_not_opened_takes_no_orders(alice: User) -> None:
         "_state_out(0, 0)",
         "_predict(1, ARRAY['x'::bytea])",
     ):
-        error = alice.refused(f"SELECT cerebro.{call}", why=psycopg2.Error)
+        error = alice.refused(f"SELECT cerebro_internal.{call}", why=psycopg2.Error)
         assert error.pgcode == "58M01" and "this process has no trainer" in str(error)
         assert "_worker_open" in error.diag.message_hint
 
 
 def test_what_is_not_there_is_said_as_such(alice: User) -> None:
-    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
+    alice("SELECT cerebro_internal._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     for unit, member in ((0, 0), (1, -1), (-1, 2**31 - 1)):
-        error = alice.refused("SELECT * FROM cerebro._state_out(%s, %s)", unit, member, why=psycopg2.Error)
+        error = alice.refused("SELECT * FROM cerebro_internal._state_out(%s, %s)", unit, member, why=psycopg2.Error)
         assert error.diag.message_primary.endswith(f"visit {unit} of this session has left no state {member}")
     described = {
         "order": "describe", "configuration": {"architecture": json.loads(ARCHITECTURE)},
         "layout": {"inputs": [], "outputs": []},
     }  # fmt: skip
-    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "begin", "computation": described}))
+    (answer,) = alice("SELECT cerebro_internal._work(%s)", json.dumps({"order": "begin", "computation": described}))
     assert "ok" in json.loads(answer)
-    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "keep_engines", "engines": []}))
+    (answer,) = alice("SELECT cerebro_internal._work(%s)", json.dumps({"order": "keep_engines", "engines": []}))
     assert "ok" in json.loads(answer)
-    (answer,) = alice("SELECT cerebro._work(%s)", json.dumps({"order": "collect_result"}))
+    (answer,) = alice("SELECT cerebro_internal._work(%s)", json.dumps({"order": "collect_result"}))
     assert json.loads(answer)["error"]["message"] == "the trainer was given no order"
-    alice("SELECT cerebro._worker_close()")
+    alice("SELECT cerebro_internal._worker_close()")
 
 
 def test_forged_work_reaches_nothing(alice: User) -> None:
     """Orders with forged paths, tokens and models: each answer is an error, or has no content of a file."""
-    alice("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
+    alice("SELECT cerebro_internal._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     model = {
         "architecture": json.loads(ARCHITECTURE),
         "compile": {"optimizer": {"class_name": "SGD", "config": {}}, "loss": "mse"},
@@ -316,7 +316,7 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
         {"order": ["train"]},
     ):
         try:
-            (answer,) = alice("SELECT cerebro._work(%s)", json.dumps(work))
+            (answer,) = alice("SELECT cerebro_internal._work(%s)", json.dumps(work))
         except psycopg2.Error as error:
             answer = str(error)
         else:
@@ -324,11 +324,11 @@ def test_forged_work_reaches_nothing(alice: User) -> None:
         answers.append(answer)
     for text in ("[]", "7", "null", "{", "[" * 100_000, '{"order": "train"}', json.dumps({"order": "x" * 1_000_000})):
         with contextlib.suppress(psycopg2.Error):
-            (answer,) = alice("SELECT cerebro._work(%s)", text)
+            (answer,) = alice("SELECT cerebro_internal._work(%s)", text)
             assert "error" in json.loads(answer)
             answers.append(answer)
     assert "root:" not in "".join(answers)
-    alice("SELECT cerebro._worker_close()")
+    alice("SELECT cerebro_internal._worker_close()")
     assert alice("SELECT 1") == [1]
 
 
@@ -371,7 +371,7 @@ def spy(alice: User) -> None:
             END LOOP;
             FOREACH named IN ARRAY ARRAY['RESET SESSION AUTHORIZATION', 'RESET ROLE',
                 'SET SESSION AUTHORIZATION postgres',
-                'SELECT cerebro._enrol(10, '''')', 'SELECT pg_read_file(''cerebro_db/secret'')',
+                'SELECT cerebro_internal._enrol(10, '''')', 'SELECT pg_read_file(''cerebro_db/secret'')',
                 'SELECT rolpassword FROM pg_authid', 'ALTER ROLE {alice.name} SUPERUSER']
             LOOP
                 BEGIN
@@ -640,12 +640,12 @@ def test_a_forged_run_drops_and_reads_only_what_is_ones_own(root: Town, alice: U
 
 def test_only_the_owner_of_a_run_can_have_it_forgotten(root: Town, alice: User, bob: User) -> None:
     (bobs,) = bob("SELECT min(run) FROM cerebro.runs")
-    alice.refused("SELECT cerebro._forget(%s, %s)", bobs, bob.name)
+    alice.refused("SELECT cerebro_internal._forget(%s, %s)", bobs, bob.name)
     alice.refused("INSERT INTO cerebro.event (run, owner, event) VALUES (%s, %s, 'forgotten')", bobs, bob.name)
     alice("INSERT INTO cerebro.event (run, event) VALUES (%s, 'forgotten')", bobs)
-    alice("SELECT cerebro._forget_own(%s, %s)", bobs, bob.name)
+    alice("SELECT cerebro_internal._forget_own(%s, %s)", bobs, bob.name)
     assert root("SELECT count(*) FROM cerebro.run WHERE run = %s AND owner = %s::regrole", bobs, bob.name) == [1]
-    alice("SELECT cerebro._forget_own(%s, %s)", bobs, alice.name)  # removes her event
+    alice("SELECT cerebro_internal._forget_own(%s, %s)", bobs, alice.name)  # removes her event
     assert root(
         "SELECT count(*) FROM cerebro.event WHERE run = %s AND pg_get_userbyid(owner) = %s", bobs, alice.name
     ) == [0]

@@ -129,8 +129,9 @@ class Log:
         ):
             self.columns.setdefault(table, {})[column] = kind
         views = root(
-            "SELECT oid::regclass::text, pg_get_viewdef(oid) FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace"
-            " AND relkind = 'v' ORDER BY 1"
+            "SELECT oid::regclass::text, pg_get_viewdef(oid) FROM pg_class"
+            " WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace) AND relkind = 'v'"
+            " ORDER BY 1"
         )
         self.views = [
             view

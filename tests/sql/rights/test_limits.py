@@ -149,7 +149,7 @@ def test_one_after_the_other(town: Town, ann: User, limited: Any) -> None:
     other = users.fit(ann, "other")
     watcher = town.user("watcher", "cerebro_monitor", "cerebro_user")
     watcher.refused("SELECT cerebro.forget(%s)", long)
-    watcher.refused("SELECT cerebro._forget(%s, %s)", long, ann.name)
+    watcher.refused("SELECT cerebro_internal._forget(%s, %s)", long, ann.name)
     storage, kept = (town("SELECT storage FROM cerebro.run WHERE run = %s", number)[0] for number in (long, other))
     # A row that names another run's states does not make an admin drop them.
     mallory = town.user("mallory", "cerebro_user")
@@ -196,7 +196,7 @@ def test_no_row_of_a_user_lifts_a_limit(town: Town, ann: User, limited: Any) -> 
             assert 0 <= used(ann)["run_seconds"][1] < 600
             assert refused(ann, FIT) == "you have 1 runs under way, and may have 1 at once"
         (worker,) = town("SELECT rolname FROM pg_roles WHERE shobj_description(oid, 'pg_authid') LIKE 'drives run %'")
-        ann.refused("SELECT cerebro._note_run(%s, 1, 1)", worker)
+        ann.refused("SELECT cerebro_internal._note_run(%s, 1, 1)", worker)
         ann.refused(f"COMMENT ON ROLE {worker} IS NULL")
     finally:
         town("SELECT pg_terminate_backend(%s)", driver[0])
@@ -289,7 +289,7 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
     """By calling the worker's function with other settings, as another role, or with a GPU that is not there."""
     others = f"others_{town.mark}"
     town(f"CREATE ROLE {others}; GRANT cerebro_user TO {others}; GRANT {others} TO {ann.name}")
-    open_worker = "SELECT cerebro._worker_open(%s) ->> 'trainer_pid'"
+    open_worker = "SELECT cerebro_internal._worker_open(%s) ->> 'trainer_pid'"
     settings = {"engine": ENGINE, "threads": 1}
     town("SELECT cerebro.set_limits(NULL, max_trainer_mb => 9000)")
     try:
@@ -304,9 +304,11 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
             ann(f"SET ROLE {role}")
             assert ann("SELECT allowed FROM cerebro.limits WHERE name = 'trainer_mb'") == [allowed]
             (pid,) = ann(open_worker, json.dumps(settings))
-            ann("SELECT cerebro._work(%s)", '{"order": "inspect"}')  # answered when the trainer has taken its settings
+            ann(
+                "SELECT cerebro_internal._work(%s)", '{"order": "inspect"}'
+            )  # answered when the trainer has taken its settings
             assert limit_of(int(pid)) == str(allowed << 20), (role, limits)
-            ann("SELECT cerebro._worker_close()")  # a trainer serves one role
+            ann("SELECT cerebro_internal._worker_close()")  # a trainer serves one role
         for more, why in (
             ({"memory_limit_mb": 100_000}, "the settings.memory_limit_mb cannot be given"),
             ({"gpu": machine.gpus()}, f"there is no GPU {machine.gpus()} here"),
@@ -315,7 +317,7 @@ def test_nobody_can_leave_out_the_limit_of_memory(town: Town, ann: User, limited
             error = ann.refused(open_worker, json.dumps({**settings, **more}), why=errors.InvalidParameterValue)
             assert why in str(error)
     finally:
-        ann("SELECT cerebro._worker_close(); RESET ROLE")
+        ann("SELECT cerebro_internal._worker_close(); RESET ROLE")
         town(f"DROP OWNED BY {others}; DROP ROLE {others}")
 
 

@@ -250,13 +250,13 @@ def test_the_trainer_refuses_direct_orders(eve: User) -> None:
     configurations = [{"architecture": one, "compile": compiled} for one in ARCHITECTURES.values()]
     configurations += [{"architecture": good, "compile": one} for one in evil_compiles]
     functions = [{"name": "evil", "version": 1, "kind": "loss", "source": f"def evil(a, b): {TOUCH}", "sha256": "x"}]
-    eve("SELECT cerebro._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
+    eve("SELECT cerebro_internal._worker_open(%s)", json.dumps({"engine": ENGINE, "threads": 1}))
     try:
         for number, configuration in enumerate(configurations):
             configuration = {**configuration, "fit": {"batch_size": 2, "epochs": 1}, "functions": functions}
             work = {"order": "describe", "configuration": configuration, "layout": layout}
             try:
-                answer = json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0])
+                answer = json.loads(eve("SELECT cerebro_internal._work(%s)", json.dumps(work))[0])
             except psycopg2.Error as error:
                 assert "custom function" in str(error) or isinstance(error, errors.ExternalRoutineException), error
                 continue
@@ -268,11 +268,13 @@ def test_the_trainer_refuses_direct_orders(eve: User) -> None:
             )
         sound = {"architecture": good, "compile": compiled, "fit": {"batch_size": 2, "epochs": 1}}
         work = {"order": "describe", "configuration": sound, "layout": layout}
-        assert "ok" in json.loads(eve("SELECT cerebro._work(%s)", json.dumps(work))[0]), "the trainer has ended"
-        answer = json.loads(eve("SELECT cerebro._work(%s)", json.dumps({**work, "functions": functions}))[0])
+        assert "ok" in json.loads(eve("SELECT cerebro_internal._work(%s)", json.dumps(work))[0]), (
+            "the trainer has ended"
+        )
+        answer = json.loads(eve("SELECT cerebro_internal._work(%s)", json.dumps({**work, "functions": functions}))[0])
         assert answer["error"]["kind"] == "InvalidArgument" and "functions" in answer["error"]["message"]
     finally:
-        eve("SELECT cerebro._worker_close()")
+        eve("SELECT cerebro_internal._worker_close()")
 
 
 @pytest.mark.parametrize("case", PARAMETERS)

@@ -54,7 +54,8 @@ def readable(root: Any) -> dict[str, str]:
         root(
             "SELECT c.relname || '.' || a.attname, format_type(a.atttypid, NULL) FROM pg_class c"
             " JOIN pg_attribute a ON a.attrelid = c.oid"
-            " WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
+            " WHERE c.relnamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
+            " AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
             " AND a.attnum > 0 AND NOT a.attisdropped"
             " AND has_column_privilege('cerebro_monitor', c.oid, a.attnum, 'SELECT')"
         )

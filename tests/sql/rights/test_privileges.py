@@ -35,15 +35,16 @@ EFFECTIVE = """
 WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
     SELECT 'schema' AS kind, nspname::text AS object, oid, ARRAY['USAGE', 'CREATE'] AS privileges
       FROM pg_namespace
-     WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_optuna', 'cerebro_registry', 'cerebro_state')
+     WHERE nspname IN ('cerebro', 'cerebro_bi', 'cerebro_data', 'cerebro_internal', 'cerebro_optuna',
+                       'cerebro_registry', 'cerebro_state')
      UNION ALL
     SELECT 'function', oid::regprocedure::text, oid, ARRAY['EXECUTE']
-      FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace
+      FROM pg_proc WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)
      UNION ALL
     SELECT CASE relkind WHEN 'v' THEN 'view' ELSE 'table' END, oid::regclass::text, oid,
            ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']
       FROM pg_class
-     WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_bi'::regnamespace, 'cerebro_optuna'::regnamespace)
+     WHERE relnamespace::regnamespace::text IN ('cerebro', 'cerebro_internal', 'cerebro_bi', 'cerebro_optuna')
        AND relkind IN ('r', 'p', 'v', 'm', 'f')
      UNION ALL
     SELECT 'sequence', oid::regclass::text, oid, ARRAY['USAGE', 'SELECT', 'UPDATE']
@@ -51,7 +52,7 @@ WITH role AS (SELECT unnest(%(roles)s) AS role), object AS (
      UNION ALL
     SELECT 'type', t.oid::regtype::text, t.oid, ARRAY['USAGE']
       FROM pg_type t JOIN pg_class c ON c.oid = t.typrelid
-     WHERE t.typnamespace = 'cerebro'::regnamespace AND c.relkind = 'c'
+     WHERE t.typnamespace = 'cerebro_internal'::regnamespace AND c.relkind = 'c'
 )
 SELECT kind, object, role, privilege,
        CASE kind WHEN 'schema' THEN has_schema_privilege(role, oid, privilege)
@@ -117,22 +118,26 @@ def test_public_may_do_nothing(server: str) -> None:
     with town(server) as root:
         nobody = root.user("nobody")
         for relation in root(
-            "SELECT 'cerebro.' || relname FROM pg_class WHERE relkind IN ('r', 'v')"
-            " AND relnamespace = 'cerebro'::regnamespace"
+            "SELECT relnamespace::regnamespace || '.' || relname FROM pg_class WHERE relkind IN ('r', 'v')"
+            " AND relnamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
         ):
             nobody.refused(f"SELECT * FROM {relation}")
         for call in (
             "doctor()",
             "resume(1)",
+            "cancel(1)",
+        ):
+            nobody.refused(f"SELECT cerebro.{call}")
+        for call in (
             "_sessions()",
             "_work('{}')",
             "_enrol(10, 'x')",
             "_close_login('postgres')",
             "_drop_worker_roles()",
-            "cancel(1)",
         ):
-            nobody.refused(f"SELECT cerebro.{call}")
+            nobody.refused(f"SELECT cerebro_internal.{call}")
         nobody.refused("CREATE TABLE cerebro_state.x ()")
+        nobody.refused("CREATE TABLE cerebro_data.x ()")
         assert root("SELECT count(*) FROM pg_namespace WHERE nspname = 'cerebro'") == [1]
 
 
@@ -140,7 +145,8 @@ def test_everything_in_the_extension_is_granted_to_nobody_by_default(server: str
     with town(server) as root:
         root("SET search_path = pg_catalog")
         by_default = root(
-            "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
+            "SELECT oid::regprocedure::text FROM pg_proc"
+            " WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
             " AND (proacl IS NULL OR has_function_privilege('public', oid, 'EXECUTE'))"
         )
         assert by_default == []
@@ -151,14 +157,16 @@ def test_everything_has_a_comment(server: str) -> None:
         root("SET search_path = pg_catalog")
         assert (
             root(
-                "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
+                "SELECT oid::regprocedure::text FROM pg_proc"
+                " WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
                 " AND obj_description(oid, 'pg_proc') IS NULL"
             )
             == []
         )
         assert (
             root(
-                "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace"
+                "SELECT oid::regclass::text FROM pg_class"
+                " WHERE relnamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
                 " AND relkind IN ('r', 'p', 'v', 'm') AND obj_description(oid, 'pg_class') IS NULL"
             )
             == []
@@ -178,23 +186,23 @@ def test_security_definer_functions_pin_their_search_path(server: str) -> None:
         root("SET search_path = pg_catalog")
         found = root(
             "SELECT oid::regprocedure::text, proconfig FROM pg_proc"
-            " WHERE prosecdef AND pronamespace = 'cerebro'::regnamespace"
+            " WHERE prosecdef AND pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
         )
     assert {name for name, _ in found} == {
-        "cerebro._dismiss_waiting()",
-        "cerebro._enrol(oid,text)",
-        "cerebro._as_registry()",
-        "cerebro._close_login(name)",
-        "cerebro._code_folder()",
-        "cerebro._drop_architecture(text,name)",
-        "cerebro._drop_worker_roles()",
-        "cerebro._forget(bigint,name)",
-        "cerebro._forget_own(bigint,name)",
-        "cerebro._note_run(name,bigint,integer)",
-        "cerebro._reals(bytea)",
-        "cerebro._sessions()",
-        "cerebro._smallints(bytea)",
-        "cerebro._trainer_limit(name,name)",
+        "cerebro_internal._dismiss_waiting()",
+        "cerebro_internal._enrol(oid,text)",
+        "cerebro_internal._as_registry()",
+        "cerebro_internal._close_login(name)",
+        "cerebro_internal._code_folder()",
+        "cerebro_internal._drop_architecture(text,name)",
+        "cerebro_internal._drop_worker_roles()",
+        "cerebro_internal._forget(bigint,name)",
+        "cerebro_internal._forget_own(bigint,name)",
+        "cerebro_internal._note_run(name,bigint,integer)",
+        "cerebro_internal._reals(bytea)",
+        "cerebro_internal._sessions()",
+        "cerebro_internal._smallints(bytea)",
+        "cerebro_internal._trainer_limit(name,name)",
     }
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in found)
 
@@ -227,7 +235,7 @@ def test_tables_with_rows_of_several_owners_have_row_level_security(server: str)
         )
         assert root(
             "SELECT relname FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'v'"
-            " AND relname !~ '^_' AND NOT COALESCE('security_barrier=true' = ANY (reloptions), false)"
+            " AND NOT COALESCE('security_barrier=true' = ANY (reloptions), false)"
         ) == ["custom_functions"], "custom functions are everybody's"
 
 

@@ -201,7 +201,7 @@ def test_the_history_cannot_be_written_by_hand(place: Place) -> None:
         user.refused("UPDATE cerebro.registry_event SET by = 'x'")
         user.refused("DELETE FROM cerebro.registry_event")
         user.refused("SELECT * FROM cerebro.registered_model")
-        user.refused("SELECT cerebro._as_registry()")
+        user.refused("SELECT cerebro_internal._as_registry()")
         user.refused("SET ROLE cerebro_registry")
         user.refused(f"CREATE TABLE {place.table('_more')} (a int)")
         user.refused(f"UPDATE {place.table('_info')} SET epoch = 7")
@@ -234,7 +234,8 @@ def test_no_code_of_a_user_runs_as_the_registry(place: Place) -> None:
     )
     anna(
         "CREATE FUNCTION call_back() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
-        " BEGIN PERFORM cerebro._as_registry(); RAISE 'it ran'; EXCEPTION WHEN insufficient_privilege THEN NULL; END;"
+        " BEGIN PERFORM cerebro_internal._as_registry(); RAISE 'it ran';"
+        " EXCEPTION WHEN insufficient_privilege THEN NULL; END;"
         f" PERFORM {anna.name}.look(1); RETURN true; END $$"
     )
     assert len(anna("SELECT * FROM cerebro.predict(%s, %s, 'id')", f"answers_{place.root.mark}@1", asked)) == 2
@@ -262,11 +263,11 @@ def to_predict(place: Place) -> str:
 
 
 ORDERS = (
-    "cerebro._work({order})",
-    "cerebro._state_in('w', 0, '\\x00')",
-    "cerebro._data_in('rows', 'x', '\\x00')",
-    "(SELECT count(*) FROM cerebro._state_out(1, 0))",
-    "cerebro._worker_open({settings})",
+    "cerebro_internal._work({order})",
+    "cerebro_internal._state_in('w', 0, '\\x00')",
+    "cerebro_internal._data_in('rows', 'x', '\\x00')",
+    "(SELECT count(*) FROM cerebro_internal._state_out(1, 0))",
+    "cerebro_internal._worker_open({settings})",
 )
 
 
@@ -288,11 +289,12 @@ def test_no_order_by_hand_reaches_the_weights(place: Place, call: str) -> None:
     assert place.ben("SELECT said FROM told")[0].startswith("55006 "), place.ben("SELECT said FROM told")
     if "_worker_open" in call:  # another worker, which has no weights
         place.ben(f"SELECT {given}")
-        place.ben(f"SELECT cerebro._work($o${to_predict(place)}$o$)")
-        rows = "SELECT cerebro._predict(2, ARRAY[cerebro._array_bytes(ARRAY[0]) || cerebro._array_bytes(ARRAY[1])])"
+        place.ben(f"SELECT cerebro_internal._work($o${to_predict(place)}$o$)")
+        one, other = ("cerebro_internal._array_bytes(ARRAY[0])", "cerebro_internal._array_bytes(ARRAY[1])")
+        rows = f"SELECT cerebro_internal._predict(2, ARRAY[{one} || {other}])"
         error = place.ben.refused(rows, why=psycopg2.Error)
         assert "the model's state is not there" in str(error)
-        place.ben("SELECT cerebro._worker_close()")
+        place.ben("SELECT cerebro_internal._worker_close()")
     else:
         error = place.ben.refused(f"SELECT {given}", why=psycopg2.Error)
         assert "this process has no trainer" in str(error)
@@ -304,17 +306,17 @@ def test_what_an_earlier_order_has_left_gets_no_weights(place: Place) -> None:
     place.anna(f"SELECT cerebro.share('{place.model}', '{place.ben.name}')")
     oid = place.anna(f"SELECT '{place.table()}'::regclass::oid::bigint")[0]
     settings = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
-    place.ben(f"SELECT cerebro._worker_open($s${settings}$s$)")
-    place.ben(f"SELECT cerebro._state_in('registered {oid}', 0, '\\x00000000')")
-    place.ben(f"SELECT cerebro._work($o${to_predict(place)}$o$)")
+    place.ben(f"SELECT cerebro_internal._worker_open($s${settings}$s$)")
+    place.ben(f"SELECT cerebro_internal._state_in('registered {oid}', 0, '\\x00000000')")
+    place.ben(f"SELECT cerebro_internal._work($o${to_predict(place)}$o$)")
     before = place.ben("SELECT pg_backend_pid()")
     assert place.ben(place.ask) == place.said
-    error = place.ben.refused(f"SELECT cerebro._state_in('registered {oid}', 4, '\\x00')", why=psycopg2.Error)
+    error = place.ben.refused(f"SELECT cerebro_internal._state_in('registered {oid}', 4, '\\x00')", why=psycopg2.Error)
     assert "this process has no trainer" in str(error) and place.ben("SELECT pg_backend_pid()") == before
     assert place.ben(place.ask) == place.said
     place.ben(
         "CREATE OR REPLACE FUNCTION close_it() RETURNS real[] LANGUAGE plpgsql AS $f$ BEGIN"
-        " PERFORM cerebro._worker_close(); RETURN ARRAY[0.3, 0.8]; END $f$"
+        " PERFORM cerebro_internal._worker_close(); RETURN ARRAY[0.3, 0.8]; END $f$"
     )
     rows = f"SELECT 1 AS id, {place.ben.name}.close_it() AS x"
     place.ben.refused(f"SELECT * FROM cerebro.predict('{place.model}@1', '{rows}')", why=errors.ObjectInUse)

@@ -177,20 +177,20 @@ def test_a_trainer_serves_the_user_for_whom_it_was_started(root: Town, bob: User
     bob("CREATE TABLE heard (what text)")
     bob(
         "CREATE FUNCTION asks() RETURNS integer LANGUAGE plpgsql SECURITY DEFINER AS $$ DECLARE got text; BEGIN"
-        f"  BEGIN got := cerebro._work('{INSPECT}'); EXCEPTION WHEN OTHERS THEN got := SQLSTATE; END;"
+        f"  BEGIN got := cerebro_internal._work('{INSPECT}'); EXCEPTION WHEN OTHERS THEN got := SQLSTATE; END;"
         f" INSERT INTO {bob.name}.heard VALUES (got); RETURN 1; END $$"
     )
     bob("CREATE MATERIALIZED VIEW asked AS SELECT asks() WITH NO DATA")
     bob(f"CREATE MATERIALIZED VIEW predicted AS {PREDICTED.format(bob.name)} WITH NO DATA")
     root(mine)
-    (own,) = root("SELECT cerebro._work(%s)", INSPECT)
+    (own,) = root("SELECT cerebro_internal._work(%s)", INSPECT)
     assert json.loads(own)["ok"]
     root(mine)  # which leaves the trainer to the next call
     root(f"REFRESH MATERIALIZED VIEW {bob.name}.asked")
     assert bob("SELECT what FROM heard") == ["58M01"]  # bob has no trainer there
     root(f"REFRESH MATERIALIZED VIEW {bob.name}.predicted")
     with pytest.raises(psycopg2.Error) as refused:
-        root("SELECT cerebro._work(%s)", INSPECT)
+        root("SELECT cerebro_internal._work(%s)", INSPECT)
     assert refused.value.pgcode == "58M01"  # bob's trainer is none of the superuser's
     # While rows are read for the superuser, a function of bob's is refused.
     bob("DELETE FROM heard; CREATE VIEW spied AS SELECT id, x, asks() AS i FROM points")

@@ -23,7 +23,7 @@ from tests.thorough import landing
 
 ROWS = "SELECT i AS id, (i % 7)::double precision AS a, (i % 5)::real AS y FROM generate_series(1, 80) i"
 FIT = """SELECT cerebro.fit('{0}', '{1}', '[{{"architecture": "mlp", "units": 4}}, {{"architecture": "mlp"}}]',
- target => 'y', inputs => 'a', epochs => 1, segments => 1{2})"""
+ target => 'y', inputs => 'a', epochs => 1, segments => 1, packed_table => '{1}_packed'{2})"""
 
 
 class Scene:

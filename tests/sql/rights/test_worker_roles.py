@@ -228,7 +228,7 @@ def test_another_database_gets_the_extension_while_worker_roles_exist(
 ) -> None:
     with contextlib.closing(log_in(root, bob)) as session:
         with contextlib.closing(connect(request.getfixturevalue("fresh_database"))) as other, other.cursor() as cursor:
-            cursor.execute("SELECT cerebro._drop_worker_roles()")
+            cursor.execute("SELECT cerebro_internal._drop_worker_roles()")
         assert session.role in worker_roles(root, bob.name)
         assert session.run(sql_of_user("SELECT current_user::text")) == [(bob.name,)]
 
@@ -236,17 +236,17 @@ def test_another_database_gets_the_extension_while_worker_roles_exist(
 def test_a_role_that_exists_already_is_not_used(root: Town, bob: User) -> None:
     """Somebody who may create roles could have made it, and could act as it."""
     verifier = logins.scram_verifier("known")
-    (worker,) = root("SELECT cerebro._enrol(%s::regrole::oid, %s)", bob.name, verifier)
+    (worker,) = root("SELECT cerebro_internal._enrol(%s::regrole::oid, %s)", bob.name, verifier)
     with pytest.raises(errors.DuplicateObject):
-        root("SELECT cerebro._enrol(%s::regrole::oid, %s)", bob.name, verifier)
-    root("SELECT cerebro._close_login(%s)", worker)
+        root("SELECT cerebro_internal._enrol(%s::regrole::oid, %s)", bob.name, verifier)
+    root("SELECT cerebro_internal._close_login(%s)", worker)
     refused_login(bob, worker, "known")
 
 
 def test_only_logins_of_worker_roles_are_closed(root: Town, bob: User) -> None:
     for other in (bob.name, "cerebro_enrol", root.root.info.user, None):
         with pytest.raises(errors.InvalidParameterValue, match="is no worker role"):
-            root("SELECT cerebro._close_login(%s)", other)
+            root("SELECT cerebro_internal._close_login(%s)", other)
 
 
 @pytest.mark.parametrize("change", ["NOLOGIN", "VALID UNTIL '2000-01-01'"])

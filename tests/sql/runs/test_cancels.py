@@ -69,7 +69,7 @@ def next_run(place: Lab) -> int:
 @contextlib.contextmanager
 def slow_limits(place: Lab) -> Iterator[None]:
     """Whoever asks for the limits of a run waits until no other session has the lock 4712."""
-    function = "SELECT pg_get_functiondef('cerebro._trainer_limit(name, name)'::regprocedure)"
+    function = "SELECT pg_get_functiondef('cerebro_internal._trainer_limit(name, name)'::regprocedure)"
     before = place.value(function)
     # The lock is given back at once: the call asks for its limits before it has a run, too.
     wait = "BEGIN PERFORM pg_catalog.pg_advisory_lock_shared(4712); PERFORM pg_catalog.pg_advisory_unlock_shared(4712);"

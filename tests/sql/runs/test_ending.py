@@ -45,9 +45,15 @@ SPACE = {
 }  # fmt: skip
 
 
-OF_A_WORKER = {"cerebro._data_in", "cerebro._state_in", "cerebro._state_out", "cerebro._predict", "cerebro._work"}
+OF_A_WORKER = {
+    "cerebro_internal._data_in",
+    "cerebro_internal._state_in",
+    "cerebro_internal._state_out",
+    "cerebro_internal._predict",
+    "cerebro_internal._work",
+}
 SETTINGS = protocol.encode_settings(protocol.TrainerSettings(engine=ENGINE))
-OPEN = f"SELECT cerebro._worker_open('{SETTINGS}'); "
+OPEN = f"SELECT cerebro_internal._worker_open('{SETTINGS}'); "
 
 
 def text(value: str) -> str:
@@ -248,7 +254,7 @@ def functions(user: User) -> list[Function]:
         " ARRAY(SELECT COALESCE(NULLIF(p.proargnames[i], ''), i::text) FROM generate_series(1, p.pronargs) i),"
         " ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, i) ORDER BY i)"
         " FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
-        " WHERE n.nspname IN ('cerebro', 'madlib') AND p.prokind = 'f' AND p.pronargs > 0"
+        " WHERE n.nspname IN ('cerebro', 'cerebro_internal', 'madlib') AND p.prokind = 'f' AND p.pronargs > 0"
         " AND has_function_privilege(p.oid, 'EXECUTE') ORDER BY 1, p.oid::regprocedure::text"
     )
     return [Function(name, tuple(zip(names, kinds))) for name, names, kinds in found]

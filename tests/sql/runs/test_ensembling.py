@@ -67,7 +67,8 @@ def test_the_best_of_the_table_is_the_ensemble(noisy: Lab, target: str) -> None:
     assert value <= best + error * 1.05 and (error > 0) == (value > best)
     assert noisy.value("SELECT count(*) FROM leaderboard WHERE run = %s", number) == 4
     # The value is that of the whole table of validation rows, as a trainer computes it.
-    noisy(f"SELECT madlib.madlib_keras_evaluate('{model}', '{model}_packed_validation', 'judged', NULL, {key})")
+    rows = noisy.packed_rows(model, "_validation")
+    noisy(f"SELECT madlib.madlib_keras_evaluate('{model}', %s, 'judged', NULL, {key})", rows)
     assert noisy.value("SELECT loss FROM judged") == pytest.approx(value, rel=1e-5)
     noisy("DROP TABLE judged")
     predictions = f"SELECT key_value, {'value' if target == 'price' else 'probability'}"

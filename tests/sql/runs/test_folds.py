@@ -353,7 +353,8 @@ def test_a_copy_of_a_fold_trains_on_the_same_rows(rows: Lab) -> None:
          "'stop_when' cannot"),
         ("train('rows', 'no', target => 'cost', folds => 3, stop_when => 'SELECT 1 AS configuration, ''x'' AS why"
          " WHERE $1 > 0')", "'stop_when' cannot"),
-        ("cerebro._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false, NULL, NULL, false)",
+        ("cerebro_internal._madlib_fit_multiple_model('folded', 'no', 'mst', 1, false, NULL, NULL, false,"
+         " NULL, NULL, false)",
          "is packed with folds, which this function does not know"),
         ("search('folded', 'no', '{{\"batch_size\": {{\"choice\": [5, 10]}}}}', epochs => 1, max_configurations => 2)",
          "the method 'asha' cannot be used"),
@@ -413,13 +414,14 @@ def test_train_chooses_by_folds_and_trains_on_all_rows(rows: Lab) -> None:
     ]
     assert len(rows.weights("answers")) == 2
     assert rows.value("SELECT count(*) FROM predict('answers', 'SELECT * FROM people')") == 200
-    layout = rows.value("SELECT layout FROM answers_packed_summary")
+    layout = rows.value(f"SELECT layout FROM {rows.packed_rows('answers')}_summary")
     sizes = [sum(partition["folds"][fold] for partition in layout["partitions"]) for fold in range(3)]
     assert max(sizes) - min(sizes) <= 2 and sum(sizes) == 200
     tables = rows.tables()
     assert rows.value("SELECT train('people', 'dry', target => 'answer', folds => 4, dry_run => true)") is None
     assert rows.tables() == tables and "once for each of 4 folds" in "\n".join(rows.told())
     (later,) = rows(
-        "SELECT train('answers_packed', 'answers_2', max_configurations => 1, epochs => 1, budget => NULL)"
+        "SELECT train(%s, 'answers_2', max_configurations => 1, epochs => 1, budget => NULL)",
+        rows.packed_rows("answers"),
     )[0]
     assert rows.value("SELECT count(*) FROM leaderboard WHERE run = %s", later) == 4

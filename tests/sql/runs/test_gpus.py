@@ -45,7 +45,7 @@ def test_the_doctor_finds_it(flowers: Lab) -> None:
     found = flowers("SELECT check_name, status, found FROM cerebro.doctor(2) WHERE component ~ '^segment [01]$'")
     devices = [row for row in found if row[0] == "devices"]
     assert [status for _, status, _ in devices] == ["ok", "ok"] and all("GPU" in text for *_, text in devices)
-    assert flowers.value("SELECT cardinality(cerebro._gpu_texts('nvidia'))") > 0
+    assert flowers.value("SELECT cardinality(cerebro_internal._gpu_texts('nvidia'))") > 0
 
 
 def test_it_trains_as_a_processor_and_again_with_the_same_bits(flowers: Lab, engine: str) -> None:

@@ -130,7 +130,7 @@ def test_temporary_tables(flowers: Lab) -> None:
 def test_on_request(flowers: Lab) -> None:
     flowers.told()
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename LIKE 'cerebro_w_%'"
-    flowers("SELECT cerebro._dismiss_waiting()")
+    flowers("SELECT cerebro_internal._dismiss_waiting()")
     ((number,),) = flowers(FIT, "train", "asked_out", "val", '{"execution": "session"}')
     assert any("because execution is 'session'" in line for line in flowers.told())
     assert flowers.value(sessions) == 0

@@ -33,7 +33,7 @@ def test_a_default_call_respects_the_limit_of_segments(server: str) -> None:
         place("SELECT cerebro.set_limits(%s, max_segments => 1)", alice.name)
         alice(GOODS.format(rows=20_000))
         alice(*verb("fit", "goods", "model", ONE, epochs=1, target="class", options={"seed": 1}))
-        assert alice("SELECT segments FROM model_packed_summary") == [1]
+        assert alice("SELECT segments FROM cerebro.run_plan") == [1]
         before = alice("SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace")
         for dry in (False, True):
             with pytest.raises(psycopg2.Error, match="a run on 2 segments is more than you may have: 1 at once"):
@@ -98,7 +98,7 @@ def test_a_cancel_between_packing_and_the_run_leaves_nothing(goods: Lab) -> None
             " AND l.relation = 'cerebro.run'::regclass AND s.application_name LIKE 'cerebro_db %%'"
         )
         eventually(lambda: goods(waits), 60, what="the run is to be put on record")
-        assert "never_packed" in goods.tables()
+        assert f"cerebro_data.{goods.schema}_never_packed" in goods.tables()
         caller.cancel()
         thread.join(60)
     finally:

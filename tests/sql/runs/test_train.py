@@ -74,9 +74,10 @@ def test_two_statements_lead_from_a_table_to_predictions(flats: Lab, rent: int) 
     assert flats.value("SELECT count(*) FROM leaderboard WHERE run = %s", rent) == 2
     plan = flats("SELECT packed_table, validation_table, options ->> 'objective', options ->> 'keep',"
                  " options -> 'budget' FROM run_plan WHERE run = %s", rent)[0]  # fmt: skip
-    packed = f"{flats.schema}.rent_packed"
+    packed = f"cerebro_data.{flats.schema}_rent_packed"
     assert plan[:4] == (packed, f"{packed}_validation", "val_loss", "best") and 300 < plan[4]["seconds"] <= 600
-    assert {"rent_packed", "rent_packed_validation", "rent", "rent_info"} <= flats.tables()
+    made = {name for name in flats.tables() if "rent" in name and not name.startswith(packed)}
+    assert made == {"rent", "rent_info", "rent_info_pkey", "rent_summary"}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_an_ensemble_predicts_the_mean_of_its_members(flats: Lab, rent: int) -> 
     both = dict(flats(rows, "both", None))
     assert both == pytest.approx({key: (one[key] + other[key]) / 2 for key in one}, rel=1e-5)
     assert flats.value("SELECT reason FROM both_info").startswith("the mean of configurations ")
-    flats("SELECT madlib.madlib_keras_evaluate('both', 'rent_packed_validation', 'both_judged', NULL, 1)")
+    packed = flats.packed_rows("rent", "_validation")
+    flats("SELECT madlib.madlib_keras_evaluate('both', %s, 'both_judged', NULL, 1)", packed)
     assert flats.value("SELECT loss FROM both_judged") > 0
     before = flats.tables()
     for call, says in (("'rent', 'x', 1", "members cannot be 1"), ("'flats', 'x'", "not the model table of a run"),
@@ -165,11 +167,12 @@ def test_an_ensemble_of_a_run_without_validation_rows_has_all_members(flats: Lab
     train(flats, "unjudged", validation=0, **{**FEW, "epochs": 1})
     flats("SELECT cerebro.ensemble('unjudged', 'unjudged_together', 2)")
     assert any("no validation rows, so all members join" in line for line in flats.told())
-    flats("ALTER TABLE rent_packed_validation RENAME TO hidden")
+    packed = flats.packed_rows("rent", "_validation")
+    flats(f"ALTER TABLE {packed} RENAME TO hidden")
     try:
         flats("SELECT cerebro.ensemble('rent', 'orphaned_together', 2)")
     finally:
-        flats("ALTER TABLE hidden RENAME TO rent_packed_validation")
+        flats(f"ALTER TABLE cerebro_data.hidden RENAME TO {packed.partition('.')[2]}")
     assert any("so all members join" in line for line in flats.told())
     assert flats.value("SELECT reason FROM orphaned_together_info").startswith("the mean of configurations ")
 
@@ -196,7 +199,10 @@ def test_windows_in_one_call(flats: Lab) -> None:
     assert any("windows of 8 rows" in line for line in told) and not any(
         "same share of each class" in line for line in told
     )
-    sides = [flats.value(f"SELECT layout FROM moved_packed{ending}_summary") for ending in ("", "_validation")]
+    sides = [
+        flats.value(f"SELECT layout FROM {flats.packed_rows('moved', ending)}_summary")
+        for ending in ("", "_validation")
+    ]
     assert sides[0]["sequence"] == {"by": ["who"], "order": ["at"], "length": 8, "step": 4, "target": "last"}
     assert sum(side["rows"] for side in sides) == 24 * 9 and all(side["rows"] % 9 == 0 for side in sides)
     kinds = flats("SELECT DISTINCT chosen ->> 'architecture' FROM leaderboard WHERE model_table LIKE '%%.moved'")
@@ -205,7 +211,7 @@ def test_windows_in_one_call(flats: Lab) -> None:
     # Without architectures, those that read windows step by step are tried beside the default kind.
     for name, source, given in (  # at a landing, the packed rows have to do
         ("moves", "steps", more),
-        ("more_moves", "moved_packed", {one: value for one, value in more.items() if one != "sequence"}),
+        ("more_moves", flats.packed_rows("moved"), {one: value for one, value in more.items() if one != "sequence"}),
     )[0 if TIMES >= 5 else 1 :]:
         target = "posture" if source == "steps" else None
         run = train(flats, name, target, source=source, **{**given, "architectures": None, "max_configurations": 3})
@@ -229,7 +235,8 @@ def test_weights_in_one_call(flats: Lab) -> None:
     )
     assert not flats("SELECT relname FROM pg_class WHERE relname ~ '^rows_[0-9a-f]{12}$'")  # no copy of its rows
     train(flats, "weighed", "class", source="weighing", **more)
-    classes, weights = values(flats, "weighed_packed", "class").argmax(axis=1), weights_of(flats, "weighed_packed")
+    packed = flats.packed_rows("weighed")
+    classes, weights = values(flats, packed, "class").argmax(axis=1), weights_of(flats, packed)
     sums = [weights[classes == number].sum() for number in (0, 1)]
     assert sums == pytest.approx([3 * len(classes) / 2] * 2, rel=1e-5)
 
@@ -253,11 +260,13 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flats: Lab, rent: in
 
 
 def test_no_table_is_overwritten(flats: Lab) -> None:
-    flats("CREATE TABLE mine_packed AS SELECT 1 AS kept; CREATE TABLE mine_packed_2_validation AS SELECT 2 AS kept")
+    mine = f"cerebro_data.{flats.schema}_mine_packed"  # anybody may have made tables of these names
+    flats(f"CREATE TABLE {mine} AS SELECT 1 AS kept; CREATE TABLE {mine}_2_validation AS SELECT 2 AS kept")
 
     train(flats, "mine", **ONE, validation=0.3)
-    assert flats("SELECT a.kept, b.kept FROM mine_packed a, mine_packed_2_validation b") == [(1, 2)]
-    assert {"mine_packed_3", "mine_packed_3_validation"} <= flats.tables()
+    assert flats(f"SELECT a.kept, b.kept FROM {mine} a, {mine}_2_validation b") == [(1, 2)]
+    assert flats.packed_rows("mine") == f"{mine}_3"
+    flats(f"DROP TABLE {mine}, {mine}_2_validation")
     error = refused(flats, model="mine")
     assert "already exists" in str(error)
     long = "m" * 63
@@ -268,15 +277,16 @@ def test_no_table_is_overwritten(flats: Lab) -> None:
 
 def test_a_packed_table_is_not_packed_again(flats: Lab, rent: int) -> None:
     before = flats.tables()
-    train(flats, "again", None, source="rent_packed", **ONE)
+    packed = flats.packed_rows("rent")
+    train(flats, "again", None, source=packed, **ONE)
     assert not {name for name in flats.tables() - before if "packed" in name}
     same = "SELECT source_table, packed_table, validation_table FROM run_plan WHERE model_table = %s"
     assert flats(same, f"{flats.schema}.again") == flats(same, f"{flats.schema}.rent")
-    error = refused(flats, source="rent_packed", target="rent")
-    assert "target cannot be given: 'rent_packed' is packed already" in str(error)
+    error = refused(flats, source=packed, target="rent")
+    assert f"target cannot be given: '{packed}' is packed already" in str(error)
     for name, value in (("sequence", WINDOWS), ("weights", "size"), ("class_weight", "balanced")):
-        error = refused(flats, source="rent_packed", target=None, **{name: value})
-        assert f"{name} cannot be given: 'rent_packed' is packed already" in str(error)
+        error = refused(flats, source=packed, target=None, **{name: value})
+        assert f"{name} cannot be given: '{packed}' is packed already" in str(error)
 
 
 def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
@@ -296,9 +306,10 @@ def test_a_call_that_is_cancelled_names_what_it_leaves(flats: Lab) -> None:
     assert said and said[0].pgcode == "57014"
     notices = "".join(connection.notices)
     connection.close()
-    assert "These tables remain" in notices and f"{flats.schema}.slow_packed_validation" in notices
+    packed = f"cerebro_data.{flats.schema}_slow_packed"
+    assert "These tables remain" in notices and f"{packed}_validation" in notices
     assert f"SELECT cerebro.resume({number[0][0]})" in notices
-    assert "slow" not in flats.tables() and "slow_packed" in flats.tables()
+    assert "slow" not in flats.tables() and flats.value("SELECT to_regclass(%s) IS NOT NULL", packed)
 
 
 def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> None:
@@ -316,7 +327,7 @@ def test_a_call_that_is_cancelled_while_it_packs_leaves_nothing(flats: Lab) -> N
     thread.start()
     packing = (
         "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cerebro_db packing'"
-        " AND query LIKE '%%cerebro._packed_rows%%'"
+        " AND query LIKE '%%cerebro_internal._packed_rows%%'"
     )
     eventually(lambda: flats(packing))
     connection.cancel()

@@ -65,7 +65,7 @@ def test_from_a_table_to_predictions(flats: Lab, which: str) -> None:
                  " (options -> 'budget' ->> 'seconds')::float8 FROM run_plan WHERE run = %s", run)[0]  # fmt: skip
     assert plan[4] == f"{flats.schema}.flats"
     packed = plan[2]  # the verb that is called first packs the rows
-    assert packed.startswith(f"{flats.schema}.by_") and packed.endswith("_packed")
+    assert packed.startswith(f"cerebro_data.{flats.schema}_by_") and packed.endswith("_packed")
     assert plan[:4] == ("named", "told", packed, f"{packed}_validation") and 3000 < plan[5] <= 3600
     assert flats.value("SELECT count(*) FROM cerebro.predict(%s, 'SELECT * FROM flats')", output) == 400
     if which == "search" and TIMES < 5:  # the others are also called on packed rows

@@ -229,7 +229,7 @@ def test_whether_a_run_has_ended(log: Log) -> None:
         # It stands for a driver: in the transaction that trains the run, and then makes the tables.
         cursor.execute(
             "SELECT jsonb_build_object('pid', pid, 'backend_start', backend_start, 'transaction', transaction)"
-            " FROM cerebro._sessions() WHERE pid = pg_backend_pid()"
+            " FROM cerebro_internal._sessions() WHERE pid = pg_backend_pid()"
         )
         ((alive,),) = cursor.fetchall()
         assert alive["transaction"]

@@ -132,7 +132,7 @@ def test_a_missing_role_and_a_secret_that_is_not_one(cluster: Any, db: Any) -> N
         secret.rename(aside)
         found = ask(db)
         assert "not in its data folder" in problems(found)["worker login", "secret"]
-        assert "cerebro._setup_logins()" in (found["worker login", "secret"][2] or "")
+        assert "cerebro_internal._setup_logins()" in (found["worker login", "secret"][2] or "")
     finally:
         if aside.exists():
             aside.rename(secret)

@@ -226,7 +226,7 @@ def test_to_another_server_by_pg_upgrade(
                 cursor.execute("SELECT check_name, advice FROM cerebro.doctor() WHERE status = 'problem'")
                 problems = dict(cursor.fetchall())
                 assert set(problems) >= {"secret", "login"} and "_setup_logins" in problems["secret"]
-                cursor.execute("SELECT cerebro._setup_logins()")
+                cursor.execute("SELECT cerebro_internal._setup_logins()")
                 cursor.execute("SELECT count(*) FROM cerebro.doctor() WHERE status = 'problem'")
                 assert cursor.fetchone() == (0,)
             check(lab, known)

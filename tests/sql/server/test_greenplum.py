@@ -190,7 +190,7 @@ def test_rules_that_name_nothing(sql: Any, packed: None) -> None:
         with pytest.raises(psycopg2.Error, match=message) as caught:
             sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => %s)", rules)
         assert caught.value.diag.message_hint
-    if not any(gpus for (gpus,) in sql("SELECT cerebro._gpus() FROM gp_dist_random('gp_id')")):
+    if not any(gpus for (gpus,) in sql("SELECT cerebro_internal._gpus() FROM gp_dist_random('gp_id')")):
         with pytest.raises(psycopg2.Error, match="No GPUs configured on hosts"):
             sql("SELECT pack_plain('rows', 'partly', 'y', 'x', distribution_rules => 'gpu_segments')")
         with pytest.raises(psycopg2.Error, match="No GPUs configured on host"):

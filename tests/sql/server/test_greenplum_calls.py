@@ -166,8 +166,8 @@ def test_each_refusal_names_a_function_that_users_call(place: Lab) -> None:
     named = {
         name
         for (name,) in place(
-            "SELECT DISTINCT (regexp_match(prosrc, %s))[1] FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
-            " AND prosrc ~ %s",
+            "SELECT DISTINCT (regexp_match(prosrc, %s))[1] FROM pg_proc"
+            " WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace) AND prosrc ~ %s",
             r"_begin_call\('([a-z_.]+)'[,)]",
             r"_begin_call\('([a-z_.]+)'[,)]",
         )
@@ -272,13 +272,15 @@ def test_every_steering_function_can_be_called_elsewhere(place: Lab) -> None:
 def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
     found = place(
         "SELECT proname FROM pg_proc JOIN pg_language l ON l.oid = prolang"
-        " WHERE lanname = 'plpython3u' AND pronamespace = 'cerebro'::regnamespace ORDER BY 1"
+        " WHERE lanname = 'plpython3u' AND pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
+        " ORDER BY 1"
     )
     assert [name for (name,) in found] == [
         "_as_registry", "_data_in", "_gpu_texts", "_gpus", "_hold", "_predict", "_state_in", "_state_out", "_warm_up",
         "_work", "_worker_close", "_worker_open",
     ]  # fmt: skip
-    place("SELECT plpgsql_validator(oid) FROM pg_proc WHERE pronamespace = 'cerebro'::regnamespace"
+    place("SELECT plpgsql_validator(oid) FROM pg_proc"
+          " WHERE pronamespace IN ('cerebro'::regnamespace, 'cerebro_internal'::regnamespace)"
           " AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'plpgsql')")  # fmt: skip
     # Those run on segments, and look themselves, as the bodies of the others do.
     for name, arguments in (
@@ -288,7 +290,7 @@ def test_no_function_in_python_is_without_its_guard(place: Lab) -> None:
         ("_warm_up", "max(i + 0)::text"),
     ):
         with pytest.raises(psycopg2.Error, match="a query calls this on the coordinator"):
-            place(f"SELECT cerebro.{name}({arguments}), max(i + 0) FROM numbers")
+            place(f"SELECT cerebro_internal.{name}({arguments}), max(i + 0) FROM numbers")
     for body in (
         "cancel(max(i + 0), NULL)",
         "_predict_rows(max(t), 'x', NULL, NULL, 1, NULL, false, false)",

@@ -35,7 +35,7 @@ LABELS = {
     "status": {"created", "running", "finishing", "finished", "failed", "cancelled", "interrupted"},
     "kind": {
         *("runs", "models", "attempts", "visits", "evaluations", "epochs", "decisions", "requests"),
-        *("states", "log", "segment", "recorder", "run", "waiting", "other"),
+        *("states", "packed", "log", "segment", "recorder", "run", "waiting", "other"),
     },
 }
 

@@ -146,8 +146,15 @@ def released(top: Path, version: str) -> Sources:
     return sources(
         top / version,
         version,
-        {piece: freeze.script(name) for piece, name in scripts.items()},
+        {piece: _with_its_head(freeze.script(name), version) for piece, name in scripts.items()},
     )
+
+
+def _with_its_head(script: str, version: str) -> str:
+    """The script with the line of its own version, by which functions find the Python code."""
+    if version != "0.1.0":
+        return script
+    return extension.expand(script).replace("cerebro_internal.", "cerebro.")  # which had this schema alone
 
 
 def inventory(dsn: str) -> dict[str, str]:
@@ -192,7 +199,9 @@ def test_replaceable_pieces_only_replace() -> None:
     # INSERT, UPDATE and DELETE: privileges that are granted. ALTER: of the owner of one function.
     assert made == {"CREATE OR REPLACE FUNCTION", "CREATE OR REPLACE VIEW", "INSERT", "UPDATE", "DELETE", "ALTER"}
     assert not re.search(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE\s+\w+\.)", outside)
-    assert re.findall(r"ALTER.*", outside) == ["ALTER FUNCTION cerebro._as_registry() OWNER TO cerebro_registry;"]
+    assert re.findall(r"ALTER.*", outside) == [
+        "ALTER FUNCTION cerebro_internal._as_registry() OWNER TO cerebro_registry;"
+    ]
 
 
 @pytest.mark.throw_away

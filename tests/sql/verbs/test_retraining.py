@@ -560,7 +560,10 @@ def require_whole(place: Lab, run: int, before: list[int], *, wins: bool) -> Non
     *earlier, newest = versions(place)
     assert earlier == before and version(place) == (newest if wins else before[-1])
     made = place.value("SELECT model_table FROM cerebro.runs WHERE run = %s", run).partition(".")[2]
-    assert not {made, *(f"{made}{ending}" for ending in ("_info", "_summary", "_packed"))} & place.tables()
+    assert not {made, *(f"{made}{ending}" for ending in ("_info", "_summary"))} & place.tables()
+    packed = "SELECT packed_table, to_regclass(packed_table) FROM cerebro.runs WHERE run = %s"
+    ((name, there),) = place(packed, run)
+    assert there is None or f"_{made}_packed" not in name, "what this call packed is gone"
     done = "SELECT detail ->> 'task' FROM cerebro.event WHERE run = %s AND event = 'followed' ORDER BY event_id"
     assert [task for (task,) in place(done, run)] == ["judge", "register", "promote", "remove"]
     with pytest.raises(psycopg2.Error, match=f"run {run} is finished"):

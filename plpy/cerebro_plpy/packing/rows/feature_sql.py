@@ -102,7 +102,7 @@ def text(column: Column, value: Sql) -> Sql:
     elif column.type in DATES:
         value = sql("pg_catalog.to_char({moment}, 'YYYY-MM-DD HH24:MI:SS.US')", moment=moment(column, value))
     elif may_hold_moments(column):
-        value = sql("cerebro._text_in_utc({value})", value=value)
+        value = sql("cerebro_internal._text_in_utc({value})", value=value)
     return sql('({value})::text COLLATE "C"', value=value)
 
 
@@ -242,7 +242,12 @@ def _of_so_many(hashed: Sql, count: int) -> Sql:
 def word_ids(feature: Feature, value: Sql) -> Sql:
     """The integer[] that a text becomes."""
     assert isinstance(feature, WordsFeature)
-    return sql("cerebro._word_ids({value}::text, {length}, {ids})", value=value, length=feature.length, ids=feature.ids)
+    return sql(
+        "cerebro_internal._word_ids({value}::text, {length}, {ids})",
+        value=value,
+        length=feature.length,
+        ids=feature.ids,
+    )
 
 
 # -- what they have not seen ---------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def expression(variable: SourceVariable, alias: Alias) -> Sql:
     if variable.is_pixels:
         # The number of the bytes is known without reading them.
         return sql("pg_catalog.int4send(pg_catalog.octet_length({found})) OPERATOR(pg_catalog.||) {found}", found=found)
-    return found if variable.preparation.label_type else sql("cerebro._array_bytes({found})", found=found)
+    return found if variable.preparation.label_type else sql("cerebro_internal._array_bytes({found})", found=found)
 
 
 def value(variable: SourceVariable, alias: Alias) -> Sql:
@@ -266,7 +266,7 @@ def label_text(value: Sql, label_type: SqlType) -> Sql:
     """A label as text that is compared byte by byte, whatever the column's collation and the session's time zone."""
     label = sql("({value}::{label_type})", value=value, label_type=label_type.sql)
     if label_type.name in MOMENTS:
-        return sql('cerebro._text_in_utc({label}) COLLATE "C"', label=label)
+        return sql('cerebro_internal._text_in_utc({label}) COLLATE "C"', label=label)
     return sql('{label}::text COLLATE "C"', label=label)
 
 
@@ -290,7 +290,7 @@ def find_shapes(db: Database, source: Relation, variables: list[SourceVariable])
     if not arrays:
         return
     columns = [variable.columns[0] for variable in arrays]
-    sent = [sql("cerebro._array_bytes({array})", array=one.array(identifier(one.name))) for one in columns]
+    sent = [sql("cerebro_internal._array_bytes({array})", array=one.array(identifier(one.name))) for one in columns]
     picked = joined(
         ", ",
         (

@@ -51,6 +51,7 @@ def carry_out(
                 if retry_failed:
                     log.events.revive_failed()
                 run = log.plan.load()
+                log.plan.require_own_rows(run)
                 attention = IncomingRequests(recorder.listen, recorder, log)
                 search = call.enter_context(contextlib.closing(Search(db, run, recorder, attention)))
                 search.begin()

@@ -78,7 +78,7 @@ class Rule:
 
     async def _query(self) -> Rows:
         rows = await Statement.joined(
-            [BEGIN_READING, Statement(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))]
+            [BEGIN_READING, Statement(sql("SELECT cerebro_internal._rule({}, {})"), (self.query, self.run))]
         )
         await ROLLBACK
         return rows
@@ -106,7 +106,7 @@ class Rule:
     def require_sound(self) -> None:
         """Raise an error if the query fails without a run, if it writes, or if it has other columns than a rule."""
         try:
-            self._columns_of(sql("SELECT cerebro._rule({}, {})"), (self.query, self.run))
+            self._columns_of(sql("SELECT cerebro_internal._rule({}, {})"), (self.query, self.run))
             columns = self._columns_of(self._described())
         except psycopg2.Error as error:
             raise InvalidArgument(

@@ -7,15 +7,15 @@ table by a stored name (tests/core/test_stored_name_type.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core.errors import WrongState
-from cerebro_db.core.names import Name, StoredName
+from cerebro_db.core.errors import DependentObjects, WrongState
+from cerebro_db.core.names import DATA_SCHEMA, PACKED_ENDINGS, Name, StoredName
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import TABLES
-from cerebro_db.core.sql import sql
+from cerebro_db.core.sql import joined, sql
 
 from ...database import relations
 from ...database.access import Database
@@ -24,6 +24,7 @@ from .log import RunLog
 from .log.known import PACKED_VALIDATION
 
 SOURCE, VALIDATION = TABLES
+TABLES_OF_ROWS = ("r", "p")  # pg_class.relkind
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,63 @@ def of_model(db: Database, run: Any, layout: Layout) -> OwnRun | None:
     if known.options() is None or known.rows()[0] != [partition.sha256 for partition in layout.partitions]:
         return None
     return OwnRun(run, known.tables_of_rows())
+
+
+# -- packed rows that nobody has named ------------------------------------------------------------------------
+
+
+def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA on which the caller trained the models of a table, and others of its name."""
+    run = None
+    summary = relations.beside(db, model_table, "_summary")
+    is_own = summary is not None and summary.is_own and summary.kind in TABLES_OF_ROWS
+    if summary is not None and is_own and "run" in relations.columns(db, summary):
+        run = db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql))
+    rows = db.rows(
+        sql(
+            "SELECT DISTINCT packed_table FROM cerebro.run_plan"
+            " WHERE owner = current_user AND packed_table IS NOT NULL AND (run = $1 OR model_table = $2)"
+        ),
+        ("bigint", "text"),
+        run if type(run) is int else None,
+        str(model_table),
+    )
+    found = [row["packed_table"] for row in rows]
+    return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
+
+
+def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | None = None) -> None:
+    """Drop those of these packed rows that the caller owns and that no run of the caller's needs.
+
+    A run needs them until it has finished, and then as long as there are models of it.  ``besides``: a run that needs
+    nothing any more.
+    """
+    texts = {one.for_people for one in packed}
+    if not texts:
+        return
+    rows = db.rows(
+        sql(
+            "SELECT run, packed_table, status FROM cerebro.runs WHERE owner = current_user AND packed_table = ANY ($1)"
+            " AND run IS DISTINCT FROM $2"
+        ),
+        ("text[]", "bigint"),
+        sorted(texts),
+        besides,
+    )
+    with_models = {row["run"] for row in db.rows(sql("SELECT run FROM cerebro.models WHERE owner = current_user"))}
+    needed = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in with_models}
+    for text in texts - needed:
+        table = relations.find(db, Name.parse(text))
+        if table is not None and table.is_own:
+            found = relations.beside_all(db, table, PACKED_ENDINGS).values()
+            _drop(db, text, [one for one in found if one.kind in TABLES_OF_ROWS])
+
+
+def _drop(db: Database, packed: str, tables: Sequence[Relation]) -> None:
+    try:
+        with db.savepoint():
+            db.patiently(sql("DROP TABLE {tables}", tables=joined(", ", (table.sql for table in tables))))
+    except db.plpy.SPIError as error:
+        if error.sqlstate != DependentObjects.sqlstate:
+            raise
+        db.warning(f"the packed rows in {packed} stay, because other objects depend on them")

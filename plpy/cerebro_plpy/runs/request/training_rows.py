@@ -14,7 +14,7 @@ import psycopg2
 from cerebro_db.core import documents
 from cerebro_db.core.arguments import PACKING, PackArguments
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
-from cerebro_db.core.names import LONGEST, Name, StoredName
+from cerebro_db.core.names import DATA_SCHEMA, LONGEST, PACKED_ENDINGS, Name, StoredName
 from cerebro_db.core.packing.layout import Layout, Partition
 from cerebro_db.core.packing.packed_summary import PackedSummary
 from cerebro_db.core.packing.windows import Windows
@@ -38,7 +38,6 @@ from . import cross_validation
 from .given import Given
 
 PACKED = "_packed"
-PACKED_ENDINGS = ("", "_summary", pack.VALIDATION, f"{pack.VALIDATION}_summary")
 MOST_VALIDATION_ROWS = 200_000  # more of them hardly tell more
 FEW_ROWS = 100_000  # so many are counted by class, to divide them class by class
 FEW_CLASSES = 30
@@ -232,7 +231,8 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     with other_session(db) as session:
         _require_seen(session, source)
         try:
-            table = _packed_or_kept(session, arguments, wished, made, same_name=given.packed_table is not None)
+            also = None if given.packed_table is not None else output.schema
+            table = _packed_or_kept(session, arguments, wished, made, also)
         except BaseException:
             if session.busy:  # what becomes of a commit is known when it has ended
                 session.cancel()
@@ -255,18 +255,20 @@ def pack_apart(db: Database, source: Relation, output: Name, given: Given, made:
     return Rows(layout, len(layout.partitions), table, others, validated, named=stored)
 
 
-def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: MadeRows, *, same_name: bool) -> Name:
+def _packed_or_kept(session: Session, given: PackArguments, wished: Name, made: MadeRows, also_in: str | None) -> Name:
     """All of it reads one snapshot: the rows that are packed are those of their fingerprint.
+
+    ``also_in``: a schema with tables of the user's that may have these rows.  None: only the wished table may.
 
     In this snapshot new tables are those that this transaction makes.  They are noted before the commit, because a
     cancel may come right after it.
     """
     names = [one.name for one in fields(PackArguments)]
-    call = joined(", ", [sql("same_name => {}"), *(sql("{name} => {}", name=identifier(name)) for name in names)])
+    call = joined(", ", [sql("also_in => {}"), *(sql("{name} => {}", name=identifier(name)) for name in names)])
     session.run_statement(Statement(sql("BEGIN ISOLATION LEVEL REPEATABLE READ"), bounds=True))
     before = _existing(session, wished)
-    values = [same_name, *(getattr(given, name) for name in names)]
-    ((table,),) = session.run(sql("SELECT cerebro._packed_rows({call})", call=call), values)
+    values = [also_in, *(getattr(given, name) for name in names)]
+    ((table,),) = session.run(sql("SELECT cerebro_internal._packed_rows({call})", call=call), values)
     made.tables = {name: oid for name, oid in _existing(session, wished).items() if before.get(name) != oid}
     made.packed = wished if made.tables else None
     session.run_statement(COMMIT)
@@ -312,17 +314,22 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
 
 
 def _free_name(db: Database, output: Name) -> Name:
+    rows = db.rows(sql("SELECT packed_table FROM cerebro.run_plan WHERE owner = current_user"))
+    known = {row["packed_table"] for row in rows}  # a run on record names its rows, also when they are gone
     for name in _candidates(output):
-        if all(relations.find(db, name.suffixed(ending)) is None for ending in PACKED_ENDINGS):
+        if str(name) not in known and all(relations.find(db, name.suffixed(one)) is None for one in PACKED_ENDINGS):
             return name
-    raise InvalidName(f"found no free name for the packed table of {output}.", hint="Choose another name.")
+    raise InvalidName(
+        f"found no free name in {DATA_SCHEMA} for the packed rows of {output}.",
+        hint="packed_table => 'name' names one.",
+    )
 
 
 def _candidates(output: Name) -> Iterator[Name]:
-    """MODELTABLE_packed, MODELTABLE_packed_2, …"""
-    stem = output.table.encode()[: LONGEST - len(PACKED) - ROOM_FOR_ENDINGS].decode(errors="ignore")
+    """SCHEMA_MODELTABLE_packed, SCHEMA_MODELTABLE_packed_2, …; others may have tables of these names in the schema."""
+    stem = f"{output.schema}_{output.table}".encode()[: LONGEST - len(PACKED) - ROOM_FOR_ENDINGS]
     for number in range(1, 10_000):
-        yield Name(output.schema, stem + PACKED + (f"_{number}" if number > 1 else ""))
+        yield Name(DATA_SCHEMA, stem.decode(errors="ignore") + PACKED + (f"_{number}" if number > 1 else ""))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from ...database.access import Database
 from ...database.entry import entry
 from ...models import model_parts, weights
 from ...packing.rows.summary import parsed
-from ..record import state_tables
+from ..record import own_runs, state_tables
 from ..record.log import ARCHITECTURE, MODEL_INFO, RunLog, StateOnRecord, as_written
 from ..record.run import no_such_run
 from . import group_tables
@@ -109,6 +109,7 @@ def materialize(
             f"{run['options'].objective} was measured after no epoch of {_configurations(unmeasured)}:"
             " the table has the last state, which need not be the best"
         )
+    before = own_runs.rows_of_models(db, name) if replace else []
     if replace:
         for old in model_parts.of(db, name).tables.values():  # whoever reads them locks the first one first
             db.patiently(sql("DROP TABLE {old}", old=old.sql))
@@ -127,6 +128,7 @@ def materialize(
         dress = neighbours.dress_of(run["options"])
         if dress is not None:
             dress(db, made)
+    own_runs.drop_unneeded(db, before)
 
 
 def _trained(db: Database, run_id: int, which: str, fold: int | None, *, groups: bool) -> list[StateOnRecord]:

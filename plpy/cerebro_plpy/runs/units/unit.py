@@ -324,7 +324,7 @@ def _receive(name: Sql, cut: weights.Cut, table: Sql, where: Sql, given: str) ->
     # One row to fetch, not one for each row of a state.  Greenplum's coordinator may compute what count() is given.
     return Statement(
         sql(
-            "SELECT count(s.n) FROM (SELECT cerebro._state_in({name}, {start}, {payload}) AS n FROM {table}"
+            "SELECT count(s.n) FROM (SELECT cerebro_internal._state_in({name}, {start}, {payload}) AS n FROM {table}"
             " WHERE {where} OFFSET 0) s",
             name=name,
             start=cut.start,

@@ -418,7 +418,7 @@ def _store_frozen(units: Units, worker: Worker, number: int, kept: Sequence[Done
 
 
 def _made(units: Units, worker: Worker, number: int, index: int) -> Sql:
-    function = sql("cerebro._state_out({number}, {index})", number=number, index=index)
+    function = sql("cerebro_internal._state_out({number}, {index})", number=number, index=index)
     return units.platform.made_on_segment(function, worker.dist_key)
 
 

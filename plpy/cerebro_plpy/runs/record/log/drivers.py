@@ -221,6 +221,6 @@ def session_of(recorder: Session) -> dict[str, Any]:
     With its transaction: as long as that lasts, it may still make the model tables.
     """
     # JSON's format of a timestamp is read back the same under every DateStyle.
-    began = sql("SELECT to_jsonb(backend_start), transaction FROM cerebro._sessions() WHERE pid = {}")
+    began = sql("SELECT to_jsonb(backend_start), transaction FROM cerebro_internal._sessions() WHERE pid = {}")
     ((backend_start, transaction),) = recorder.run(began, (os.getpid(),))
     return {"pid": os.getpid(), "backend_start": backend_start, "transaction": transaction}

@@ -12,9 +12,9 @@ from cerebro_db.core import codec, run_options
 from cerebro_db.core.codec import Identifier, OneOf, Whole, Within
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.engines import ENGINES
-from cerebro_db.core.errors import BadData
+from cerebro_db.core.errors import BadData, WrongState
 from cerebro_db.core.events import Event, HopKind, Initial
-from cerebro_db.core.names import STATE_SCHEMA, Name
+from cerebro_db.core.names import DATA_SCHEMA, STATE_SCHEMA, Name
 from cerebro_db.core.packing.layout import MOST_PARTITIONS, DataSet, Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.decision import Variant
@@ -140,6 +140,20 @@ class PlanLog(Part):
             self._load_models(run)
             self._load_progress(run)
         return run
+
+    def require_own_rows(self, run: Run) -> None:
+        """Others may make tables in the schema of packed rows that nobody has named, of names that are free again."""
+        owned = sql(
+            "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = {} AND c.relname = {} AND c.relowner = {me} AND c.relkind IN ('r', 'p')",
+            me=ME,
+        )
+        for name in [Name.parse(data.table) for data in (run.source, run.validation) if data is not None]:
+            if name.schema == DATA_SCHEMA and self.ask(owned, (name.schema, name.table)) != [(1,)]:
+                raise WrongState(
+                    f"run {self.run} was trained on the packed rows in {name}, and you have no such table any more.",
+                    hint="They go with the last model that was trained on them. Train again.",
+                )
 
     def _run(self, plan: PlanRow) -> Run:
         where = f"run {self.run}"
