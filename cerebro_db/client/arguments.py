@@ -126,9 +126,16 @@ def unknown(name: str, known: Sequence[str]) -> str:
     return f"there is no argument {name}" + (f"; did you mean {meant}?" if meant in known else "")
 
 
+def listed(columns: str | Sequence[str] | None) -> str | None:
+    """The names of columns as one text with commas."""
+    if columns is None or isinstance(columns, str):
+        return columns
+    return ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+
+
 def _sent(name: str, value: Any) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
     if name in COLUMNS and isinstance(value, (list, tuple)):
-        return ", ".join('"' + column.replace('"', '""') + '"' for column in value)
+        return listed(value)
     return Json(value) if isinstance(value, (Mapping, list, tuple)) else value

@@ -196,7 +196,7 @@ def leaderboard(session: DemoSession, cerebro: Cerebro, run: int) -> int:
 def predict(session: DemoSession, configuration: int) -> None:
     session.run(statements.PREDICT.format(configuration=configuration))
     rows = session.run(statements.PREDICTED)
-    wrong = sum(1 for row in rows if row[3] != str(row[2]))
+    wrong = sum(1 for row in rows if row[3] != row[2])
     # Half of the images shown are mistakes, as far as there are any.
     room = max(1, (session.console.width + 2) // 18)
     mistakes = [row for row in rows[:wrong]][: room // 2]
@@ -208,8 +208,8 @@ def predict(session: DemoSession, configuration: int) -> None:
     session.console.print(f"{len(rows) - wrong} of {len(rows)} validation images are classified correctly.")
 
 
-def _digit(image: list[list[int]], digit: int, said: str, probability: float) -> RenderableType:
-    right = said == str(digit)
+def _digit(image: list[list[int]], digit: int, said: int, probability: float) -> RenderableType:
+    right = said == digit
     drawn = [Text(line, style="" if right else "red", no_wrap=True) for line in drawing.image(image, 16)]
     label = f"{said}, {100 * probability:.1f} %" if right else f"{said}, not {digit}"
     return Group(*drawn, Text(label.center(16), style="bold green" if right else "bold red", no_wrap=True))

@@ -29,9 +29,9 @@ SELECT cerebro.predict_into(
     'digits_models', 'digits_val', 'digits_predicted', key => 'id',
     configuration => {configuration});"""
 PREDICTED = """\
-SELECT id, image, digit, class, probability
-  FROM digits_predicted JOIN digits_val ON key_value = id::text
- ORDER BY class = digit::text, id;"""
+SELECT id, image, digit, predicted_digit, probability
+  FROM digits_predicted JOIN digits_val USING (id)
+ ORDER BY predicted_digit = digit, id;"""
 TIME = """\
 SELECT activity, seconds, share
   FROM cerebro.run_time WHERE run = {run} ORDER BY position;"""

@@ -56,7 +56,7 @@ COMMENT ON FUNCTION cerebro_internal._smallints(@types@) IS
 -- One row for each chunk of rows, so that the rows themselves are made by the server and not by Python.
 CREATE OR REPLACE FUNCTION cerebro_internal._predict_rows(
     model_table text, query text, key text, configuration integer, top integer, coverage double precision,
-    calibrated boolean, thresholds boolean
+    calibrated boolean, thresholds boolean, probability_of text, times boolean
 )
 RETURNS TABLE (ids text[], outputs jsonb, answers cerebro_internal._prediction[])
 LANGUAGE plpython3u AS $py$
@@ -74,22 +74,28 @@ CREATE OR REPLACE FUNCTION cerebro.predict(
     top           integer DEFAULT 1,
     coverage      double precision DEFAULT NULL,
     calibrated    boolean DEFAULT false,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    probability_of text   DEFAULT NULL
 ) RETURNS TABLE (key_value text, target text, value double precision, class text, probability double precision,
-                 rank integer, lower double precision, upper double precision)
+                 rank integer, lower double precision, upper double precision, forecast_for text)
 LANGUAGE sql
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
-SELECT p.id, o.name, CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
+SELECT CASE WHEN o.timed THEN (p.id::text[])[1] ELSE p.id END, o.name,
+       CASE WHEN o.labels IS NULL THEN p.number::double precision END, o.labels[1 + p.class::integer],
        CASE WHEN o.labels IS NOT NULL THEN p.number::double precision END, a.rank,
        p.number::double precision - o.halves[1 + width_bucket(p.number::double precision, o.edges)],
-       p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)]
-  FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8) s
+       p.number::double precision + o.halves[1 + width_bucket(p.number::double precision, o.edges)],
+       CASE WHEN o.timed THEN (p.id::text[])[2] END
+  FROM cerebro_internal._predict_rows($1, $2, $3, $4, $5, $6, $7, $8, $9, true) s
  CROSS JOIN LATERAL unnest(s.answers) AS a
  CROSS JOIN LATERAL jsonb_to_recordset(s.outputs) AS o (output integer, name text, labels text[],
-                                                        edges double precision[], halves double precision[])
+                                                        edges double precision[], halves double precision[],
+                                                        wanted text[], most integer, timed boolean)
  CROSS JOIN LATERAL ROWS FROM (unnest(s.ids), unnest(cerebro_internal._reals(a.classes)), unnest(cerebro_internal._reals(a.numbers)))
        AS p (id, class, number)
  WHERE o.output = a.output
+   AND CASE WHEN o.wanted IS NOT NULL THEN array_position(o.wanted, o.labels[1 + p.class::integer]) IS NOT NULL
+            ELSE (a.rank > o.most) IS NOT TRUE END
 $sql$;
 COMMENT ON FUNCTION cerebro.predict(@types@) IS
 'Returns the predictions of a trained model for the rows of a query, in the caller''s session. It writes no table: it
@@ -107,9 +113,12 @@ query with the names of the training columns; they are prepared as in training.
 - calibrated: true returns calibrated probabilities.
 - thresholds: true decides the class by the thresholds that are kept with the model: class and rank can differ from those by
   probability alone. The probabilities are calibrated.
+- probability_of: a class, or several separated by commas: returns them with their probabilities in each row, instead of the
+  most probable class. *: all classes.
 
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value. A
-class is in class, with its probability.';
+class is in class, with its probability. A forecast has key_value of the last row that it reads, and in forecast_for the time
+that it is for, as text: its horizon times the usual distance of two rows after the last row.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
@@ -120,7 +129,9 @@ CREATE OR REPLACE FUNCTION cerebro.predict_into(
     top           integer DEFAULT 1,
     coverage      double precision DEFAULT NULL,
     calibrated    boolean DEFAULT false,
-    thresholds    boolean DEFAULT false
+    thresholds    boolean DEFAULT false,
+    probability_of text   DEFAULT NULL,
+    keep          text    DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
@@ -128,18 +139,25 @@ SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' 
 return api.predict_into(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.predict_into(@types@) IS
-'Predicts all rows of a table or view, and writes the predictions into a new table with the columns that cerebro.predict
-returns. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
+'Predicts all rows of a table or view, and writes the predictions into a new table: a row for each row, with the key and
+the predictions in columns of their own types. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
 columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
 all segments at the same time; all else is predicted in your own session. On Greenplum, only what other sessions cannot
 see is predicted in your own session. Models of groups predict in your own session, each row by the model of its group.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.
-- output_table: the table to be made, with key_value, target, value, class, probability, rank, lower and upper.
-- key: the column that key_value contains, as text. NULL: the columns of the primary key or of another unique index; else
+- output_table: the table to be made. It has the columns of the key and those of keep, and then predicted_ with the name of the
+  target. A class has the target''s type, and its probability in probability. A number is double precision, with lower and
+  upper if coverage is given. A forecast has the time that it is for in forecast_for. If the model has several targets,
+  the names of the other columns begin with that of the target.
+- key: the column that tells the rows apart. NULL: the columns of the primary key or of another unique index; else
   a column that the model does not use, whose values differ in the first 1,000 rows.
-- configuration, top, coverage, calibrated, thresholds: as in cerebro.predict.';
+- keep: other columns of the rows that the table gets, separated by commas. *: all columns. Of a window, those of the last row.
+- probability_of: a class, or several separated by commas: each has its probability in a column probability_ with its name.
+  *: all classes.
+- top: so many rows for each row, the most probable class first; the column rank numbers them.
+- configuration, coverage, calibrated, thresholds: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
     model_table text, function_name text, configuration integer DEFAULT NULL, replace boolean DEFAULT false,
@@ -161,7 +179,8 @@ If the model table has models of groups, the columns that tell the groups apart 
 While a transaction replaces the model table, the function waits for it. Afterwards it predicts with the new table.
 
 - model_table: the table of trained models.
-- function_name: of the new function, with or without a schema.
+- function_name: of the new function, with or without a schema. An input column that a call leaves out is NULL, so named
+  arguments can be some of them. A window has no defaults.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one. The function
   chooses it in each call.
@@ -192,7 +211,7 @@ call replaces what the first one has kept of a target. Only the owner of the mod
 - A class: one temperature for all probabilities, which leaves their order as it is, and thresholds of the classes.
   log_loss, ece (the expected calibration error), mean f1 and balanced_accuracy say what they change.
 - model_table: the table of trained models.
-- query: a query that returns rows with the inputs and the target, or the name of a packed table. NULL: the rows that the run
+- query: a query that returns rows with the inputs and the target, or the name of a table, which may be packed. NULL: the rows that the run
   took for validation. They have chosen the best model and the best epoch, so its errors on them are slightly too small.
 - target: the column to calibrate for. NULL: all targets.
 - configuration: as in cerebro.predict.

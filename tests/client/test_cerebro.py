@@ -443,9 +443,15 @@ def test_without_keras(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_predictions_in_a_table_are_those_in_rows(trained: Trained, fresh_output: Callable[[], str]) -> None:
     cerebro, output = trained.cerebro, fresh_output()
     assert cerebro.predict_into("models", "iris", output, "id", 1, top=2) == 150
-    rows = cerebro.rows(f"SELECT key_value, target, value, class, probability, rank FROM {output}")
+    rows = cerebro.rows(f"SELECT id::text, predicted_kind, rank FROM {output}")
     said = cerebro.predict("models", "SELECT * FROM iris", "id", 1, top=2)
-    assert {row[:2] + row[3:4] for row in rows} == {one[:2] + one[3:4] for one in said} and len(rows) == 300
+    assert set(rows) == {(one.key_value, one.label, one.rank) for one in said} and len(rows) == 300
+    cerebro.rows(f"DROP TABLE {output}")
+    chosen = said[0].label
+    cerebro.predict_into("models", "iris", output, "id", 1, probability_of=chosen, keep=["kind"])
+    ((likely,),) = cerebro.rows(f'SELECT avg("probability_{chosen}") FROM {output} WHERE kind = %s', (chosen,))
+    of_class = cerebro.predict("models", "iris", "id", 1, probability_of=chosen)
+    assert {one.label for one in of_class} == {chosen} and len(of_class) == 150 and 0 < likely <= 1
     with pytest.raises(client.ServerError, match="already exists"):
         cerebro.predict_into("models", "iris", output)
 

@@ -311,10 +311,12 @@ def test_predict(trained: Trained) -> None:
     shown = cerebro(trained, "predict", "client_tests.models", rows, "--top", 2)
     assert shown.exit_code == 0, shown.output
     assert len(shown.output.splitlines()) == 1 + 6 and "setosa" in shown.output
-    into = ("predict", "client_tests.models", "client_tests.iris", "--into", "client_tests.told", "--key", "id")
+    likely = cerebro(trained, "predict", "client_tests.models", rows, "--probability-of", "virginica", "--json")
+    assert {one["label"] for one in json.loads(likely.output)} == {"virginica"}
+    into = ("predict", "client_tests.models", "client_tests.iris", "--into", "client_tests.told", "--keep", "*")
     try:
         assert cerebro(trained, *into).output == "150 rows predicted into client_tests.told.\n"
-        assert trained.cerebro.rows("SELECT count(DISTINCT key_value) FROM client_tests.told") == [(150,)]
+        assert trained.cerebro.rows("SELECT count(predicted_kind), count(kind) FROM client_tests.told") == [(150, 150)]
         again = cerebro(trained, *into)
         assert again.exit_code == 1
     finally:

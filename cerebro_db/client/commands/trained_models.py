@@ -248,14 +248,24 @@ def predict(
     coverage: Coverage = None,
     calibrated: Probabilities = False,
     thresholds: Thresholds = False,
+    probability_of: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The probability of this class in each row.", show_default=False)
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMNS", help="With --into: other columns of the rows; * for all.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Predict the rows of a query, or with --into a whole table into a new one."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
+    wanted["probability_of"] = probability_of
+    if keep is not None and into is None:
+        raise typer.BadParameter("it needs --into: rows on the screen have their key.", param_hint="--keep")
     console = Terminal()
     with at(dsn) as cerebro:
         if into is not None:
-            count = cerebro.predict_into(model_table, rows, into, key, configuration, top, **wanted)
+            count = cerebro.predict_into(model_table, rows, into, key, configuration, top, keep=keep, **wanted)
             if json:
                 write_json({"table": into, "rows": count})
             else:
@@ -268,7 +278,8 @@ def predict(
         table = boards.plain_table()
         classes = any(one.label is not None for one in found)
         more = (*(("probability",) if classes else ()), *(("lower", "upper") if coverage is not None else ()))
-        for name in ("key", "target", "prediction", *more):
+        times = ("forecast for",) if any(one.forecast_for is not None for one in found) else ()
+        for name in ("key", *times, "target", "prediction", *more):
             table.add_column(name, justify="right" if name in more else "left", overflow="fold")
         places = {one.key_value: place for place, one in reversed(list(enumerate(found)))}  # the order of the rows
         for one in sorted(found, key=lambda one: (places[one.key_value], one.target, one.rank or 0)):
@@ -276,7 +287,8 @@ def predict(
             likely = "" if one.probability is None else f"{one.probability:.4f}"
             ends = ["" if end is None else drawing.number(end) for end in (one.lower, one.upper)]
             cells = (*((likely,) if classes else ()), *(ends if coverage is not None else ()))
-            table.add_row(named(one.key_value), named(one.target), said, *cells)
+            time = (named(one.forecast_for),) if times else ()
+            table.add_row(named(one.key_value), *time, named(one.target), said, *cells)
         console.print(table)
 
 

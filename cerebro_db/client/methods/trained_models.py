@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import select
 
+from ..arguments import listed
 from ..database import DatabaseClient
 from ..frames import Query
 from ..orm import ModelTable
@@ -16,7 +17,8 @@ from ..row_lists import RowList
 class Prediction(NamedTuple):
     """A row of ``cerebro.predict``. A number is in ``value``; a class in ``label``, with probability and rank.
 
-    ``lower`` and ``upper`` are the ends of the interval of a number, if a coverage was given.
+    ``lower`` and ``upper`` are the ends of the interval of a number, if a coverage was given. ``forecast_for`` is the
+    time that a forecast is for.
     """
 
     key_value: str
@@ -27,6 +29,7 @@ class Prediction(NamedTuple):
     rank: int | None
     lower: float | None = None
     upper: float | None = None
+    forecast_for: str | None = None
 
 
 class Evaluation(dict[str, float | None]):
@@ -83,12 +86,13 @@ class ModelMethods(DatabaseClient):
         coverage: float | None = None,
         calibrated: bool = False,
         thresholds: bool = False,
+        probability_of: str | None = None,
     ) -> RowList[Prediction]:
         """The predictions for the rows of a query. The comment of cerebro.predict describes the arguments."""
         rows = self.rows(
-            "SELECT key_value, target, value, class, probability, rank, lower, upper"
-            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (model_table, query, key, configuration, top, coverage, calibrated, thresholds),
+            "SELECT key_value, target, value, class, probability, rank, lower, upper, forecast_for"
+            " FROM cerebro.predict(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (model_table, query, key, configuration, top, coverage, calibrated, thresholds, probability_of),
         )
         return RowList(Prediction, map(Prediction._make, rows))
 
@@ -104,10 +108,15 @@ class ModelMethods(DatabaseClient):
         coverage: float | None = None,
         calibrated: bool = False,
         thresholds: bool = False,
+        probability_of: str | None = None,
+        keep: str | Sequence[str] | None = None,
     ) -> int:
-        """Predicts a table or view on all segments into a new table. Returns the number of rows."""
+        """Predicts a table or view on all segments into a new table, with the columns ``keep`` of the rows ("*": all).
+        Returns the number of rows. The comment of cerebro.predict_into describes the arguments."""
         given = (model_table, source_table, output_table, key, configuration, top, coverage, calibrated, thresholds)
-        return self.rows("SELECT cerebro.predict_into(%s, %s, %s, %s, %s, %s, %s, %s, %s)", given)[0][0]
+        places = ", ".join(["%s"] * (len(given) + 2))
+        values = (*given, probability_of, listed(keep))
+        return self.rows(f"SELECT cerebro.predict_into({places})", values)[0][0]
 
     def calibrate(
         self,
@@ -144,8 +153,8 @@ class ModelMethods(DatabaseClient):
     def drift(self, model_table: str, query: Query) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of
         cerebro.drift describes the measures."""
-        listed = ", ".join(ColumnDrift._fields)
-        rows = self.rows(f"SELECT {listed} FROM cerebro.drift(%s, %s)", (model_table, query))
+        columns = ", ".join(ColumnDrift._fields)
+        rows = self.rows(f"SELECT {columns} FROM cerebro.drift(%s, %s)", (model_table, query))
         return RowList(ColumnDrift, map(ColumnDrift._make, rows))
 
     def drop_model(self, model_table: str) -> None:

@@ -69,7 +69,10 @@ class Relation:
     def rows(self) -> Sql:
         """What a query names after FROM, with an alias of its own."""
         if self.query is not None:
-            return sql("({query}\n)", query=self.query)  # its last line may be a comment
+            whole = sql("({query}\n)", query=self.query)  # its last line may be a comment
+            if self.condition is None:
+                return whole
+            return sql("(SELECT * FROM {rows} AS q WHERE {condition})", rows=whole, condition=self.condition)
         table = self.sql if self.copy is None else self.copy.sql
         if self.condition is None:
             return table
@@ -84,6 +87,12 @@ class Relation:
     @property
     def name(self) -> Name:
         return Name(self.schema, self.table)
+
+    def also(self, condition: Sql) -> Relation:
+        """Its rows that fulfil this condition, too."""
+        if self.condition is not None:
+            condition = sql("({one}) AND ({other})", one=self.condition, other=condition)
+        return replace(self, condition=condition)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from ..database.access import Database
 from ..database.relations import Relation
 from ..models import calibrations, document_columns
 from ..models.trained import TrainedModel, class_labels
+from ..packing import packed
 from ..predicting import by_group, streaming
 from ..predicting.keys_and_outputs import PAIR
 from . import judged_rows, samples
@@ -204,9 +205,10 @@ def _keep(
 def _samples(
     db: Database, model: TrainedModel, rows: str, chosen: list[Variable], until: float | None
 ) -> list[tuple[Variable, Sample]]:
-    if is_name(rows):
+    if is_name(rows) and packed.is_packed(db, relations.existing(db, rows, argument="query")):
         return samples.of_packed_table(db, model, rows, chosen, share(until, 2))
-    return [(variable, _of_query(db, model, rows, variable)) for variable in chosen]
+    query = relations.require_query(db, rows)
+    return [(variable, _of_query(db, model, query, variable)) for variable in chosen]
 
 
 def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable) -> Sample:

@@ -23,6 +23,7 @@ from ..database.relations import Column, Relation
 from ..definitions.references import ModelRef, model_ref
 from ..models.model_cache import read_model
 from ..packing import packed
+from ..packing.rows import known_targets
 from ..packing.rows.preparation import hash_of_row, shuffled
 from ..predicting.keys_and_outputs import PAIR
 from .actual_values import Actual, actual_of
@@ -45,7 +46,7 @@ def importance(
     if not 1 <= times <= MOST_REPEATS:
         raise InvalidArgument(f"repeats cannot be {times}.", hint=f"It must be from 1 to {MOST_REPEATS}.")
     ref = model_ref(db, model_table)
-    if query is not None and is_name(query):
+    if query is not None and is_name(query) and packed.is_packed(db, relations.existing(db, query, argument="query")):
         before, losses = _of_packed_table(db, ref, query, target, configuration, times)
     else:
         before, losses = _of_query(db, ref, query, target, configuration, times)
@@ -125,6 +126,7 @@ def _of_query(
             hint="Name a packed table instead of a query. The view cerebro.run_plan has its name: validation_table.",
         )
     if layout.windows is None:  # of a window, only the last row needs the target
+        source = known_targets.told(db, source, [variable.columns[0]])
         _require_known(db, source, variable, actual)
 
     def loss(rows: Sql) -> float:

@@ -47,6 +47,7 @@ from .packed import Packed
 from .rows import (
     buffers,
     inputs_by_name,
+    known_targets,
     splits,
     summary,
     variables,
@@ -91,6 +92,10 @@ def append(db: Database, packed_table: str | None, source_table: str | None, div
     begun = time.monotonic()
     target = _target(db, packed_table, "packed_table")
     source = relations.filled(db, source_table)
+    targets = [variable.columns[0] for variable in target.training.layout.outputs]
+    if target.layout.windows is None and not target.form.numbers_are_labels:
+        variables.pick(relations.columns(db, source), targets, "target", source)
+        source = known_targets.told(db, source, targets)
     division = _division(db, target, source, divide)
     others, folded, whole = None, target.layout.folds > 0, source
     if division is not None and not folded:

@@ -21,7 +21,7 @@ from cerebro_db.core.sql import Sql, identifier, sql
 from ..database import lineage, relations
 from ..database.access import Database
 from ..database.relations import Column, Relation
-from .rows import splits, variables
+from .rows import known_targets, splits, variables
 from .rows.splits import Split
 
 PIXELS = Wish("pixels")
@@ -201,8 +201,10 @@ class Sides:
     division: Division | None  # None: rows are not divided, or each group of rows is divided by itself
 
 
-def sides(db: Database, source: Relation, split: Split | None, validation_table: str | None) -> Sides:
-    """The rows for training, and those for validation."""
+def sides(
+    db: Database, source: Relation, split: Split | None, validation_table: str | None, known: Sequence[str]
+) -> Sides:
+    """The rows for training, and those for validation.  ``known``: the columns that are NULL in none of them."""
     if validation_table is not None:
         others = relations.filled(db, validation_table, argument="validation_table")
         if others.oid == source.oid:
@@ -210,6 +212,9 @@ def sides(db: Database, source: Relation, split: Split | None, validation_table:
                 "validation_table is the source itself, so training would see all rows for validation.",
                 hint="validation => 0.2 keeps a fifth of the rows for validation.",
             )
+        if known:
+            variables.pick(relations.columns(db, others), list(known), "target", others)
+            others = known_targets.having(others, known)
         return Sides(source, others, None)
     if split is None:
         return Sides(source, None, None)

@@ -44,6 +44,7 @@ from .folds import Folds
 from .rows import (
     buffers,
     inputs_by_name,
+    known_targets,
     splits,
     subgroups,
     variables,
@@ -71,6 +72,11 @@ class WantedPacking:
     split: Split | None
     weight: Column | None
     asked: CheckedColumns
+
+    @property
+    def known(self) -> list[str]:
+        """The columns in which a NULL leaves the row out.  Of windows, those with such a target are left out later."""
+        return [column.name for column in self.asked.targets] if self.windows is None else []
 
     @property
     def is_validated(self) -> bool:
@@ -124,6 +130,8 @@ def checked(db: Database, given: PackArguments) -> WantedPacking:
         relations.require_readable(db, source, [split.at])
     apart = divided.by if divided is not None else split.by if split is not None else ()
     asked = asked_for(db, source, given, [*apart, *group_by], windows, weight)
+    if windows is None:
+        source = known_targets.having(source, [column.name for column in asked.targets])
     return WantedPacking(
         given=given,
         source=source,
@@ -146,9 +154,15 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
     windows, divided, asked = wanted.windows, wanted.folds, wanted.asked
     class_weight = wanted.given.class_weight
     output = pack_plain.free_output(db, wanted.given.output_table)
-    source = _perhaps_copied(db, wanted) if copies else wanted.source
-    divided_rows = sides(db, source, wanted.split, wanted.given.validation_table)
+    source = replace(wanted.source, condition=None)
+    if copies:
+        source = _perhaps_copied(db, wanted, source)
+    if wanted.known:
+        source = known_targets.told(db, source, wanted.known)
+    divided_rows = sides(db, source, wanted.split, wanted.given.validation_table, wanted.known)
     training, others = divided_rows.training, divided_rows.validation
+    if wanted.known and others is not None and wanted.given.validation_table is not None:
+        known_targets.tell(db, replace(others, condition=None), wanted.known)
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending))
@@ -232,9 +246,9 @@ def _place_groups(db: Database, job: PackJob, find: Callable[[], Placed]) -> Non
     place()
 
 
-def _perhaps_copied(db: Database, wanted: WantedPacking) -> Relation:
+def _perhaps_copied(db: Database, wanted: WantedPacking, source: Relation) -> Relation:
     """The source; with a copy of its rows and their hashes if a hash divides them and the copy saves time."""
-    source, split, asked = wanted.source, wanted.split, wanted.asked
+    split, asked = wanted.split, wanted.asked
     if split is None or split.at is not None or wanted.windows is not None:
         return source
     others = (wanted.weight, split.stratify)

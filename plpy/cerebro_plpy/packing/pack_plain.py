@@ -25,7 +25,7 @@ from ..platform import DistributionRule
 from ..sessions import limits, warm_up
 from . import labels, row_weights, same_as_training
 from .pack_arguments import LikeArguments, PlainArguments
-from .rows import buffers, inputs_by_name, variables, windowed
+from .rows import buffers, inputs_by_name, known_targets, variables, windowed
 from .rows.argument_names import NATURAL, ArgumentWords
 from .rows.preparation import SourceVariable, applied, find_shapes
 from .rows.summary import PackJob, read_training
@@ -64,6 +64,8 @@ def pack_training(
     ]
     if form.numbers_are_labels:
         variables.allow_null_labels(ins, outs)
+    else:
+        source = known_targets.told(db, source, [one.name for one in dependents])
     variables.check_names(ins, outs)
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
     rows = buffers.count(db, source, ins + outs)
@@ -122,10 +124,12 @@ def pack_validation(
         same_as_training.output_as_trained(column, trained, form.numbers_are_labels, words.target)
         for column, trained in zip(dependents, training.layout.outputs)
     ]
+    windows = training.layout.windows
     if form.numbers_are_labels:
         variables.allow_null_labels(ins, outs)
+    elif windows is None:
+        source = known_targets.told(db, source, [one.name for one in dependents])
     variables.check_names(ins, outs)
-    windows = training.layout.windows
     rows = buffers.count(db, source, ins + ([] if windows else outs))
     find_shapes(db, source, ins + outs)
     labels.match_all(db, source, outs, training.layout.outputs, training.text)

@@ -34,6 +34,14 @@ PLEASE = "Pack the rows with cerebro.pack() or cerebro.pack_like() first."
 CONVERT = "cerebro.convert_madlib_table() converts a table that Apache MADlib has packed."
 
 
+def is_packed(db: Database, table: Relation) -> bool:
+    """Whether it has the columns of a packed table, and a summary with a layout."""
+    if not {KEY, "buffer_id"} <= set(relations.columns(db, table)):
+        return False
+    summary = relations.beside(db, table, "_summary")
+    return summary is not None and "layout" in relations.columns(db, summary)
+
+
 def read(db: Database, table: str | None, *, argument: str, please: str = PLEASE) -> Packed:
     """The packed table of this name.  ``please``: what to do if it is none."""
     relation = relations.filled(db, table, please, argument=argument, companions=("_summary",))

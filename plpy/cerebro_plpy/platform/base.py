@@ -223,8 +223,8 @@ class Platform(abc.ABC):
     # -- tables --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def distributed_by(self, column: str) -> Sql:
-        """The clause at the end of CREATE TABLE that distributes rows by a column; may be empty."""
+    def distributed_by(self, column: str | None) -> Sql:
+        """The clause at the end of CREATE TABLE that distributes rows by a column; may be empty.  None: at random."""
 
     @abc.abstractmethod
     def distribute(self, db: Database, name: Name, column: str) -> None:

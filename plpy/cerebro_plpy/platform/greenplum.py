@@ -123,7 +123,9 @@ class Greenplum(Platform):
 
     # -- tables --------------------------------------------------------------------------------------------
 
-    def distributed_by(self, column: str) -> Sql:
+    def distributed_by(self, column: str | None) -> Sql:
+        if column is None:
+            return sql("DISTRIBUTED RANDOMLY")
         return sql("DISTRIBUTED BY ({column})", column=identifier(column))
 
     def distribute(self, db: Database, name: Name, column: str) -> None:

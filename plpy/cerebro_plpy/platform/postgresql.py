@@ -63,7 +63,7 @@ class PostgreSQL(Platform):
     def lost_a_segment(self, error: psycopg2.Error) -> bool:
         return False
 
-    def distributed_by(self, column: str) -> Sql:
+    def distributed_by(self, column: str | None) -> Sql:
         return sql("")
 
     def distribute(self, db: Database, name: Name, column: str) -> None:

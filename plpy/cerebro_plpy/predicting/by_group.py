@@ -6,7 +6,7 @@ trainer once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,10 @@ class RowsOfGroups:
     present: dict[str, Column]  # its columns
     named: str  # what an error calls them
     keys: list[str]  # the columns of a row's key; empty: its number is the key
+    identity: Sql | None = None  # the key, if it is not made of the texts of these columns
+    key_bytes: int = 0
+    chosen: Sequence[Sequence[str | None]] = ()  # as in keys_and_outputs.outputs_as_lines, as the next one
+    timed: bool = False
 
 
 def refuse_groups(model: TrainedModel) -> None:
@@ -146,14 +150,23 @@ def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
 def _reading(
     db: Database, model: TrainedModel, rows: RowsOfGroups, best: BestClasses | None
 ) -> tuple[Relation, Reading]:
-    source, windows, key = rows.table, model.layout.windows, keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER
+    source, windows = rows.table, model.layout.windows
+    key = rows.identity or (keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER)
     inputs = keys_and_outputs.inputs_of(db, model.layout, rows.present, rows.named)
     if windows is not None:
         buffers.count(db, source, inputs)
         subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [keys_and_outputs.PAIR]
         source, inputs = windowed.to_predict(db, source, windows, inputs, key, subjects=subjects, judged=judged)
         key = windowed.KEY
-    return source, query_reading.reading_of(model.layout, inputs, {"": key}, best)
+    return source, query_reading.reading_of(
+        model.layout,
+        inputs,
+        {"": key},
+        best,
+        key_bytes=rows.key_bytes,
+        chosen=rows.chosen,
+        timed=rows.timed,
+    )
 
 
 def _query(source: Relation, reading: Reading, columns: list[Column], of_groups: Sql) -> Sql:

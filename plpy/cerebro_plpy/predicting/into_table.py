@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
 
-from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, sql
 
@@ -16,8 +16,10 @@ from ..models import trained
 from . import execution, staging
 
 if TYPE_CHECKING:
-    from ..database.relations import Column, Relation
-    from ..models.trained import ModelTables, TrainedModel
+    from cerebro_db.core.names import Name
+
+    from ..database.relations import Relation
+    from ..models.trained import ModelTables
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class IntoArguments:
     coverage: float | None = None
     calibrated: bool | None = False
     thresholds: bool | None = False
+    probability_of: str | None = None
+    keep: str | None = None
 
 
 @entry
@@ -45,10 +49,8 @@ def predict_into(db: Database, **arguments: Any) -> int:
     tables = trained.tables_of(db, ref)
     # The summary says whether the models of groups belong to this model.
     answered = None if tables.groups is None else _by_group(db, given, ref, tables, source)
-    staged, outputs = answered or _by_one_model(db, given, ref, tables, source)
-    from . import predictions  # only now, as in _by_one_model
-
-    predictions.write_rows(db, staged, output, outputs)
+    staged, write = answered or _by_one_model(db, given, ref, tables, source)
+    write(output)
     rows = db.value(sql("SELECT COALESCE(sum(rows), 0)::bigint AS rows FROM {staged}", staged=staged))
     db.execute(sql("DROP TABLE {staged}", staged=staged))
     return int(rows)
@@ -56,61 +58,54 @@ def predict_into(db: Database, **arguments: Any) -> int:
 
 def _by_one_model(
     db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
-) -> tuple[Sql, str]:
-    """The table with the answers, and the outputs that they are of."""
+) -> tuple[Sql, Callable[[Name], None]]:
+    """The table with the answers, and what writes the user's table from it."""
     sealed, memory_mb = tables.must_seal(db), tables.memory_mb(db)
     with execution.place_for(db, source, False, sealed=sealed, memory_mb=memory_mb) as predict:
         from ..models import calibrations
         from ..models.model_cache import read_model
-        from . import keys_and_outputs, table_rows  # only now: the trainer starts meanwhile
+        from . import keys_and_outputs, output_columns, table_rows  # only now: the trainer starts meanwhile
 
-        ranks = keys_and_outputs.require_top(given.top)
         wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
         model = read_model(db, ref, given.configuration, tables)
         present = relations.columns(db, source)
         inputs = keys_and_outputs.inputs_of(db, model.layout, present, f"'{source.text}'")
-        columns = _key(db, given, model, source, present)
+        columns = output_columns.of_rows(db, model, source, present, given.key, given.keep)
         applied = calibrations.applied(db, model, wanted)
-        best = keys_and_outputs.best_classes(model.layout.outputs, ranks, applied)
-        to_predict = table_rows.RowsToPredict(source, present, inputs, keys_and_outputs.key_of(columns), columns)
-        staged = table_rows.answers(db, predict, model, to_predict, best)
-    return staged, keys_and_outputs.outputs_as_json(model.layout.outputs, applied)
+        table = output_columns.of_outputs(model.layout, columns, applied, given.top, given.probability_of)
+        to_predict = table_rows.RowsToPredict(
+            table=source,
+            present=present,
+            inputs=inputs,
+            key=columns.identity,
+            key_columns=list(columns.keys),
+            also=list(columns.read),
+            key_bytes=columns.bytes_per_row(db, source),
+        )
+        staged = table_rows.answers(db, predict, model, to_predict, table.best)
+    return staged, partial(table.write, db, staged)
 
 
 def _by_group(
     db: Database, given: IntoArguments, ref: ModelRef, tables: ModelTables, source: Relation
-) -> tuple[Sql, str] | None:
+) -> tuple[Sql, Callable[[Name], None]] | None:
     """The same with models of groups, in the caller's session; None: the model table has none."""
     from ..models import calibrations
     from ..models.model_cache import read_model
-    from . import by_group, keys_and_outputs
+    from . import by_group, output_columns
 
-    ranks = keys_and_outputs.require_top(given.top)
     wanted = calibrations.Wanted.of(given.coverage, given.calibrated, given.thresholds)
     model = read_model(db, ref, given.configuration, tables)
     if model.grouped is None:
         return None
     by_group.require_plain(wanted, given.model_table)
     present = relations.columns(db, source)
-    columns = _key(db, given, model, source, present)
-    rows = by_group.RowsOfGroups(source, present, f"'{source.text}'", columns)
-    best = keys_and_outputs.best_classes(model.layout.outputs, ranks)
+    columns = output_columns.of_rows(db, model, source, present, given.key, given.keep)
+    table = output_columns.of_outputs(model.layout, columns, None, given.top, given.probability_of)
+    rows = by_group.RowsOfGroups(
+        source, present, f"'{source.text}'", list(columns.keys), columns.identity, columns.bytes_per_row(db, source)
+    )
     staged = execution.create_temporary(db)
-    for chunk in by_group.predicted(db, model, rows, given.configuration, best):
+    for chunk in by_group.predicted(db, model, rows, given.configuration, table.best):
         db.execute(staging.add(staged), staging.ADDED, 0, len(chunk["ids"]), chunk["ids"], chunk["answers"])
-    return staged, keys_and_outputs.outputs_as_json(model.layout.outputs)
-
-
-def _key(
-    db: Database, given: IntoArguments, model: TrainedModel, source: Relation, present: dict[str, Column]
-) -> list[str]:
-    from . import keys_and_outputs
-
-    named = f"'{source.text}'"
-    columns = keys_and_outputs.key_columns(db, given.key, present, model.layout, source, named)
-    if not columns:
-        raise InvalidArgument(
-            f"{named} has no column for the key: the model uses them, or they have NULLs or equal values.",
-            hint="Add a column that numbers the rows, or name one of the columns: key => 'column'.",
-        )
-    return columns
+    return staged, partial(table.write, db, staged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import InvalidArgument, UndefinedColumn, Unsupported
@@ -29,6 +29,8 @@ PAIR = "__cerebro_pair"  # the column that the functions which judge a model add
 KEY_FAMILIES = (("number", *LABELS), ("text",))  # of the types of columns, the most usual first
 REAL = ("real", "double precision")
 MOST_CANDIDATES = 3  # each takes about 0.5 µs per row
+ALL = "*"
+MOST_CLASSES = 500  # of a target; a query has two columns for each of them
 LONGEST_KEY = 400  # bytes as stored
 ROWS_OF_A_LOOK = 1000  # the first ones
 
@@ -133,7 +135,37 @@ def key_of(columns: list[str]) -> Sql:
     return sql("concat_ws(', ', {columns})", columns=joined(", ", map(identifier, columns)))
 
 
-def best_classes(outputs: tuple[Variable, ...], ranks: int, applied: Applied | None = None) -> BestClasses | None:
+def classes_of(outputs: tuple[Variable, ...], probability_of: str | None, ranks: int) -> list[list[str | None]]:
+    """Of each output, the classes that the argument names: one, some separated by commas, or * for all."""
+    if probability_of is None:
+        return [[] for _ in outputs]
+    if ranks > 1:
+        raise InvalidArgument(
+            "top and probability_of cannot be used together.", hint="probability_of => '*' has all classes."
+        )
+    wanted = probability_of.strip()
+    known: list[list[str | None]] = [[] if is_number(one) else class_labels(one) for one in outputs]
+    if not any(known):
+        raise InvalidArgument(
+            "probability_of: the model predicts a number, which has no classes.",
+            hint="coverage => 0.9 gives an interval.",
+        )
+    names = [wanted] if any(wanted in its for its in known) else [one.strip() for one in wanted.split(",")]
+    found = [[one for one in its if wanted == ALL or one in names] for its in known]
+    if wanted != ALL and (missing := [one for one in names if not any(one in its for its in found)]):
+        listed = ", ".join(map(str, [one for its in known for one in its][:20]))
+        raise InvalidArgument(f"probability_of: the model has no class '{missing[0]}'.", hint=f"Classes: {listed}.")
+    if any(its and len(all_of) > MOST_CLASSES for its, all_of in zip(found, known)):
+        raise InvalidArgument(
+            f"probability_of needs a target with at most {MOST_CLASSES} classes.",
+            hint="top => 10 gives the ten most probable classes of each row.",
+        )
+    return found
+
+
+def best_classes(
+    outputs: tuple[Variable, ...], ranks: int | None, applied: Applied | None = None
+) -> BestClasses | None:
     """None: the outputs are numbers."""
     if any(is_number(variable) and variable.elements > 1 for variable in outputs):
         raise Unsupported(
@@ -147,8 +179,17 @@ def best_classes(outputs: tuple[Variable, ...], ranks: int, applied: Applied | N
     return BestClasses(labels, ranks, corrected if any(corrected or ()) else None)
 
 
-def outputs_as_json(outputs: tuple[Variable, ...], applied: Applied | None = None) -> str:
-    """The outputs as the SQL reads them: their places, names and labels; no labels: a number.
+def outputs_as_lines(
+    outputs: tuple[Variable, ...],
+    applied: Applied | None = None,
+    chosen: Sequence[Sequence[str | None]] = (),
+    *,
+    timed: bool = False,
+) -> list[dict[str, Any]]:
+    """The outputs as SQL reads them from JSON: their places, names and labels; no labels: a number.
+
+    ``chosen``: of each output, the classes that are returned; empty: the most probable one.  ``timed``: keys are pairs
+    of a key and the time that a forecast is for.
 
     A number with an interval also has its half widths, and the edges of the bins of predictions that have them.
     """
@@ -157,8 +198,10 @@ def outputs_as_json(outputs: tuple[Variable, ...], applied: Applied | None = Non
     for place, variable in enumerate(outputs):
         labels = None if is_number(variable) else class_labels(variable)
         edges, halves = intervals.get(variable.name, (None, None))
-        found.append({"output": place, "name": variable.name, "labels": labels, "edges": edges, "halves": halves})
-    return json.dumps(found)
+        found.append({"output": place, "name": variable.name, "labels": labels, "edges": edges, "halves": halves,
+                      "wanted": (chosen[place] or None) if any(chosen) else None,
+                      "most": 1 if any(chosen) else None, "timed": timed})  # fmt: skip
+    return found
 
 
 def is_number(variable: Variable) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.layout import Variable
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from .. import platform
@@ -98,31 +100,69 @@ def write_values(db: Database, staged: Sql, output: Name, identity: Column, outp
     )
 
 
-def write_rows(db: Database, staged: Sql, output: Name, outputs: str) -> None:
-    """The rows that cerebro.predict returns.  ``outputs``: their places, names and labels, as JSON."""
+@dataclass(frozen=True)
+class Lines:
+    """The answers for the rows of a chunk, line by line: for each output and rank the classes and the numbers.
+
+    ``top``: how many rows the table has for each row; ``wide``: of the outputs whose lines are all read.
+    """
+
+    outputs: Sequence[dict[str, Any]]
+    top: int
+    wide: Sequence[int]
+
+    def of(self, place: int, line: dict[str, Any]) -> list[Sql]:
+        """The lines of an output, as columns: c0_1, n0_1 and so on."""
+        if line["labels"] is None:
+            return [_line("numbers", "n", place, 1, sql("true"))]
+        if self.top > 1:
+            wanted = [(1, sql("a.rank = g.rank"))]
+        else:
+            ranks = range(1, len(line["labels"]) + 1) if place in self.wide else (1,)
+            wanted = [(rank, sql("a.rank = {rank}", rank=rank)) for rank in ranks]
+        return [
+            _line(what, letter, place, rank, condition)
+            for rank, condition in wanted
+            for what, letter in (("classes", "c"), ("numbers", "n"))
+        ]
+
+
+def _line(what: str, letter: str, place: int, rank: int, condition: Sql) -> Sql:
+    return sql(
+        ", unnest(cerebro_internal._reals((SELECT a.{what} FROM unnest(s.answers) AS a WHERE a.output = {place}"
+        " AND {condition}))) AS {name}",
+        what=identifier(what),
+        place=place,
+        condition=condition,
+        name=identifier(f"{letter}{place}_{rank}"),
+    )
+
+
+def write_rows(
+    db: Database, staged: Sql, output: Name, columns: Sequence[Sql], lines: Lines, distributed: str | None
+) -> None:
+    """The table of ``cerebro.predict_into``: a row for each row that was predicted, or for each rank of its classes.
+
+    ``columns``: with their names, over ``r`` (the texts ``k`` of the row's id, the rank, and the lines) and the outputs
+    ``o0`` and so on.
+    """
+    read = sql("SELECT o.labels, o.edges, o.halves FROM jsonb_to_recordset(($1::text[])[1]::jsonb) AS o"
+               " (output integer, labels text[], edges double precision[], halves double precision[])")  # fmt: skip
+    described = [
+        sql(" CROSS JOIN ({read} WHERE o.output = {place}) AS o{place}", read=read, place=place)
+        for place in range(len(lines.outputs))
+    ]
     db.patiently(
         sql(
-            """
-        CREATE TABLE {output} AS
-        SELECT id AS key_value, name AS target,
-               CASE WHEN labels IS NULL THEN number::double precision END AS value,
-               labels[1 + class::integer] AS class,
-               CASE WHEN labels IS NOT NULL THEN number::double precision END AS probability, rank,
-               number::double precision - halves[1 + width_bucket(number::double precision, edges)] AS lower,
-               number::double precision + halves[1 + width_bucket(number::double precision, edges)] AS upper
-          FROM (SELECT unnest(s.ids) AS id, o.name, o.labels, o.edges, o.halves, a.rank,
-                       unnest(cerebro_internal._reals(a.classes)) AS class,
-                       unnest(cerebro_internal._reals(a.numbers)) AS number
-                  FROM {staged} s
-                 CROSS JOIN LATERAL unnest(s.answers) AS a
-                  JOIN jsonb_to_recordset(($1::text[])[1]::jsonb)
-                       AS o (output integer, name text, labels text[], edges double precision[],
-                             halves double precision[]) USING (output)) answer
-        {distributed_by}
-        """,
+            "CREATE TABLE {output} AS SELECT {listed} FROM (SELECT unnest(s.ids)::text[] AS k, g.rank{numbers}"
+            " FROM {staged} s CROSS JOIN generate_series(1, {top}) AS g (rank)) r{described} {distributed_by}",
             output=output.sql,
+            listed=joined(", ", columns),
+            numbers=joined("", [one for place, line in enumerate(lines.outputs) for one in lines.of(place, line)]),
             staged=staged,
-            distributed_by=platform.of(db).distributed_by("key_value"),
+            top=lines.top,
+            described=joined("", described),
+            distributed_by=platform.of(db).distributed_by(distributed),
         ),
-        [outputs],
+        [json.dumps(lines.outputs)],
     )

@@ -82,7 +82,9 @@ def create_predictor(
         decided=sql(", thresholds => true") if thresholds else sql(""),
         where=_of_one_window(model.layout, places[len(of_group) :]),
     )
-    _make(db, function, arguments, result, body, replace=bool(replace))
+    # A column that a call leaves out is NULL. What tells the groups apart, and a window's rows, cannot be left out.
+    optional = len(inputs) if model.layout.windows is None else 0
+    _make(db, function, arguments, result, body, replace=bool(replace), optional=optional)
     db.execute(
         sql(
             "COMMENT ON FUNCTION {function} IS {text}",
@@ -193,8 +195,23 @@ def _signature(function: Name, arguments: Arguments) -> Sql:
     return sql("{function}({types})", function=function.sql, types=joined(", ", (kind.sql for _, kind in arguments)))
 
 
-def _make(db: Database, function: Name, arguments: Arguments, result: SqlType, body: Sql, *, replace: bool) -> None:
-    """Create the function.  ``replace``: in the place of the one of that name which this function has made before."""
+def _make(
+    db: Database, function: Name, arguments: Arguments, result: SqlType, body: Sql, *, replace: bool, optional: int
+) -> None:
+    """Create the function.  ``replace``: in the place of the one of that name which this function has made before.
+
+    ``optional``: so many of the last arguments are NULL by default.
+    """
+    needed = len(arguments) - optional
+    listed = [
+        sql(
+            "{name} {kind}{default}",
+            name=identifier(name),
+            kind=kind.sql,
+            default=sql(" DEFAULT NULL") if place >= needed else sql(""),
+        )
+        for place, (name, kind) in enumerate(arguments)
+    ]
     before = _made_before(db, function)
     kinds = [kind.name for _, kind in arguments]
     if replace:
@@ -207,7 +224,7 @@ def _make(db: Database, function: Name, arguments: Arguments, result: SqlType, b
         " SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS {body}",
         instead=sql("OR REPLACE ") if replace and kinds in before else sql(""),
         function=function.sql,
-        listed=joined(", ", (sql("{name} {kind}", name=identifier(name), kind=kind.sql) for name, kind in arguments)),
+        listed=joined(", ", listed),
         result=result.sql,
         body=quoting(body),
     )

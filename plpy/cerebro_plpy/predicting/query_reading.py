@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import BadData
@@ -65,8 +67,15 @@ def reading_of(
     keys: dict[str, Sql],
     best: BestClasses | None,
     applied: Applied | None = None,
+    *,
+    key_bytes: int = 0,
+    chosen: Sequence[Sequence[str | None]] = (),
+    timed: bool = False,
 ) -> Reading:
-    """How rows with these inputs and keys are read.  ``best``: None: the outputs themselves."""
+    """How rows with these inputs and keys are read.  ``best``: None: the outputs themselves.
+
+    ``key_bytes``: the size of a long key.  ``chosen``, ``timed``: as in ``keys_and_outputs.outputs_as_lines``.
+    """
     names = list({column.name: None for variable in inputs for column in variable.columns})
     alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
     filled = buffers.filled_columns(inputs)
@@ -85,8 +94,8 @@ def reading_of(
         keys=keys,
         inputs=inputs,
         best=best,
-        outputs=keys_and_outputs.outputs_as_json(trained.outputs, applied),
-        chunk=at_a_time(bytes_per_row(trained)),
+        outputs=json.dumps(keys_and_outputs.outputs_as_lines(trained.outputs, applied, chosen, timed=timed)),
+        chunk=at_a_time(bytes_per_row(trained) + key_bytes),
         stored=joined(", ", stored),
         gathered=joined(
             ", ", [sql("count(*) AS rows"), gathered_arrays(arrays), *ids, *nulls, *unseen_values.counts(news)]

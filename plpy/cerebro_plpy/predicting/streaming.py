@@ -6,7 +6,7 @@ transaction has not committed.  Memory holds one chunk of rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class PredictRowsArguments:
     coverage: float | None = None
     calibrated: bool | None = False
     thresholds: bool | None = False
+    probability_of: str | None = None
+    times: bool | None = False  # keys are pairs of a key and the time that a forecast is for, if there is one
 
 
 @entry_of_rows("cerebro.predict")
@@ -74,17 +76,24 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
         from . import by_group  # only now: other models need nothing of it
 
         by_group.require_plain(wanted, given.model_table)
-        best = keys_and_outputs.best_classes(model.layout.outputs, ranks)
+        chosen = keys_and_outputs.classes_of(model.layout.outputs, given.probability_of, ranks)
+        best = keys_and_outputs.best_classes(model.layout.outputs, None if any(chosen) else ranks)
         keys = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
-        rows_of_groups = by_group.RowsOfGroups(source, present, "the query", keys)
+        timed = _timed(db, model, (source, present), key, keys_and_outputs.key_of(keys)) if given.times else None
+        rows_of_groups = by_group.RowsOfGroups(
+            source, present, "the query", keys, timed, chosen=chosen, timed=timed is not None
+        )
         yield from by_group.predicted(db, model, rows_of_groups, given.configuration, best)
         return
-    asked = (tuple(present.items()), key, ranks, wanted)
+    asked = (tuple(present.items()), key, ranks, wanted, given.probability_of)
     reading = model.remembered.get(asked)
     if reading is None:
         applied = calibrations.applied(db, model, wanted)
-        best = keys_and_outputs.best_classes(model.layout.outputs, ranks, applied)
-        source, reading = reading_of(db, model, (source, present), key, best, applied)
+        chosen = keys_and_outputs.classes_of(model.layout.outputs, given.probability_of, ranks)
+        best = keys_and_outputs.best_classes(model.layout.outputs, None if any(chosen) else ranks, applied)
+        source, reading = reading_of(
+            db, model, (source, present), key, best, applied, chosen=chosen, times=bool(given.times)
+        )
         if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
     version = model.version(db)
@@ -112,21 +121,43 @@ def reading_of(
     key: str | None,
     best: BestClasses | None,
     applied: Applied | None = None,
+    *,
+    chosen: Sequence[Sequence[str | None]] = (),
+    times: bool = False,
 ) -> tuple[Relation, Reading]:
-    """Also what is read: the query's rows, or windows of them.  ``best``: None: the outputs themselves."""
+    """Also what is read: the query's rows, or windows of them.  ``best``: None: the outputs themselves.
+
+    ``chosen``: as in ``keys_and_outputs.outputs_as_lines``.  ``times``: whether keys may have the time of a forecast.
+    """
+    timed = None
     source, present = rows
     inputs = keys_and_outputs.inputs_of(db, model.layout, present, "the query")
     if model.layout.windows is not None:
         buffers.count(db, source, inputs)
         columns = keys_and_outputs.key_columns(db, key, present, model.layout, source, "the query")
         last = keys_and_outputs.key_of(columns)
+        timed = _timed(db, model, rows, key, last) if times else None
         source, inputs = windowed.to_predict(
-            db, source, model.layout.windows, inputs, last, judged=key == keys_and_outputs.PAIR
+            db, source, model.layout.windows, inputs, timed or last, judged=key == keys_and_outputs.PAIR
         )
         keys = {windowed.KEY_NAME: windowed.KEY}
     else:
         keys = _keys(key, present, model.layout)
-    return source, query_reading.reading_of(model.layout, inputs, keys, best, applied)
+    return source, query_reading.reading_of(
+        model.layout, inputs, keys, best, applied, chosen=chosen, timed=timed is not None
+    )
+
+
+def _timed(
+    db: Database, model: TrainedModel, rows: tuple[Relation, dict[str, Column]], key: str | None, last: Sql
+) -> Sql | None:
+    """The pair of the key of a row and the time that a forecast from it is for; None: there is no such time."""
+    if model.layout.windows is None or key == keys_and_outputs.PAIR:
+        return None
+    from . import forecast_time  # only now: other models need nothing of it
+
+    time = forecast_time.of(db, rows[0], model.layout.windows, rows[1])
+    return None if time is None else forecast_time.with_key(last, time)
 
 
 def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:

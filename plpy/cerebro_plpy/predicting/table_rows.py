@@ -12,7 +12,7 @@ from cerebro_db.core.errors import BadData, UndefinedColumn, Unsupported
 from cerebro_db.core.names import Name, split_list
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.protocol import BestClasses
-from cerebro_db.core.records import dataclass
+from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database import relations
@@ -34,7 +34,9 @@ class RowsToPredict:
     present: dict[str, Column]  # the columns of the table
     inputs: list[SourceVariable]
     key: Sql  # what identifies a row
-    key_columns: list[str]  # what the key is made of
+    key_columns: list[str]  # what the key is made of: they are never NULL
+    also: list[str] = field(default_factory=list)  # other columns that the key is made of
+    key_bytes: int = 0
 
 
 def rows_by_column(
@@ -84,7 +86,12 @@ def answers(
     table, key, inputs = rows.table, rows.key, rows.inputs
     windows = model.layout.windows
     ordering = windows.columns if windows is not None else ()
-    read = [*rows.key_columns, *(column.name for variable in inputs for column in variable.columns), *ordering]
+    read = [
+        *rows.key_columns,
+        *rows.also,
+        *(column.name for variable in inputs for column in variable.columns),
+        *ordering,
+    ]
     relations.require_readable(db, table, [rows.present[name] for name in read if name in rows.present])
     counted = lru_cache(maxsize=None)(partial(count, db, table, rows.key_columns, inputs))
     if unseen_values.of(inputs):
@@ -93,7 +100,7 @@ def answers(
         counted()
         table, inputs = windowed.to_predict(db, table, windows, inputs, key)
         key = windowed.KEY
-    source = Source(table, key, inputs, counted, bytes_per_row(model.layout))
+    source = Source(table, key, inputs, counted, bytes_per_row(model.layout) + rows.key_bytes)
     order = trainers.order_of(model, model.version(db), [one.for_prediction() for one in inputs], best)
     return predict(model, order, source)
 
@@ -135,7 +142,7 @@ def count(db: Database, test: Relation, key_columns: list[str], inputs: list[Sou
     news = unseen_values.of(inputs)
     counted = [
         sql("count(*) AS rows"),
-        sql("count(*) FILTER (WHERE {nulls}) AS nulls", nulls=nulls),
+        sql("count(*) FILTER (WHERE {nulls}) AS nulls", nulls=nulls) if names else sql("0 AS nulls"),
         *unseen_values.counts(news),
     ]
     (found,) = db.scan(sql("SELECT {counted} FROM {test}", counted=joined(", ", counted), test=test.sql))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from cerebro_db.core import codec
@@ -16,7 +15,7 @@ from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.packing.packed_summary import Packing
 from cerebro_db.core.parameters import flat
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, shown, sql
+from cerebro_db.core.sql import identifier, shown, sql
 
 from ..database.access import Database
 from ..database.relations import Column, Relation
@@ -184,24 +183,17 @@ def validation_query(db: Database, champion: Champion, source: RowsOfToday, *gro
     if champion.grouped is None and "group_by" in arguments:
         without = _rows_for_validation(db, source, without_groups(arguments))
         if others.condition is not None and without.condition is not None:
-            others = _also(others, without.condition)
+            others = others.also(without.condition)
     if champion.grouped is not None and champion.grouped.new_groups == NEW_GROUPS[0]:
         columns = [Column(one.name, one.type.name, str(one.type), "", None) for one in champion.grouped.columns]
         key = group_key.of(columns, lambda column: identifier(column.name))
         for table in (champion.grouped.table.name, *groups):
-            others = _also(others, sql("{key} IN (SELECT group_key FROM {table})", key=key, table=table.sql))
+            others = others.also(sql("{key} IN (SELECT group_key FROM {table})", key=key, table=table.sql))
     return shown(sql("SELECT * FROM {rows} AS cerebro_rows", rows=others.rows))
 
 
 def without_groups(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "group_by"}
-
-
-def _also(rows: Relation, condition: Sql) -> Relation:
-    """The rows that fulfil this condition, too."""
-    if rows.condition is None:
-        return replace(rows, condition=condition)
-    return replace(rows, condition=sql("({one}) AND ({other})", one=rows.condition, other=condition))
 
 
 def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[str, Any]) -> Relation:
@@ -212,6 +204,6 @@ def _rows_for_validation(db: Database, source: RowsOfToday, arguments: Mapping[s
             "the models cannot be compared: the rows of the version were packed without rows for validation.",
             hint="query => 'SELECT …' names rows that neither model has learned from.",
         )
-    others = checked_arguments.sides(db, wanted.source, wanted.split, given.validation_table).validation
+    others = checked_arguments.sides(db, wanted.source, wanted.split, given.validation_table, wanted.known).validation
     assert others is not None
     return others

@@ -191,13 +191,17 @@ def test_a_table_and_a_function_predict_in_the_same_way(made: Lab) -> None:
     made("CREATE VIEW newer AS SELECT * FROM loans WHERE id > 3900")
     made("SELECT cerebro.predict_into('amounts', 'newer', 'amounts_of_newer', 'id', coverage => 0.9)")
     made("SELECT cerebro.predict_into('states', 'newer', 'states_of_newer', 'id', thresholds => true)")
-    for model, more in (("amounts", "coverage => 0.9"), ("states", "thresholds => true")):
-        columns = "key_value, target, value, class, probability, rank, lower, upper"
-        asked = f"SELECT {columns} FROM cerebro.predict('{model}', 'TABLE newer', 'id', {more}) ORDER BY 1"
-        assert made(asked) == made(f"SELECT {columns} FROM {model}_of_newer ORDER BY 1")
+    for model, more, asked, written in (
+        ("amounts", "coverage => 0.9", "value, lower, upper", "predicted_amount, lower, upper"),
+        ("states", "thresholds => true", "class, probability", "predicted_state, probability"),
+    ):
+        rows = made(
+            f"SELECT key_value, {asked} FROM cerebro.predict('{model}', 'TABLE newer', 'id', {more}) ORDER BY 1"
+        )
+        assert rows == made(f"SELECT id::text, {written} FROM {model}_of_newer ORDER BY 1")
     made("SELECT cerebro.create_predictor('states', 'state_of', thresholds => true)")
     made("SELECT cerebro.create_predictor('states', 'plain_state_of')")
-    decided = dict(made("SELECT key_value, class FROM states_of_newer"))
+    decided = dict(made("SELECT id::text, predicted_state FROM states_of_newer"))
     likely = dict(made("SELECT key_value, class FROM cerebro.predict('states', 'TABLE newer', 'id')"))
     (turned,) = made(
         "SELECT id, a, b, c FROM newer WHERE id::text = %s", next(key for key in decided if decided[key] != likely[key])

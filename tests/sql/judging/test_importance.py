@@ -294,9 +294,8 @@ def test_a_cancel_ends_it(facts: Lab, linear: Linear) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says", "hint"),
     [
-        ("'linear', 'facts'", "'facts' is not a packed table", "SELECT * FROM facts"),
         ("'linear', 'nothing'", "query: there is no table 'nothing'", ""),
-        ("'linear', 'linear'", "'linear' is not a packed table", "packed table that fits"),
+        ("'linear', 'linear'", "the query does not have the target 'y'", "It has the columns"),
         ("'linear', ''", "query must not be empty", "SELECT"),
         ("'linear', NULL", "query must not be empty", "SELECT"),
         ("'nothing', 'facts_packed'", "there is no table", ""),

@@ -247,7 +247,7 @@ def test_predictions_of_many_rows_and_of_one(trained: Lab) -> None:
     assert one[:2] == next(row for row in wanted if row[0] == "17")[:2]
     assert one == predicted(trained, "by_array", "SELECT * FROM of_array WHERE id = 17")[0]
     trained("SELECT cerebro.predict_into('by_bytes', 'of_bytes', 'written', key => 'id')")
-    assert sorted(trained("SELECT key_value, class FROM written")) == sorted(row[:2] for row in wanted)
+    assert sorted(trained("SELECT id::text, predicted_digit::text FROM written")) == sorted(row[:2] for row in wanted)
     trained("DROP TABLE written")
 
 

@@ -656,7 +656,7 @@ ROWS = [
         "UPDATE flowers SET attributes = NULL WHERE id IN (3, 4)",
         "column 'attributes' of table flowers is NULL in 2 of 150",
     ),
-    ("UPDATE flowers SET kind = NULL WHERE id = 3", "column 'kind' of table flowers is NULL in 1 of 150"),
+    ("UPDATE flowers SET kind = NULL", "the target 'kind' is NULL in all 150 rows"),
     (
         "UPDATE flowers SET attributes[2] = NULL WHERE id = 3",
         "'attributes' of table flowers has arrays with NULL elements",

@@ -223,7 +223,7 @@ def test_predictions(trained: Lab, kind: str) -> None:
     (one,) = predicted(trained, f"SELECT * FROM of_{kind} WHERE id = 17")
     assert one == next(row for row in wanted if row[0] == "17")
     trained(f"SELECT cerebro.predict_into('by_vector', 'of_{kind}', 'written', key => 'id')")
-    assert sorted(trained("SELECT key_value, class FROM written")) == sorted(row[:2] for row in wanted)
+    assert sorted(trained("SELECT id::text, predicted_mood::text FROM written")) == sorted(row[:2] for row in wanted)
     trained("DROP TABLE written")
     with pytest.raises(errors.DataException, match="NULL in column 'e'"):
         predicted(trained, f"SELECT id, CASE WHEN id <> 3 THEN e END AS e, x FROM of_{kind}")

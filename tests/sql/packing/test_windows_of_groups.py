@@ -165,7 +165,7 @@ def test_each_window_is_predicted_by_the_model_of_its_group(trained: Lab) -> Non
         trained("SELECT * FROM predict('models', 'SELECT * FROM days')")
     trained("CREATE VIEW few AS SELECT id, day, shop, which FROM days WHERE shop IN ('shop 2', 'shop 4')")
     assert trained.value("SELECT predict_into('models', 'few', 'predicted')") == 2 * (30 - LENGTH + 1)
-    some = dict(trained("SELECT key_value, value FROM predicted"))
+    some = dict(trained("SELECT id::text, predicted_sold FROM predicted"))
     assert some == pytest.approx({row: wanted[row] for row in some}, rel=1e-4)
 
 

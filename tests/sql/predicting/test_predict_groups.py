@@ -148,7 +148,7 @@ def test_a_table_or_view_is_predicted_into_a_table(shops: Lab, source: str, conf
     more = {} if configuration is None else {"configuration": configuration}
     found = predictions(shops, f"SELECT * FROM {source}", **more)
     assert count == len(found) > 50
-    assert dict(shops(f"SELECT key_value, value FROM {made}")) == found
+    assert dict(shops(f"SELECT id::text, predicted_cost FROM {made}")) == found
 
 
 def test_a_function_predicts_a_row_of_any_group(shops: Lab) -> None:

@@ -20,16 +20,7 @@ FROM generate_series(1, 24) who, generate_series(0, 39) at;
 """
 FEW = {"configurations": [{"architecture": "mlp"}], "epochs": 2, "segments": 1, "options": {"seed": 1}}
 WINDOWS = {"by": "who", "order": "at", "length": 8, "step": 4}
-COLUMNS = [
-    ("key_value", "text"),
-    ("target", "text"),
-    ("value", "double precision"),
-    ("class", "text"),
-    ("probability", "double precision"),
-    ("rank", "integer"),
-    ("lower", "double precision"),
-    ("upper", "double precision"),
-]
+DOUBLE = "double precision"
 
 
 @pytest.fixture(scope="module")
@@ -56,41 +47,115 @@ def written(lab: Lab, model: str, source: str, more: str = "") -> int:
     return lab.value(f"SELECT cerebro.predict_into(%s, %s, 'said'{more})", model, source)
 
 
-def same(lab: Lab, model: str, query: str, more: str = "") -> None:
+def same(lab: Lab, model: str, query: str, target: str, more: str = "", keys: str = "id") -> None:
     """What is written is what cerebro.predict returns."""
-    mine = lab("SELECT * FROM said ORDER BY key_value, target, rank")
-    wanted = lab(f"SELECT * FROM cerebro.predict(%s, %s{more}) ORDER BY key_value, target, rank", model, query)
-    assert [row[:2] + row[3:4] + row[5:] for row in mine] == [row[:2] + row[3:4] + row[5:] for row in wanted]
-    for column in (2, 4):  # value, probability
-        pairs = [(one[column], other[column]) for one, other in zip(mine, wanted)]
-        assert all((one is None) == (other is None) for one, other in pairs)
-        numbers = [pair for pair in pairs if pair[0] is not None]
-        assert [one for one, _ in numbers] == pytest.approx([other for _, other in numbers], rel=1e-5, abs=1e-6)
+    present = [name for name, _ in lab.columns("said")]
+    several = f"{target}_" if f"{target}_probability" in present else ""
+    likely = f"{several}probability" if f"{several}probability" in present else f"NULL::{DOUBLE}"
+    rank = "rank" if "rank" in present else "1"
+    key = f"concat_ws(', ', {keys})"
+    mine = lab(f"SELECT {key}, predicted_{target}::text, {likely}, {rank} FROM said"
+               f' ORDER BY {key} COLLATE "C", 4')  # fmt: skip
+    wanted = lab(
+        "SELECT key_value, COALESCE(class, value::text), probability, COALESCE(rank, 1)"
+        f' FROM cerebro.predict(%s, %s{more}) WHERE target = %s ORDER BY key_value COLLATE "C", 4',
+        model, query, target,
+    )  # fmt: skip
+    assert [(row[0], row[3]) for row in mine] == [(row[0], row[3]) for row in wanted]
+    for own, other in zip(mine, wanted):
+        if own[2] is None:
+            assert other[2] is None and float(own[1]) == pytest.approx(float(other[1]), rel=1e-5, abs=1e-6)
+        else:
+            assert own[1] == other[1] and own[2] == pytest.approx(other[2], rel=1e-5, abs=1e-6)
+
+
+RENT, KIND = ("predicted_rent", DOUBLE), ("predicted_kind", "text")
+CLASS = [("predicted_species", "text"), ("probability", DOUBLE)]
 
 
 @pytest.mark.parametrize(
-    ("model", "source", "more", "rows", "per_row"),
+    ("model", "source", "more", "rows", "columns"),
     [
-        ("rents", "flats", "", 300, 1),
-        ("both", "flats", ", key => 'id'", 300, 2),
-        ("both", "flats", ", top => 2", 300, 3),
-        ("irises", "garden", "", 30, 1),
-        ("irises", "garden", ", configuration => 1, top => 3", 30, 3),
-        ("evens", "steps", "", 24 * 9, 1),
+        ("rents", "flats", "", 300, [RENT]),
+        ("both", "flats", ", key => 'id'", 300, [KIND, ("kind_probability", DOUBLE), RENT]),
+        ("irises", "garden", "", 30, CLASS),
+        ("irises", "garden", ", configuration => 1, top => 3", 30, [*CLASS, ("rank", "integer")]),
+        ("evens", "steps", "", 24 * 9, [("predicted_even", "boolean"), ("probability", DOUBLE)]),
     ],
 )
-def test_the_same_rows_as_predict(flats: Lab, model: str, source: str, more: str, rows: int, per_row: int) -> None:
+def test_the_same_rows_as_predict(
+    flats: Lab, model: str, source: str, more: str, rows: int, columns: list[tuple[str, str]]
+) -> None:
+    """In columns of their own types, and none that would be empty."""
     assert written(flats, model, source, more) == rows
-    assert flats.columns("said") == COLUMNS
-    assert flats.value("SELECT count(*) FROM said") == rows * per_row
-    same(flats, model, f"SELECT * FROM {source}", more)
+    keys = [("who", "integer"), ("at", "integer")] if source == "steps" else [("id", "integer")]
+    assert flats.columns("said") == [*keys, *columns]
+    assert flats.value("SELECT count(*) FROM said") == rows * (3 if "top" in more else 1)
+    for name, _ in columns:
+        if name.startswith("predicted_"):
+            same(flats, model, f"SELECT * FROM {source}", name[10:], more, ", ".join(name for name, _ in keys))
+
+
+def test_columns_of_the_rows_are_kept_as_they_are(flats: Lab) -> None:
+    flats(
+        'CREATE TABLE odd AS SELECT id, size, city, kind, id % 7 = 0 AS "select", \'a,"b\' || id AS "Na,me",'
+        " 1.10::numeric(9, 2) * id AS price, ARRAY[id, NULL] AS list, now() AS at, NULL::date AS never,"
+        " json_build_object('a', id) AS document FROM flats"
+    )
+    assert written(flats, "both", "odd", ", keep => '*'") == 300
+    names = [name for name, _ in flats.columns("odd")]
+    assert flats.columns("said")[: len(names)] == flats.columns("odd")
+    listed = ", ".join(f'"{name}"{"::text" if name == "document" else ""}' for name in names)
+    assert not flats(f"SELECT {listed} FROM odd EXCEPT SELECT {listed} FROM said")
+    written(flats, "both", "odd", """, key => 'id', keep => '"Na,me", city, id'""")
+    assert [name for name, _ in flats.columns("said")][:3] == ["id", "Na,me", "city"]
+    flats("CREATE TABLE bare_rows AS SELECT size, city, rent FROM flats")
+    assert written(flats, "rents", "bare_rows", ", keep => '*'") == 300, "without a key"
+    kept = "SELECT size, city, rent, count(*) FROM {} GROUP BY 1, 2, 3"
+    assert not flats(f"{kept.format('said')} EXCEPT {kept.format('bare_rows')}")
+    flats("CREATE VIEW clash AS SELECT id, size, city, 0 AS predicted_rent FROM flats")
+    for arguments, says in (
+        ("keep => '*'", "two columns 'predicted_rent'"),
+        ("keep => 'size, nobody'", "'clash' has no column 'nobody'"),
+        ("keep => ''", "keep must not be NULL or empty"),
+        ("probability_of => 'large'", "predicts a number"),
+    ):
+        with pytest.raises(psycopg2.Error, match=says) as error:
+            written(flats, "rents", "clash", f", {arguments}")
+        assert error.value.diag.message_hint or "empty" in says
+
+
+def test_the_probabilities_of_named_classes(flats: Lab) -> None:
+    written(flats, "irises", "garden", ", probability_of => '*'")
+    classes = [one for (one,) in flats("SELECT DISTINCT species FROM garden ORDER BY 1")]
+    assert [name for name, _ in flats.columns("said")][3:] == [f"probability_{one}" for one in classes]
+    listed = ", ".join(f'"probability_{one}"' for one in classes)
+    for row in flats(f"SELECT predicted_species, probability, {listed} FROM said"):
+        assert sum(row[2:]) == pytest.approx(1, abs=1e-5)
+        assert row[1] == max(row[2:]) == row[2 + classes.index(row[0])]
+    one, other = classes[:2]
+    wanted = dict(flats(f'SELECT id::text, "probability_{one}" FROM said'))
+    rows = "SELECT key_value, class, probability FROM cerebro.predict('irises', 'garden', probability_of => %s)"
+    assert {key: value for key, _, value in flats(rows, one)} == pytest.approx(wanted, rel=1e-5)
+    assert len(flats(rows, f"{one},{other}")) == 60 and {two for _, two, _ in flats(rows, one)} == {one}
+    both = flats("SELECT target, class FROM cerebro.predict('both', 'flats', probability_of => 'small')")
+    assert set(both) == {("kind", "small"), ("rent", None)} and len(both) == 600
+    written(flats, "both", "flats", ", probability_of => 'small'")
+    assert ("kind_probability_small", DOUBLE) in flats.columns("said")
+    for arguments, says in (
+        ("probability_of => 'roses'", "no class 'roses'"),
+        (f"probability_of => '{one}', top => 2", "cannot be used together"),
+    ):
+        with pytest.raises(psycopg2.Error, match=says) as error:
+            flats(f"SELECT * FROM cerebro.predict('irises', 'garden', {arguments})")
+        assert error.value.diag.message_hint
 
 
 def test_the_best_model_is_the_default(flats: Lab) -> None:
     written(flats, "irises", "garden", ", top => 3")
-    same(flats, "irises", "SELECT * FROM garden", ", top => 3")
+    same(flats, "irises", "SELECT * FROM garden", "species", ", top => 3")
     (best,) = flats("SELECT mst_key FROM irises_info ORDER BY training_loss_final LIMIT 1")
-    same(flats, "irises", "SELECT * FROM garden", f", configuration => {best[0]}, top => 3")
+    same(flats, "irises", "SELECT * FROM garden", "species", f", configuration => {best[0]}, top => 3")
 
 
 def test_all_segments_predict_a_large_table(flats: Lab) -> None:
@@ -99,11 +164,13 @@ def test_all_segments_predict_a_large_table(flats: Lab) -> None:
           " FROM flats, generate_series(1, 60000) i WHERE flats.id = 1 + i % 300")  # fmt: skip
     assert flats.value("SELECT pg_total_relation_size('many') > 4 << 20")
     assert written(flats, "both", "many") == 60_000
-    assert flats.value("SELECT count(DISTINCT key_value) FROM said") == 60_000
-    same(flats, "both", "SELECT * FROM many")
+    assert flats.value("SELECT count(DISTINCT id) FROM said") == 60_000
+    same(flats, "both", "SELECT * FROM many", "kind")
     flats("CREATE VIEW a_part AS SELECT * FROM many WHERE id <= 500")
     assert written(flats, "both", "a_part") == 500
-    same(flats, "both", "SELECT * FROM a_part")
+    same(flats, "both", "SELECT * FROM a_part", "rent")
+    assert written(flats, "both", "many", ", keep => '*'") == 60_000
+    assert not flats("SELECT id, size, city, filling FROM many EXCEPT SELECT id, size, city, filling FROM said")
     assert not flats(
         "SELECT relname FROM pg_class WHERE relname LIKE 'predict_%%' OR relname LIKE 'cerebro_predict_%%'"
     )
@@ -116,7 +183,7 @@ def test_a_temporary_table_and_an_empty_one(flats: Lab) -> None:
     assert flats.value("SELECT cerebro.predict_into('rents', 'mine', 'pg_temp.said_here')") == 9
 
 
-def test_keys_are_the_texts_of_their_values(flats: Lab) -> None:
+def test_keys_keep_their_types(flats: Lab) -> None:
     flats(
         "CREATE TABLE dated AS SELECT *, 1.0::double precision / id AS part, date '2020-01-31' + id AS day FROM flats"
     )
@@ -124,8 +191,7 @@ def test_keys_are_the_texts_of_their_values(flats: Lab) -> None:
         flats("SET datestyle = 'German'")
         written(flats, "rents", "dated", f", key => '{key}'")
         flats("RESET datestyle")
-        kind = "double precision" if key == "part" else "date"
-        assert flats.value(f"SELECT count(*) FROM said JOIN dated ON key_value::{kind} = {key}") == 300
+        assert flats.value(f"SELECT count(*) FROM said JOIN dated USING ({key})") == 300
 
 
 @pytest.mark.parametrize("call", ["predict_into('rents', '{}', 'never')", "predict('rents', 'TABLE {}')"])
@@ -176,6 +242,7 @@ def test_a_view_runs_as_in_predict(flats: Lab) -> None:
         ("'rents', 'flats', 'new', 'nobody'", "key must be one column of 'flats'"),
         ("'rents', 'flats', 'new', configuration => 9", "'rents' has no configuration 9"),
         ("'rents', 'flats', 'new', top => 0", "top cannot be 0"),
+        ("'both', 'flats', 'new', top => 2", "the model has 2 targets"),
         ("'rents', 'garden', 'new'", "'garden' does not have the inputs size, city"),
         ("'rents', 'bare', 'new'", "'bare' has no column for the key"),
         ("'rents', 'holes', 'new'", "'holes' has no column for the key"),
@@ -226,7 +293,7 @@ def test_a_key_tells_the_rows_of_a_query_apart(flats: Lab, query: str, key: str 
         flats(f"CREATE OR REPLACE VIEW new_ones AS {query}")
         flats.told()
         written(flats, "rents", "new_ones")
-        assert {one for (one,) in flats("SELECT key_value FROM said")} == set(found)
+        assert {one for (one,) in flats("SELECT id::text FROM said")} == set(found)
         assert says in "".join(flats.told())
         flats("DROP VIEW new_ones")
 
@@ -235,6 +302,5 @@ def test_the_key_of_a_table_is_its_primary_key(flats: Lab) -> None:
     flats("CREATE TABLE keyed (part int, serial int, place int, size real, city text, PRIMARY KEY (part, place))")
     flats("INSERT INTO keyed SELECT id % 20, id, id / 20, size, city FROM flats")
     written(flats, "rents", "keyed")
-    assert sorted(flats("SELECT key_value FROM said")) == sorted(
-        flats("SELECT concat_ws(', ', part, place) FROM keyed")
-    )
+    assert [name for name, _ in flats.columns("said")] == ["part", "place", "predicted_rent"]
+    assert sorted(flats("SELECT part, place FROM said")) == sorted(flats("SELECT part, place FROM keyed"))

@@ -127,6 +127,12 @@ def test_replacing_a_predictor(live: Lab) -> None:
     assert live.value(CALL) in ("a", "b")
 
 
+def test_a_column_that_a_call_leaves_out_is_null(live: Lab) -> None:
+    for named, values in (("size => 10.0", "10.0, NULL"), ("city => 'Rome'", "NULL, 'Rome'"), ("", "NULL, NULL")):
+        assert live.value(f"SELECT rent_of({named})") == live.value(f"SELECT rent_of({values})")
+    assert live.value("SELECT rent_of(city => 'Rome', size => 10.0)") == live.value(CALL)
+
+
 def test_only_predictors_are_replaced(live: Lab) -> None:
     live("CREATE FUNCTION mine(size real, city text) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
     live("CREATE FUNCTION rent_of(text) RETURNS text LANGUAGE sql AS 'SELECT $1'")

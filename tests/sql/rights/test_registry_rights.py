@@ -334,7 +334,7 @@ def test_a_large_table_is_predicted_in_the_own_session(place: Place) -> None:
     sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'cerebro_db segment%%'"
     assert place.ben(sessions) == [0]
     asked = f"SELECT key_value, class, probability FROM cerebro.predict('{place.model}@1', 'SELECT * FROM many', 'id')"
-    assert sorted(place.ben(asked)) == sorted(place.ben("SELECT key_value, class, probability FROM said"))
+    assert sorted(place.ben(asked)) == sorted(place.ben("SELECT id::text, predicted_y, probability FROM said"))
 
 
 # -- snapshots, locks and repairs ------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def test_who_may_use_models_of_groups_reads_no_weights(grouped: Place, tmp_path:
     session.connection.close()
     ben(f"CREATE TABLE mine AS {SIDES}")
     assert ben(f"SELECT cerebro.predict_into('{grouped.model}@2', 'mine', 'sides_told', 'id')") == [9]
-    assert sorted(ben("SELECT key_value, class, probability FROM sides_told")) == said
+    assert sorted(ben("SELECT id::text, predicted_y, probability FROM sides_told")) == said
     ben(f"SELECT cerebro.create_predictor('{grouped.model}@production', 'side_of')")
     assert ben("SELECT side_of('side 1', ARRAY[sin(1), 0]::real[])") == [said[0][1]]
     judged = (

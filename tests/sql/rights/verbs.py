@@ -50,7 +50,10 @@ CALLS: dict[str, list[Call]] = {
     "cerebro.predict": [_on_rows("predict"), _on_rows("predict", ", calibrated => true"),
                         Call(f"SELECT * FROM cerebro.predict('{{madlib}}', {VECTORS})"),
                         Call(f"SELECT * FROM cerebro.predict('{{grouped}}', {ROWS})")],
-    "cerebro.predict_into": [Call("SELECT cerebro.predict_into('{model}', '{schema}.folk', '{schema}.out')")],
+    "cerebro.predict_into": [
+        Call(f"SELECT cerebro.predict_into('{{model}}', '{{schema}}.folk', '{{schema}}.out'{more})")
+        for more in ("", ", keep => '*'")
+    ],
     "cerebro.create_predictor": [
         Call("SELECT cerebro.create_predictor('{model}', '{schema}.guess');"
              " SELECT {schema}.guess(a, b) FROM {schema}.folk LIMIT 3"),

@@ -5,8 +5,6 @@ Rows for validation have the lowest hashes, so those with the highest are taken.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cerebro_db.core.sql import sql
 
 from ...database.access import Database
@@ -21,9 +19,7 @@ def of(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
         return source
     hashed = splits.within_steps(hash_of_rows(db, source))
     above = sql("{hashed} >= {low}", hashed=hashed, low=int(splits.STEPS * (1 - wanted / rows)))
-    if source.condition is not None:
-        above = sql("({condition}) AND {above}", condition=source.condition, above=above)
-    return replace(source, condition=above)
+    return source.also(above)
 
 
 def varied(db: Database, source: Relation, wanted: int) -> Relation:

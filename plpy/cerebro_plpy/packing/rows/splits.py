@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from cerebro_db.core.errors import BadData, InvalidArgument
 from cerebro_db.core.packing.division import MOST_STRATA, Division
@@ -154,9 +153,7 @@ def condition_of(division: Division, present: Mapping[str, Column], hashed: Sql)
 
 def divided(source: Relation, condition: Sql) -> tuple[Relation, Relation]:
     """The rows for training, and those for validation, which fulfil the condition."""
-    return replace(source, condition=sql("NOT ({condition})", condition=condition)), replace(
-        source, condition=condition
-    )
+    return source.also(sql("NOT ({condition})", condition=condition)), source.also(condition)
 
 
 def hash_of(columns: Sequence[Column], alias: Alias) -> Sql:

@@ -243,9 +243,7 @@ def of_validation(db: Database, rows: Relation, groups: Placed, order: Sql, pres
     left_out = all_rows["rows"] - sum(made.rows)
     if left_out:
         db.notice(f"{counted(left_out, 'row')} for validation are left out: no row for training is in their groups")
-        known = sql("{group} IS NOT NULL", group=groups.group(by_name))
-        both = known if rows.condition is None else sql("({one}) AND {other}", one=rows.condition, other=known)
-        rows = replace(rows, condition=both)
+        rows = rows.also(sql("{group} IS NOT NULL", group=groups.group(by_name)))
     if not any(made.rows):
         raise BadData(
             f"no row for validation of {source_of(rows)} belongs to a group of the rows for training.",

@@ -16,9 +16,10 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import BYTES
 from cerebro_db.core.texts import counted
 
+from ...database import relations
 from ...database.access import Database
 from ...database.relations import Column, Relation
-from . import buffers, splits, unusable
+from . import buffers, known_targets, splits, unusable
 from .preparation import SourceVariable, value
 
 KEY_NAME = "__cerebro_key"
@@ -194,6 +195,9 @@ def gathered(
         source, windows, inputs, targets, weight=weight, group=group, subjects=subjects, reaches_back=reaches_back
     )
     ins = inputs_of(inputs, windows)
+    names = [column.name for column in targets]
+    if not relations.is_empty(db, replace(source, condition=known_targets.lacking(names))):
+        found = known_targets.told(db, found, names, "window")
     rows = buffers.count(db, found, ins + outputs)
     if not rows and not may_be_none:
         raise none_found(source, windows)

@@ -14,7 +14,7 @@ import psycopg2
 from cerebro_db.core import documents
 from cerebro_db.core.arguments import PACKING, PackArguments
 from cerebro_db.core.errors import CerebroError, InvalidArgument, InvalidName, Unsupported, WrongState
-from cerebro_db.core.names import DATA_SCHEMA, LONGEST, PACKED_ENDINGS, Name, StoredName
+from cerebro_db.core.names import DATA_SCHEMA, LONGEST, PACKED_ENDINGS, Name, StoredName, split_list
 from cerebro_db.core.packing.layout import Layout, Partition
 from cerebro_db.core.packing.packed_summary import PackedSummary
 from cerebro_db.core.packing.windows import Windows
@@ -31,6 +31,7 @@ from ...database.relations import Relation
 from ...packing import pack, packed
 from ...packing.checked_arguments import may_stratify
 from ...packing.packed import Packed
+from ...packing.rows import known_targets, variables
 from ...packing.rows.summary import PackJob, parsed, read_layout
 from ...sessions import limits, logins, recorder
 from ...sessions.session import COMMIT, Session, Statement
@@ -72,7 +73,7 @@ class MadeRows:
 def resolved(db: Database, output: Name, given: Given, made: MadeRows) -> Rows:
     """The packed rows of ``source_table``, which is packed now unless it is packed already."""
     source = relations.filled(db, given.source_table, argument="source_table", companions=("_summary",))
-    if is_packed(db, source):
+    if packed.is_packed(db, source):
         return packed_already(db, source, given)
     if not (given.target or "").strip():
         if platform.KEY in relations.columns(db, source):
@@ -96,13 +97,6 @@ def _require_lasting(given: Given, output: Name) -> None:
                 f"{argument} cannot be a temporary table: several sessions make and read it.",
                 hint="Name an ordinary table.",
             )
-
-
-def is_packed(db: Database, source: Relation) -> bool:
-    if not {platform.KEY, "buffer_id"} <= set(relations.columns(db, source)):
-        return False
-    summary = relations.beside(db, source, "_summary")
-    return summary is not None and "layout" in relations.columns(db, summary)
 
 
 def packed_already(db: Database, source: Relation, given: Given) -> Rows:
@@ -188,14 +182,19 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
     if others is not None:
         others = relations.existing(db, others, argument="validation_table").name.quoted
     elif validation is None:
-        (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
+        known = source
+        if windows is None:
+            targets = split_list(given.target, "target")
+            variables.pick(relations.columns(db, source), targets, "target", source)
+            known = known_targets.having(source, targets)
+        (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=known.rows))
         rows = counted_rows["rows"]
         # Windows are divided by their subject or their time, never by their class; and other rows within each group.
         divided = given.split_by or given.split_at or given.group_by or windows is not None
         validation = None if given.folds is not None else validation_share(rows, windows)
         if stratify is None and not divided and rows <= FEW_ROWS:
             share = 1.0 if validation is None else validation
-            stratify = may_stratify(db, source, given.target, FEW_CLASSES, share)
+            stratify = may_stratify(db, known, given.target, FEW_CLASSES, share)
         classes = ", with the same share of each class" if stratify else ""
         if validation is None:
             db.told(f"the {counted(rows, 'row')} are divided into {given.folds} folds{classes}")
@@ -308,7 +307,7 @@ def _wished_name(db: Database, output: Name, given: Given) -> Name:
         return _free_name(db, output)
     name = relations.qualified(db, Name.parse(given.packed_table, "packed_table"))
     there = relations.find(db, name)
-    if there is None or not is_packed(db, there):
+    if there is None or not packed.is_packed(db, there):
         relations.new(db, given.packed_table, PACKED_ENDINGS[1:], argument="packed_table")
     return name
 

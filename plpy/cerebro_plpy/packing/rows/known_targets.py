@@ -1,0 +1,66 @@
+"""Rows whose target is NULL: they are left out of training and validation, and of what is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_db.core.errors import BadData
+from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
+from cerebro_db.core.texts import counted
+
+from ...database.access import Database
+from ...database.relations import Relation
+
+
+def having(source: Relation, targets: Sequence[str]) -> Relation:
+    """The rows that have a value in each of these columns."""
+    return source.also(_known(targets))
+
+
+def lacking(targets: Sequence[str]) -> Sql:
+    """The condition of the other rows."""
+    return sql("NOT ({known})", known=_known(targets))
+
+
+def told(db: Database, source: Relation, targets: Sequence[str], what: str = "row") -> Relation:
+    """The rows that have a value in each of these columns, after ``tell``."""
+    tell(db, source, targets, what)
+    return having(source, targets)
+
+
+def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "row") -> None:
+    """A notice that counts the other rows; an error if all rows are left out.  ``what``: what the rows are."""
+    nulls = [
+        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
+        for i, name in enumerate(targets)
+    ]
+    known = sql("count(*) FILTER (WHERE {known}) AS known", known=_known(targets))
+    counts = joined(", ", [sql("count(*) AS rows"), known, *nulls])
+    (found,) = db.scan(sql("SELECT {counts} FROM {rows} AS s", counts=counts, rows=source.rows))
+    rows, left_out = found["rows"], found["rows"] - found["known"]
+    if not left_out:
+        return
+    empty = [name for i, name in enumerate(targets) if found[f"n{i}"]]
+    for i, name in enumerate(targets):
+        if found[f"n{i}"] == rows:
+            raise BadData(f"the target '{name}' is NULL in all {rows} {what}s.", hint="Name another column.")
+    if left_out == rows:
+        raise BadData(
+            f"no {what} of {source.text} has a value of all targets: {', '.join(targets)}.",
+            hint="Train a model for each target.",
+        )
+    hint = None
+    if what == "row" and source.query is None:
+        where = " OR ".join(f"{quoted(name)} IS NULL" for name in empty)
+        query = f"SELECT * FROM {source.name.quoted} WHERE {where}".replace("'", "''")
+        hint = f"The model predicts them: cerebro.predict(…, '{query}')."
+    are = "is" if left_out == 1 else "are"
+    db.notice(f"{counted(left_out, what)} of {source.text} {are} left out, because {_nulls(empty)}", hint)
+
+
+def _nulls(empty: Sequence[str]) -> str:
+    return f"the target {empty[0]} is NULL" if len(empty) == 1 else f"one of the targets {', '.join(empty)} is NULL"
+
+
+def _known(targets: Sequence[str]) -> Sql:
+    return joined(" AND ", (sql("{name} IS NOT NULL", name=identifier(name)) for name in targets))
