@@ -180,8 +180,14 @@ def again(given: Preparation) -> Preparation:
 def test_small_integers_are_divided_when_read_and_others_when_packed() -> None:
     integers, floats = applied("x", [ARRAY], Divided(255.0)), applied("features", [FLAG, REAL], Divided(255.0))
     assert (integers.dtype, floats.dtype) == ("uint8", "float32")
-    assert integers.for_prediction() == {"name": "x", "dtype": "int32", "shape": [], "scale": 255.0, "factor": 1.0}
-    assert floats.for_prediction() == {
+    assert vars(integers.for_prediction()) == {
+        "name": "x",
+        "dtype": "int32",
+        "shape": [],
+        "scale": 255.0,
+        "factor": 1.0,
+    }
+    assert vars(floats.for_prediction()) == {
         "name": "features", "dtype": "float32", "shape": [], "scale": 1.0, "factor": float32(1 / 255),
     }  # fmt: skip
 
@@ -200,7 +206,7 @@ def test_pixels_are_bytes_with_their_number() -> None:
     assert shown(expression(variable, alias)) == (
         "pg_catalog.int4send(pg_catalog.octet_length(s.b::bytea)) OPERATOR(pg_catalog.||) s.b::bytea"
     )
-    assert variable.for_prediction() == {
+    assert vars(variable.for_prediction()) == {
         "name": "b", "dtype": "uint8", "shape": [2, 1], "scale": 255.0, "factor": 1.0,
     }  # fmt: skip
     assert variable.bytes_per_row == 2 and variable.is_large
@@ -270,7 +276,7 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     document = json.loads(json.dumps(variable.documented().to_json()))
     assert Variable.read(Fields(document, "input"), (None,), None) == variable.documented()
     assert document["preparation"] == {"kind": "standardised", "mean": 40.0, "deviation": 12.5}
-    assert variable.for_prediction() == {
+    assert vars(variable.for_prediction()) == {
         "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
     }  # fmt: skip
     assert variable.encoder().take() == b""

@@ -159,6 +159,8 @@ class Database:
     def _run(self, statement: Sql, types: Types | list[str], values: tuple[Any, ...], *, shared: bool = True) -> Any:
         if len(types) != len(values):
             raise TypeError(f"{len(types)} types for {len(values)} values: {statement!r}")
+        if not values and not shared:  # it runs once
+            return cancellation.execute(self.plpy, text_of(statement))
         return cancellation.execute(self.plpy, self._plan(text_of(statement), tuple(types), shared), list(values))
 
     def _plan(self, text: str, types: Types, shared: bool = False) -> Any:

@@ -52,6 +52,9 @@ class Relation:
     copy: Name | None = None  # a table that has its rows, and is read in its place
     row_hash: Sql | None = None  # the column of the copy that has the hash of each row
     owner: int = 0
+    reads_all: bool = True  # when it was found: whether the user may read the whole table, and whether any column
+    reads_some: bool = True
+    described: tuple[tuple[str, int], ...] = ()  # of a query: its columns, and the OIDs of their types
 
     @property
     def is_own(self) -> bool:
@@ -108,27 +111,24 @@ class Column:
 
 
 def find(db: Database, name: Name, text: str | None = None) -> Relation | None:
-    row = db.one(
-        sql("""
-        SELECT c.oid::bigint AS oid, n.nspname, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary,
-               c.relowner::bigint AS owner
-        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = pg_catalog.to_regclass($1)
-        """),
-        ("text",),
-        name.quoted,
+    return next((replace(one, text=text or str(name)) for one in _found(db, [name])), None)
+
+
+def _found(db: Database, names: Sequence[Name]) -> list[Relation]:
+    rows = db.rows(
+        sql(
+            "SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS table, c.relkind::text AS kind,"
+            " c.relpersistence = 't' AS temporary, c.relowner::bigint AS owner,"
+            " pg_catalog.has_table_privilege(c.oid, 'SELECT') AS reads_all,"
+            " pg_catalog.has_any_column_privilege(c.oid, 'SELECT') AS reads_some"
+            " FROM pg_catalog.unnest($1::text[]) AS u (name)"
+            " JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(u.name)"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        ),
+        ("text[]",),
+        [name.quoted for name in names],
     )
-    if row is None:
-        return None
-    return Relation(
-        row["oid"],
-        row["nspname"],
-        row["relname"],
-        row["relkind"],
-        row["temporary"],
-        text or str(name),
-        owner=row["owner"],
-    )
+    return [Relation(**row, text=str(Name(row["schema"], row["table"]))) for row in rows]
 
 
 def beside(db: Database, table: Relation | Name, ending: str) -> Relation | None:
@@ -145,28 +145,7 @@ def beside(db: Database, table: Relation | Name, ending: str) -> Relation | None
 def beside_all(db: Database, table: Relation, endings: Sequence[str]) -> dict[str, Relation]:
     """As ``beside``, for several endings at once: the tables that are there."""
     names = [table.name.suffixed(ending) for ending in endings]
-    rows = db.rows(
-        sql(
-            "SELECT c.oid::bigint AS oid, c.relname, c.relkind::text, c.relpersistence = 't' AS temporary"
-            " FROM pg_catalog.unnest($1::text[]) AS u (name)"
-            " JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(u.name) WHERE c.relowner = $2::oid"
-        ),
-        ("text[]", "bigint"),
-        [name.quoted for name in names],
-        table.owner,
-    )
-    there = {
-        row["relname"]: Relation(
-            row["oid"],
-            table.schema,
-            row["relname"],
-            row["relkind"],
-            row["temporary"],
-            str(Name(table.schema, row["relname"])),
-            owner=table.owner,
-        )
-        for row in rows
-    }
+    there = {one.table: one for one in _found(db, names) if one.owner == table.owner}
     return {ending: there[name.table] for ending, name in zip(endings, names) if name.table in there}
 
 
@@ -219,7 +198,12 @@ def existing(
     Functions that use some of its columns require them with ``require_readable``.  The error of a user who may read
     none names all that is missing, also for the table's companions with these endings.
     """
-    name, shown = input_name(db, text, argument), (text or "").strip()
+    relation = there(db, input_name(db, text, argument), (text or "").strip(), please, argument=argument)
+    return readable(db, relation, beside_all(db, relation, companions).values() if companions else ())
+
+
+def there(db: Database, name: Name, shown: str, please: str = "", *, argument: str = "source_table") -> Relation:
+    """The input table of this name, which the user wrote as ``shown``; an error unless it exists."""
     relation = find(db, name, shown)
     if relation is None:
         if db.value(sql("SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there"), ("text",), shown):
@@ -234,9 +218,20 @@ def existing(
         )
     if relation.kind not in READABLE:
         raise Unsupported(f"{argument}: '{relation.text}' is not a table or view.")
-    require_select(db, [relation, *(beside_all(db, relation, companions).values() if companions else ())])
-    whole = db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), relation.oid)
-    if whole:
+    return relation
+
+
+def readable(db: Database, relation: Relation, companions: Iterable[Relation] = ()) -> Relation:
+    """The relation with the columns that the user may read; an error if it, or a table beside it, has none of them."""
+    closed = [table for table in (relation, *companions) if not table.reads_some]
+    if closed:
+        named = ", ".join(table.name.quoted for table in closed)
+        raise NotPermitted(
+            f"permission denied to read '{closed[0].text}'"
+            + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
+            hint=f"The owner can say: GRANT SELECT ON {named} TO {current_user(db)};",
+        )
+    if relation.reads_all:
         return relation
     return replace(relation, readable=tuple(one.name for one in columns(db, relation).values() if one.readable))
 
@@ -259,18 +254,6 @@ def filled(
 
 def is_empty(db: Database, relation: Relation) -> bool:
     return not db.scan(sql("SELECT 1 AS one FROM {rows} AS s LIMIT 1", rows=relation.rows))
-
-
-def require_select(db: Database, tables: Sequence[Relation]) -> None:
-    may = sql("SELECT pg_catalog.has_any_column_privilege($1::oid, 'SELECT')")
-    closed = [table for table in tables if not db.value(may, ("bigint",), table.oid)]
-    if closed:
-        named = ", ".join(table.name.quoted for table in closed)
-        raise NotPermitted(
-            f"permission denied to read '{closed[0].text}'"
-            + (f" and {counted(len(closed) - 1, 'table')} beside it." if len(closed) > 1 else "."),
-            hint=f"The owner can say: GRANT SELECT ON {named} TO {current_user(db)};",
-        )
 
 
 def require_readable(db: Database, relation: Relation, needed: Iterable[Column]) -> None:
@@ -415,19 +398,18 @@ def of_query(db: Database, query: str) -> tuple[Relation, dict[str, Column]]:
     without_rows = sql("SELECT * FROM {rows} AS q LIMIT 0", rows=relation.rows)
     if SEVERAL in query.rstrip(" \t\r\n;"):
         _require_one(db, without_rows)
-    described = db.columns_of(without_rows)
-    names, types = [name for name, _ in described], [type for _, type in described]
-    signature = tuple(described)
-    known = _known_columns.get(signature)
+    relation = replace(relation, described=tuple(db.columns_of(without_rows)))
+    known = _known_columns.get(relation.described)
     if known is not None:
         return relation, dict(known)
+    names, types = [name for name, _ in relation.described], [type for _, type in relation.described]
     found = _columns(
-        db, sql("SELECT c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable FROM ROWS FROM"
-        " (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
+        db, sql("SELECT 0 AS table, c.name, c.attnum, c.type::oid AS type, c.type::oid AS shown, true AS readable"
+        " FROM ROWS FROM (unnest($1::text[]), unnest($2::bigint[])) WITH ORDINALITY AS c (name, type, attnum)"),
         ("text[]", "bigint[]"), names, types,
-    )  # fmt: skip
+    ).get(0, {})  # fmt: skip
     if all(type < FIRST_OF_USERS for type in types):
-        _known_columns.put(signature, found)
+        _known_columns.put(relation.described, found)
     return relation, dict(found)
 
 
@@ -451,26 +433,33 @@ FIRST_OF_USERS = 16384  # the lowest OID of an object that the server's own inst
 
 
 def columns(db: Database, relation: Relation) -> dict[str, Column]:
-    return _columns(
-        db, sql("SELECT a.attname::text AS name, a.attnum::bigint AS attnum, a.atttypid AS type, a.atttypid AS shown,"
+    return columns_of(db, relation)[0]
+
+
+def columns_of(db: Database, *tables: Relation | None) -> list[dict[str, Column]]:
+    """The columns of each table; none of one that is not there."""
+    found = _columns(
+        db, sql("SELECT a.attrelid::bigint AS table, a.attname::text AS name, a.attnum::bigint AS attnum,"
+        " a.atttypid AS type, a.atttypid AS shown,"
         " pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS readable"
-        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"),
-        ("bigint",), relation.oid,
+        " FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped"),
+        ("bigint[]",), [one.oid for one in tables if one is not None],
     )  # fmt: skip
+    return [{} if one is None else found.get(one.oid, {}) for one in tables]
 
 
-def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> dict[str, Column]:
-    """The columns that a query lists: name, attnum, type, shown (a type, too) and readable."""
+def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> dict[int, dict[str, Column]]:
+    """By table, the columns that a query lists: table, name, attnum, type, shown (a type, too) and readable."""
     found = db.rows(
         sql(
             """
         WITH RECURSIVE base AS (
             {listed}
             UNION ALL
-            SELECT b.name, b.attnum, t.typbasetype, b.shown, b.readable
+            SELECT b.table, b.name, b.attnum, t.typbasetype, b.shown, b.readable
             FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
         )
-        SELECT b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
+        SELECT b.table, b.name, pg_catalog.format_type(b.shown, NULL) AS shown, t.typcategory::text AS category,
                {written} AS type, b.readable,
                CASE WHEN t.typcategory = 'A' THEN {written_element} END AS element, {vector} AS vector
         FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
@@ -485,7 +474,11 @@ def _columns(db: Database, listed: Sql, sent: tuple[str, ...], *values: Any) -> 
         sent,
         *values,
     )
-    return {row["name"]: Column(**{**row, **(AS_ARRAY if row["vector"] else {})}) for row in found}
+    of_tables: dict[int, dict[str, Column]] = {}
+    for row in found:
+        of_table = of_tables.setdefault(row.pop("table"), {})
+        of_table[row["name"]] = Column(**{**row, **(AS_ARRAY if row["vector"] else {})})
+    return of_tables
 
 
 AS_ARRAY = {"type": "real[]", "category": "A", "element": "real"}
@@ -542,16 +535,23 @@ def references(db: Database, relation: Relation) -> set[str]:
     return {row["name"] for row in found}
 
 
-def require_columns(db: Database, relation: Relation, names: list[str], please: str = "") -> list[Column]:
+def require_columns(
+    db: Database, relation: Relation, names: list[str], please: str = "", present: dict[str, Column] | None = None
+) -> list[Column]:
     """These columns, in this order; an error for one that is not there or may not be read."""
-    found = named(db, relation, names, please)
+    found = named(db, relation, names, please, present)
     require_readable(db, relation, found)
     return found
 
 
-def named(db: Database, relation: Relation, names: list[str], please: str = "") -> list[Column]:
-    """These columns, in this order; an error for one that the table does not have."""
-    present = columns(db, relation)
+def named(
+    db: Database, relation: Relation, names: list[str], please: str = "", present: dict[str, Column] | None = None
+) -> list[Column]:
+    """These columns, in this order; an error for one that the table does not have.
+
+    ``present``: the columns of the table, if the call has found them.
+    """
+    present = columns(db, relation) if present is None else present
     for name in names:
         if name not in present:
             missing = db.words.no_column.format(table=relation.text, column=name)

@@ -15,7 +15,7 @@ from cerebro_db.core.sql import literal, sql
 from cerebro_db.core.texts import counted
 
 from ..platform.machine import megabytes
-from ..predicting.trainers import options as trainer_options
+from ..predicting.teams import options as trainer_options
 from ..segment.scratch import SCRATCH
 from ..sessions.failures import Refused, first_line
 from ..sessions.team import Team, Worker

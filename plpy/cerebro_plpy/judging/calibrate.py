@@ -22,10 +22,10 @@ from cerebro_db.core.models.calibration import Calibration, Classes, Errors
 from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Variable
+from cerebro_db.core.protocol import PredictionInput
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
 
-from .. import platform
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
@@ -35,7 +35,6 @@ from ..packing import packed
 from ..packing.packed import Packed
 from ..predicting import by_group, streaming, trainers
 from ..predicting.keys_and_outputs import PAIR
-from ..predicting.trainers import PredictionOrder
 from ..segment.prediction import SegmentPrediction
 from . import judged_rows, packed_rows
 from .actual_values import actual_of
@@ -217,7 +216,7 @@ def _read_query(db: Database, model: TrainedModel, query: str, variable: Variabl
     pairs = shown(judged_rows.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
     rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
     place = model.layout.outputs.index(variable)
-    with _predicting(db, model, trainers.prediction_order(model, reading.inputs, None)) as prediction:
+    with _predicting(db, model, [one.for_prediction() for one in reading.inputs]) as prediction:
         for count, ids, variables in streaming.chunks(db, rows, reading):
             answers = prediction.predict(count, variables)
             pair_of = [json.loads(one) for one in ids]
@@ -225,9 +224,12 @@ def _read_query(db: Database, model: TrainedModel, query: str, variable: Variabl
 
 
 @contextlib.contextmanager
-def _predicting(db: Database, model: TrainedModel, order: PredictionOrder) -> Iterator[SegmentPrediction]:
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
-    with trainers.own_segment(db, chosen) as (mine, _), trainers.predicting(db, mine, model, order) as prediction:
+def _predicting(db: Database, model: TrainedModel, inputs: list[PredictionInput]) -> Iterator[SegmentPrediction]:
+    order = trainers.order_of(model, model.version(db), inputs, None)
+    with (
+        trainers.own_segment(db, model.memory_mb) as (mine, _),
+        trainers.predicting(db, mine, model, order) as prediction,
+    ):
         yield prediction
 
 
@@ -247,8 +249,7 @@ def _read_packed_table(
     for variable, place in zip(chosen, places):
         if variable.target == "class" and class_labels(variable) != _labels(db, test, layout.outputs[place]):
             raise BadData(f"'{test.relation.text}' has other classes of '{variable.name}' than the model.", hint=please)
-    order = trainers.prediction_order(model, [], None)
-    with _predicting(db, model, PredictionOrder(order.configuration, packed_rows.inputs(layout), None)) as prediction:
+    with _predicting(db, model, packed_rows.inputs(layout)) as prediction:
         for batch in packed_rows.batches(
             db, test, layout, places, lambda: until is not None and time.monotonic() > until
         ):

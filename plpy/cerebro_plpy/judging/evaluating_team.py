@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..database.access import Database
 from ..packing import visibility
 from ..packing.packed import Packed
-from ..predicting import teams, trainers
+from ..predicting import teams
 from ..sessions import recorder
 from ..sessions.team import Team
 
@@ -24,7 +24,7 @@ def evaluating(
     data = test.dataset
     parts = [number for number, part in enumerate(data.partitions) if part.rows]
     keys = [data.partitions[number].key for number in parts]
-    chosen = trainers.options(db, use_gpus, keys, memory_mb)
+    chosen = teams.options(db, use_gpus, keys, memory_mb)
     visibility.refuse_transaction(db)
     own = bool(visibility.seen_only_here(db, [test]))
     with teams.team_of(db, keys, chosen, own=own) as team:

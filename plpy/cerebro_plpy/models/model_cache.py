@@ -67,16 +67,17 @@ def read_and_known(
     if known is not None and known.serves(db, _mark(db, known.question)):
         return known.model, known
     _models.drop(asked)
-    tables = tables or trained.tables_of(db, ref)
-    question = _question(ref.table, tables.described) if _can_be_marked(db, tables.described) else None
+    tables = tables or trained.tables_held(db, ref)
+    markable = all(table.kind == "r" and table.reads_all for table in tables.described)
+    question = _question(ref.table, tables.described) if markable else None
     before = None if question is None else _mark(db, question)
     model = trained.read(db, tables, key)
     if question is None or before is None or not _may_be_remembered(db, model):
         return model, None
-    model.known_version = model.version(db)
-    if _mark(db, question) != before:  # something has changed while it was read
-        model.known_version = None
+    version = model.version(db)
+    if version is None or _mark(db, question) != before:  # something has changed while it was read
         return model, None
+    model.known_version = version
     known = CachedModel(model=model, question=question, mark=before, types=_types_of_others(model))
     _models.put(asked, known)
     return model, known
@@ -92,13 +93,6 @@ def _types_of_others(model: TrainedModel) -> list[SqlType]:
 
     model.layout.settled(look)
     return found
-
-
-def _can_be_marked(db: Database, tables: list[Relation]) -> bool:
-    if any(table.kind != "r" for table in tables):
-        return False
-    may = sql("SELECT bool_and(pg_catalog.has_table_privilege(one, 'SELECT')) FROM unnest($1::oid[]) AS one")
-    return bool(db.value(may, ("bigint[]",), [table.oid for table in tables]))
 
 
 def _may_be_remembered(db: Database, model: TrainedModel) -> bool:

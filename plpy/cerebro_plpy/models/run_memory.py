@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cerebro_db.core.documents import Fields
 from cerebro_db.core.models.model_columns import PLAIN
-from cerebro_db.core.sql import identifier, sql
+from cerebro_db.core.sql import sql
 
 from ..database import relations
 from ..database.access import Database
@@ -21,5 +23,10 @@ def of_summary(db: Database, summary: Relation) -> int | None:
     if column is None or not column.readable:
         return None
     document_columns.require({COLUMN: column}, summary.text, PLAIN.types)
-    found = db.value(sql("SELECT {column} FROM {summary} LIMIT 1", column=identifier(COLUMN), summary=summary.sql))
-    return None if found is None else int(Fields({COLUMN: found}, summary.text).whole(COLUMN, 1, MOST_MB))
+    return of_row(db.one(sql("SELECT memory_mb FROM {summary} LIMIT 1", summary=summary.sql)) or {}, summary)
+
+
+def of_row(row: dict[str, Any], summary: Relation) -> int | None:
+    """The same, from the row of the summary, as far as that was read."""
+    found = row.get(COLUMN)
+    return None if found is None else int(Fields(row, summary.text).whole(COLUMN, 1, MOST_MB))

@@ -184,8 +184,7 @@ class TrainedModel:
         table = self.chunked or self.table
         if table.kind not in ("r", "p") or not platform.of(db).runs_functions_in_session:
             return None
-        # Who may read only some columns may not read ctid and xmin.
-        if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), table.oid):
+        if not table.reads_all:  # then the user may not read ctid and xmin
             return None
         return weights.version(db, *self._place())
 
@@ -219,14 +218,12 @@ def of_configuration(db: Database, model: TrainedModel, key: int) -> TrainedMode
 
 def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     table, info, summary = tables.table, tables.info, tables.summary
-    present = relations.columns(db, table)
+    present, known, described = relations.columns_of(db, table, info, summary)
     named = require_trained(table, present)
     document_columns.require(present, table.text, named.types)
-    described = relations.columns(db, summary) if summary is not None else {}
     document_columns.require(described, f"{table.text}_summary", named.types)
     if summary is not None and not named.has_key:
-        return _read_single(db, tables, summary, named, key)
-    known = relations.columns(db, info) if info is not None else {}
+        return _read_single(db, tables, summary, named, key, (present, described))
     needed = {named.configuration, *named.of_info}
     if info is None or summary is None or "layout" not in described or not needed <= set(known):
         raise UndefinedObject(
@@ -240,10 +237,10 @@ def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     for one, its, names in ((table, present, named.of_table), (info, known, needed), (summary, described, ("layout",))):
         relations.require_readable(db, one, [column for name, column in its.items() if name in names])
     number = identifier(named.configuration)
+    said = _said(db, tables, summary, described, "layout", *(["direction"] if key is None else []))
     if key is None:
-        relations.require_readable(db, summary, [described[n] for n in ("direction",) if n in described])
         relations.require_readable(db, info, [known[name] for name in named.figures if name in known])
-        key = next(iter(best_keys(db, table, info, summary, named, 1)), None)
+        key = next(iter(best_keys(db, table, info, said.row["direction"], named, 1)), None)
         if key is None:
             raise WrongState(
                 f"model_table: '{table.text}' has no model.",
@@ -274,25 +271,39 @@ def _read(db: Database, tables: ModelTables, key: int | None) -> TrainedModel:
     chunked = _chunks(db, tables, named) if row["large"] else None
     if row["large"] and not (references.is_registered(table) or _has_chunks(db, chunked, number, key)):
         raise WrongState(f"model {key} of {table.text} has no weights")
-    model = _model(db, tables, summary, named, key, row, chunked=chunked)
-    model.grouped = _grouped(db, tables, summary, described)
+    model = _model(db, tables, said, named, key, row, chunked=chunked)
+    model.grouped = _grouped(db, tables, said)
     return model
 
 
-def _grouped(db: Database, tables: ModelTables, summary: Relation, described: dict[str, Column]) -> Grouped | None:
+@dataclass(frozen=True)
+class Said:
+    """What the summary beside a model table says."""
+
+    summary: Relation
+    described: dict[str, Column]  # its columns
+    row: dict[str, Any]
+
+
+def _said(db: Database, tables: ModelTables, summary: Relation, described: dict[str, Column], *names: str) -> Said:
+    """These columns, those about groups if it has them, and the memory if the caller may read it."""
+    if described.keys() >= OF_GROUPS.keys():
+        document_columns.require(described, f"{tables.table.text}_summary", OF_GROUPS)
+        names += tuple(OF_GROUPS)
+    relations.require_readable(db, summary, [described[name] for name in names if name in described])
+    if run_memory.COLUMN in described and described[run_memory.COLUMN].readable:
+        names += (run_memory.COLUMN,)
+    listed = joined(", ", map(identifier, names))
+    row = db.one(sql("SELECT {listed} FROM {summary} LIMIT 1", listed=listed, summary=summary.sql))
+    return Said(summary, described, row or dict.fromkeys(names))
+
+
+def _grouped(db: Database, tables: ModelTables, said: Said) -> Grouped | None:
     """The models of groups, if the summary says that there are some."""
-    table, groups = tables.table, tables.groups
-    if not OF_GROUPS.keys() <= described.keys():
-        return None
-    document_columns.require(described, f"{table.text}_summary", OF_GROUPS)
-    relations.require_readable(db, summary, [described[name] for name in OF_GROUPS])
-    row = db.one(
-        sql("SELECT group_by, group_types::text[] AS types, new_groups FROM {summary}", summary=summary.sql)
-    ) or {}  # fmt: skip
+    table, groups, row = tables.table, tables.groups, said.row
     if row.get("group_by") is None:
         return None
-    where = f"{table.text}_summary"
-    fields = Fields({"group_types": row["types"], "new_groups": row["new_groups"]}, where)
+    fields = Fields(row, f"{table.text}_summary")
     names = split_list(row["group_by"], "group_by")
     kinds = [types.settled(db, SqlType(one)) for one in fields.texts("group_types", different=False)]
     if len(kinds) != len(names):
@@ -316,7 +327,23 @@ def tables_of(db: Database, ref: ModelRef) -> ModelTables:
     They stay as they are until the transaction ends.
     """
     relations.hold(db, ref.table)
-    return tables_beside(db, _table(db, ref))
+    return tables_held(db, ref)
+
+
+def tables_held(db: Database, ref: ModelRef) -> ModelTables:
+    """As ``tables_of``, where the model table is held already."""
+    table = relations.there(db, ref.table, ref.text, argument="model_table")
+    registered = references.is_registered(table)
+    if registered and not table.reads_all:
+        raise NotPermitted(
+            f"permission denied to use the registered model '{table.table}'.",
+            hint="Its owner can say: SELECT cerebro.share(…);",
+        )
+    tables = tables_beside(db, table)
+    if registered:  # who may use it may not read its weights
+        return tables
+    beside = [one for one in (tables.info, tables.summary, tables.weights, tables.groups) if one is not None]
+    return replace(tables, table=relations.readable(db, table, beside))
 
 
 def tables_of_name(db: Database, text: str | None) -> ModelTables:
@@ -329,19 +356,6 @@ def tables_beside(db: Database, table: Relation) -> ModelTables:
     found = relations.beside_all(db, table, COMPANIONS)
     info, summary, weights, groups = (found.get(ending) for ending in COMPANIONS)
     return ModelTables(table=table, info=info, summary=summary, weights=weights, groups=groups)
-
-
-def _table(db: Database, ref: ModelRef) -> Relation:
-    found = relations.find(db, ref.table)
-    if found is None or not references.is_registered(found):
-        return relations.existing(db, ref.text, argument="model_table", companions=COMPANIONS)
-    # Who may use a registered model may not read its weights.
-    if not db.value(sql("SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')"), ("bigint",), found.oid):
-        raise NotPermitted(
-            f"permission denied to use the registered model '{found.table}'.",
-            hint="Its owner can say: SELECT cerebro.share(…);",
-        )
-    return replace(found, text=ref.text)
 
 
 def may_read(db: Database, table: Relation) -> bool:
@@ -371,14 +385,13 @@ def require_trained(table: Relation, present: dict[str, Column]) -> ModelColumns
 
 
 def best_keys(
-    db: Database, table: Relation, info: Relation, summary: Relation, named: ModelColumns, most: int | None
+    db: Database, table: Relation, info: Relation, direction: str | None, named: ModelColumns, most: int | None
 ) -> list[int]:
-    """The models that are best by the objective of their run, the best first.
+    """The models that are best by the objective of their run, which has this direction; the best first.
 
     An ensemble comes before its members: the rows for validation, by which they were chosen, flatter them more.  It is
     known by its lack of a training loss.
     """
-    direction = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=summary.sql))
     first, *others = (sql("i.{figure}", figure=identifier(figure)) for figure in named.figures)
     validated, trained = others
     ensembles = sql("{trained} IS NULL AND {judged} IS NOT NULL", trained=trained,
@@ -402,16 +415,20 @@ def best_keys(
 
 
 def _read_single(
-    db: Database, tables: ModelTables, summary: Relation, named: ModelColumns, key: int | None
+    db: Database,
+    tables: ModelTables,
+    summary: Relation,
+    named: ModelColumns,
+    key: int | None,
+    columns: tuple[dict[str, Column], dict[str, Column]],
 ) -> TrainedModel:
-    """The model of a table that has one, and no column with its number."""
-    table = tables.table
+    """The model of a table that has one, and no column with its number.  ``columns``: of the table, and its summary."""
+    table, (its, present) = tables.table, columns
     if key is not None:
         raise InvalidArgument(
             db.words.only_model.format(table=table.text, key=key), hint=f"Leave {db.words.configuration} out."
         )
-    relations.require_columns(db, summary, [*named.parameters, "layout"])
-    present, its = relations.columns(db, summary), relations.columns(db, table)
+    relations.require_columns(db, summary, [*named.parameters, "layout"], present=present)
     of_summary = [name for name in (*named.of_info, "functions") if name in present]
     relations.require_readable(db, summary, [present[name] for name in of_summary])
     relations.require_readable(db, table, [its[name] for name in named.of_table])
@@ -420,7 +437,8 @@ def _read_single(
     if row is None:
         raise WrongState(f"Input table '{table.text}' is empty!")
     chunked = _chunks(db, tables, named) if row["large"] else None
-    return _model(db, tables, summary, named, 1, row, chunked=chunked)
+    said = _said(db, tables, summary, present, "layout")
+    return _model(db, tables, said, named, 1, row, chunked=chunked)
 
 
 def _chunks(db: Database, tables: ModelTables, named: ModelColumns) -> Relation | None:
@@ -452,7 +470,7 @@ def _selected(named: ModelColumns, present: dict[str, Column]) -> Sql:
 def _model(
     db: Database,
     tables: ModelTables,
-    summary: Relation,
+    said: Said,
     named: ModelColumns,
     key: int,
     row: dict[str, Any],
@@ -464,12 +482,12 @@ def _model(
         tables=tables,
         key=key,
         definition=_definition(db, row, where),
-        layout=_layout(db, tables.table, summary),
+        layout=_layout(db, tables.table, said),
         chunked=chunked,
         named=named,
         loss_name=row["loss_name"],
         metric_names=row["metric_names"],
-        memory_mb=run_memory.of_summary(db, summary),
+        memory_mb=run_memory.of_row(said.row, said.summary),
     )
 
 
@@ -485,12 +503,12 @@ def _definition(db: Database, row: dict[str, Any], where: str) -> dict[str, Any]
     return {"architecture": architecture, "compile": keras_json.for_outputs(compiled, architecture), "fit": fit}
 
 
-def _layout(db: Database, table: Relation, summary: Relation) -> Layout:
+def _layout(db: Database, table: Relation, said: Said) -> Layout:
     """The layout of the packed table that the model was trained on, with the labels that the summary has now."""
-    layout = db.value(sql("SELECT layout FROM {summary}", summary=summary.sql))
+    layout = said.row["layout"]
     if layout is None:
         raise WrongState(f"{table.text}_summary has no layout", hint="cerebro.materialize() makes the tables anew.")
-    return with_labels(db, summary, parsed(db, layout, f"{table.text}_summary"))
+    return with_labels(db, said.summary, parsed(db, layout, f"{table.text}_summary"), said.described)
 
 
 def class_labels(output: Variable) -> list[str | None]:

@@ -39,12 +39,20 @@ def pieces(db: Database, models: Sql, chunks: Sql | None, key: int, named: Model
 
 def value_pieces(db: Database, column: Sql, row: Sql, types: tuple[str, ...], *values: Any) -> Iterator[bytes]:
     """The value of a column.  ``row``: FROM … WHERE … of its row, with parameters of these types and values."""
-    size = db.value(sql("SELECT octet_length({column}) {row}", column=column, row=row), types, *values)
-    for start in range(0, size or 0, PIECE):
-        cut = sql(
-            "SELECT substr({column}, {start}, {piece}) {row}", column=column, start=start + 1, piece=PIECE, row=row
+    start = size = 0
+    while start <= size:
+        part = sql(
+            "SELECT octet_length({column}) AS size, substr({column}, {start}, {piece}) AS piece {row}",
+            column=column,
+            start=start + 1,
+            piece=PIECE,
+            row=row,
         )
-        yield db.value(cut, types, *values)
+        found = db.one(part, types, *values)
+        if found is None or not found["piece"]:
+            return
+        yield found["piece"]
+        start, size = start + PIECE, found["size"]
 
 
 def of_group(db: Database, groups: Sql, number: int, key: int) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from cerebro_db.core.engines import MOST_THREADS
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.trainers.available_memory import CGROUP, available_memory
 
@@ -94,6 +95,11 @@ def described_gpus() -> list[Gpu]:
 def gpus_here(db: Database) -> int:
     """The GPUs of the host on which the function runs: on Greenplum that of a segment."""
     return gpus()
+
+
+def threads(trainers: int) -> int:
+    """The threads of each of so many trainers that work at the same time."""
+    return min(MOST_THREADS, max(1, cores() // trainers))
 
 
 def cores() -> int:

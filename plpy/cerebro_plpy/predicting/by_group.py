@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING, Any
 from cerebro_db.core.errors import UndefinedObject, Unsupported
 from cerebro_db.core.options import NEW_GROUPS
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql import Sql, identifier, sql
 
-from .. import platform
 from ..database.access import Database
 from ..database.relations import Column, Relation
 from ..models.calibrations import Wanted
 from ..models.trained import Grouped, TrainedModel, of_configuration
 from ..packing.rows import buffers, group_key, unseen_values, windowed
-from ..packing.rows.preparation import expression
 from ..packing.rows.subgroups import require_types
-from . import keys_and_outputs, trainers
-from .chunks import at_a_time, gathered_arrays
+from . import keys_and_outputs, query_reading, trainers
 from .query_reading import Reading
-from .table_rows import bytes_per_row
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
@@ -111,12 +107,15 @@ def predicted(
     grouped = model.grouped
     assert grouped is not None
     models = Models(db, model, grouped)
-    columns, of_groups = _columns(grouped, rows), models.best(configuration)
-    source, reading = _reading(db, model, rows, best, columns=columns, of_groups=of_groups)
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
-    cursor = db.cursor(reading.query(source))
+    source, reading = _reading(db, model, rows, best)
+    query = _query(source, reading, _columns(grouped, rows), models.best(configuration))
+    cursor = db.cursor(query)
+    inputs = [one.for_prediction() for one in reading.inputs]
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
-    with trainers.own_segment(db, chosen, sealed=model.tables.must_seal(db)) as (mine, _), ExitStack() as stack:
+    with (
+        trainers.own_segment(db, model.memory_mb, sealed=model.tables.must_seal(db)) as (mine, _),
+        ExitStack() as stack,
+    ):
         ready: tuple[int | None, int | None] | None = None
         prediction: SegmentPrediction | None = None
         while batch := cursor.fetch(1):
@@ -129,7 +128,7 @@ def predicted(
             if prediction is None or wanted != ready:
                 ready, its = wanted, models.of(*wanted)
                 stack.close()
-                order = trainers.prediction_order(its, reading.inputs, reading.best)
+                order = trainers.order_of(its, its.version(db), inputs, reading.best)
                 prediction = stack.enter_context(trainers.predicting(db, mine, its, order))
             answers = prediction.predict(chunk["rows"], chunk["variables"], None)
             yield {"ids": chunk["ids0"], "outputs": reading.outputs, "answers": answers}
@@ -145,13 +144,7 @@ def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
 
 
 def _reading(
-    db: Database,
-    model: TrainedModel,
-    rows: RowsOfGroups,
-    best: BestClasses | None,
-    *,
-    columns: list[Column],
-    of_groups: Sql,
+    db: Database, model: TrainedModel, rows: RowsOfGroups, best: BestClasses | None
 ) -> tuple[Relation, Reading]:
     source, windows, key = rows.table, model.layout.windows, keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER
     inputs = keys_and_outputs.inputs_of(db, model.layout, rows.present, rows.named)
@@ -160,46 +153,22 @@ def _reading(
         subjects, judged = [rows.present[name] for name in windows.by], rows.keys == [keys_and_outputs.PAIR]
         source, inputs = windowed.to_predict(db, source, windows, inputs, key, subjects=subjects, judged=judged)
         key = windowed.KEY
-    names = list({column.name: None for variable in inputs for column in variable.columns})
-    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
-    needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
-    news = unseen_values.of(inputs, lambda column: alias[column.name])
-    chunk = at_a_time(bytes_per_row(model.layout))
-    arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    nulls = [
-        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
-        for place, name in enumerate(needed.values())
-    ]
-    gathered = joined(
-        ", ", [gathered_arrays(arrays), sql("array_agg(id) AS ids0"), *nulls, *unseen_values.counts(news)]
-    )
-    stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()))
+    return source, query_reading.reading_of(model.layout, inputs, {"": key}, best)
 
-    def query(source: Relation) -> Sql:
-        return sql(
-            "SELECT unknown, group_number, key, min(g) AS g, count(*) AS rows, {gathered}"
-            " FROM (SELECT k.*, m.group_key IS NULL AS unknown, m.group_number, m.key, (row_number() OVER"
-            " (PARTITION BY m.group_key IS NULL, m.group_number, m.key) - 1) / {chunk} AS turn"
-            " FROM (SELECT {id} AS id, {group} AS g{stored} FROM {rows} AS s) k"
-            " LEFT JOIN ({of_groups}) m ON m.group_key = k.g) r"
-            " GROUP BY unknown, group_number, key, turn ORDER BY unknown DESC, group_number, key, turn",
-            of_groups=of_groups,
-            gathered=gathered,
-            chunk=chunk,
-            id=key,
-            group=group_key.of(columns, lambda column: identifier(column.name)),
-            stored=stored,
-            rows=source.rows,
-        )
 
-    outputs = keys_and_outputs.outputs_as_json(model.layout.outputs, None)
-    return source, Reading(
-        keys=rows.keys,
-        inputs=inputs,
-        best=best,
-        outputs=outputs,
-        chunk=chunk,
-        query=query,
-        filled=list(needed),
-        news=news,
+def _query(source: Relation, reading: Reading, columns: list[Column], of_groups: Sql) -> Sql:
+    """The chunks of rows, model by model; first those of groups that training has not seen."""
+    return sql(
+        "SELECT unknown, group_number, key, min(g) AS g, {gathered}"
+        " FROM (SELECT k.*, m.group_key IS NULL AS unknown, m.group_number, m.key, (row_number() OVER"
+        " (PARTITION BY m.group_key IS NULL, m.group_number, m.key) - 1) / {chunk} AS turn"
+        " FROM (SELECT {stored}, {group} AS g FROM {rows} AS s) k"
+        " LEFT JOIN ({of_groups}) m ON m.group_key = k.g) r"
+        " GROUP BY unknown, group_number, key, turn ORDER BY unknown DESC, group_number, key, turn",
+        gathered=reading.gathered,
+        chunk=reading.chunk,
+        stored=reading.stored,
+        group=group_key.of(columns, lambda column: identifier(column.name)),
+        rows=source.rows,
+        of_groups=of_groups,
     )

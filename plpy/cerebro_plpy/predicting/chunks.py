@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Callable
 
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Part, Sql, identifier, joined, sql
 
@@ -171,6 +172,11 @@ class Source:
             table=table,
             key=key,
         )
+
+
+def bytes_per_row(layout: Layout) -> int:
+    """An estimate for all inputs and outputs of a row, with headers and id."""
+    return sum(64 + 8 * variable.elements for variable in (*layout.inputs, *layout.outputs))
 
 
 def at_a_time(row_bytes: int) -> int:

@@ -19,14 +19,15 @@ from ..segment.worker import Segment
 from . import staging, trainers
 
 if TYPE_CHECKING:
+    from cerebro_db.core.protocol import BeginPrediction
+
     from ..models.trained import TrainedModel
     from .chunks import Source
-    from .trainers import PredictionOrder
 
 SMALL_TABLE = 4 << 20  # bytes; a smaller table is predicted by one trainer, which saves the start of others
 
 # Predicts, and returns the table that has the answers for all rows; drop it when they are read.
-Predict = Callable[["TrainedModel", "PredictionOrder", "Source"], Sql]
+Predict = Callable[["TrainedModel", "BeginPrediction", "Source"], Sql]
 
 
 @contextlib.contextmanager
@@ -40,8 +41,7 @@ def place_for(
     """
     small = platform.of(db).runs_functions_in_session and _size_of(db, table) < SMALL_TABLE
     if sealed or small or _seen_only_here(db, table):
-        chosen = trainers.options(db, use_gpus, platform.of(db).distribution_keys(db, 1), memory_mb)
-        with trainers.own_segment(db, chosen, sealed=sealed) as (mine, _):
+        with trainers.own_segment(db, memory_mb, use_gpus=use_gpus, sealed=sealed) as (mine, _):
             yield partial(_predict_here, db, mine)
         return
     from . import on_segments  # only now: what it imports takes a new session longer than predicting a row
@@ -77,7 +77,7 @@ def _size_of(db: Database, table: Relation) -> int:
 # -- in the caller's session ---------------------------------------------------------------------------------
 
 
-def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
+def _predict_here(db: Database, mine: Segment, model: TrainedModel, order: BeginPrediction, source: Source) -> Sql:
     here = platform.of(db)
     (chunks,) = source.shares(db, here.distribution_keys(db, 1), source.count())
     with trainers.predicting(db, mine, model, order) as prediction:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import psycopg2
 
+from cerebro_db.core.protocol import BeginPrediction
 from cerebro_db.core.sql import Sql, literal, sql
 
 from .. import platform
@@ -18,12 +19,11 @@ from ..sessions import logins
 from ..sessions.failures import Refused
 from ..sessions.session import Session, Statement
 from ..sessions.team import Team
-from . import staging, teams, trainers
+from . import staging, teams
 from .chunks import Source
-from .trainers import PredictionOrder
 
 
-def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: PredictionOrder, source: Source) -> Sql:
+def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: BeginPrediction, source: Source) -> Sql:
     """Each worker session predicts its share of the rows, into a table that only this user can see."""
     here = platform.of(db)
     parts = platform.segments_wanted(db, None) or here.segments(db)
@@ -56,7 +56,7 @@ def predict(db: Database, use_gpus: bool | None, model: TrainedModel, order: Pre
             raise
         return table
 
-    with teams.team_of(db, keys, trainers.options(db, use_gpus, keys, model.memory_mb)) as team:
+    with teams.team_of(db, keys, teams.options(db, use_gpus, keys, model.memory_mb)) as team:
         try:
             return teams.again_if_lost(team, lambda: predicted(team))
         except (Refused, psycopg2.Error):

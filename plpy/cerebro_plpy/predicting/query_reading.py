@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import BadData
+from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 
 from ..database.relations import Relation
-from ..packing.rows import unseen_values
-from ..packing.rows.preparation import SourceVariable
+from ..packing.rows import buffers, unseen_values
+from ..packing.rows.preparation import SourceVariable, expression
+from . import keys_and_outputs
+from .chunks import at_a_time, bytes_per_row, gathered_arrays
 
 if TYPE_CHECKING:
-    from cerebro_db.core.protocol import BestClasses
+    from cerebro_db.core.protocol import BeginPrediction, BestClasses
 
+    from ..models.calibrations import Applied
     from ..packing.rows.unseen_values import Surprise
-    from .trainers import PredictionOrder
 
 
 @dataclass
 class Reading:
     """How the rows of a query with certain columns are read for a model, and what is made of its answers."""
 
-    keys: list[str]  # the names of what may be the key of a row
+    keys: dict[str, Sql]  # what may be the key of a row, as text, by its name
     inputs: list[SourceVariable]
     best: BestClasses | None
     outputs: str
     chunk: int  # rows; a chunk with fewer is the last one
-    query: Callable[[Relation], Sql]  # over the rows of the caller's query
+    stored: Sql  # of each row: k0 … (the keys) and what the inputs are made of
+    gathered: Sql  # of each chunk: rows, variables, ids0 … (the keys), n0 … (NULLs in what is filled), s0 … (the news)
     filled: list[str]  # what must not be NULL, in the words of an error
     news: list[Surprise]  # what is looked for in the rows
-    order: PredictionOrder | None = None
+    order: BeginPrediction | None = None
+
+    def query(self, source: Relation) -> Sql:
+        """The chunks of the rows of the caller's query."""
+        return sql(
+            "SELECT {gathered} FROM (SELECT {stored}, (row_number() OVER () - 1) / {chunk} AS turn"
+            " FROM {rows} AS s ORDER BY turn) r GROUP BY turn ORDER BY turn",
+            gathered=self.gathered,
+            stored=self.stored,
+            chunk=self.chunk,
+            rows=source.rows,
+        )
 
     def require_sound(self, chunk: dict[str, Any], ids: list[str | None], source: str) -> None:
         """An error if a row of a chunk cannot be predicted."""
@@ -42,3 +57,40 @@ class Reading:
                     f"{rows} rows have a NULL in {name}.", hint="Leave them out of the query, or fill them in."
                 )
         unseen_values.require_none(self.news, chunk, source)
+
+
+def reading_of(
+    trained: Layout,
+    inputs: list[SourceVariable],
+    keys: dict[str, Sql],
+    best: BestClasses | None,
+    applied: Applied | None = None,
+) -> Reading:
+    """How rows with these inputs and keys are read.  ``best``: None: the outputs themselves."""
+    names = list({column.name: None for variable in inputs for column in variable.columns})
+    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
+    filled = buffers.filled_columns(inputs)
+    news = unseen_values.of(inputs, lambda column: alias[column.name])
+    arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
+    ids = [sql("array_agg(k{place}) AS ids{place}", place=place) for place in range(len(keys))]
+    nulls = [
+        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=alias[name], place=place)
+        for place, name in enumerate(filled)
+    ]
+    stored = [
+        *(sql("{key} AS k{place}", key=key, place=place) for place, key in enumerate(keys.values())),
+        *(sql("{name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()),
+    ]
+    return Reading(
+        keys=keys,
+        inputs=inputs,
+        best=best,
+        outputs=keys_and_outputs.outputs_as_json(trained.outputs, applied),
+        chunk=at_a_time(bytes_per_row(trained)),
+        stored=joined(", ", stored),
+        gathered=joined(
+            ", ", [sql("count(*) AS rows"), gathered_arrays(arrays), *ids, *nulls, *unseen_values.counts(news)]
+        ),
+        filled=[f"column '{name}'" for name in filled],
+        news=news,
+    )

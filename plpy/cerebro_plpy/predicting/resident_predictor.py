@@ -147,8 +147,7 @@ def _by_recipe(plpy: Any, given: dict[str, Any]) -> list[dict[str, Any]] | Hande
     before, after = recipe["query"]
     busy = True
     try:
-        declared = f'DECLARE "{cursor}" NO SCROLL CURSOR FOR {before}({query}\n){after}'
-        plpy.execute(plpy.prepare(declared, []), [])
+        plpy.execute(f'DECLARE "{cursor}" NO SCROLL CURSOR FOR {before}({query}\n){after}')
         found = plpy.execute(f'FETCH 1 FROM "{cursor}"')
     finally:
         busy = False

@@ -7,12 +7,13 @@ transaction has not committed.  Memory holds one chunk of rows at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import SerializationFailure
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
-from cerebro_db.core.sql import Sql, identifier, joined, sql
+from cerebro_db.core.sql import Sql, sql
 
 from .. import platform
 from ..database import relations
@@ -23,19 +24,14 @@ from ..definitions.references import model_ref
 from ..models import calibrations
 from ..models.model_cache import read_and_known
 from ..packing.rows import buffers, unseen_values, windowed
-from ..packing.rows.preparation import SourceVariable, expression
-from . import keys_and_outputs, trainers
-from .chunks import at_a_time, gathered_arrays
+from . import keys_and_outputs, query_reading, resident_recipes, trainers
 from .query_reading import Reading
-from .resident_recipes import RowRecipe
-from .table_rows import bytes_per_row
 
 if TYPE_CHECKING:
     from cerebro_db.core.protocol import BestClasses
 
     from ..models.calibrations import Applied
     from ..models.trained import TrainedModel
-    from ..packing.rows.unseen_values import Surprise
     from .resident_predictor import HandedOver
 
 MOST_READINGS = 20  # that are kept of a model, for queries with different columns
@@ -91,16 +87,17 @@ def predict_rows(db: Database, *, begun: HandedOver | None, **arguments: Any) ->
         source, reading = reading_of(db, model, (source, present), key, best, applied)
         if model.layout.windows is None and len(model.remembered) < MOST_READINGS:  # windows depend on the rows
             model.remembered[asked] = reading
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), model.memory_mb)
+    version = model.version(db)
     if reading.order is None:
-        reading.order = trainers.prediction_order(model, reading.inputs, reading.best)
-    begin = trainers.begin_of(db, model, reading.order)
+        inputs = [one.for_prediction() for one in reading.inputs]
+        reading.order = trainers.order_of(model, version, inputs, reading.best)
     recipe = None
     if known is not None and asked in model.remembered:
-        recipe = RowRecipe(arguments, ref, known, source, reading).written
+        recipe = partial(resident_recipes.written, arguments, ref, known, source, reading)
+    lasting, sealed = None if version is None else reading.order, model.tables.must_seal(db)
     with (
-        trainers.own_segment(db, chosen, begin, recipe, sealed=model.tables.must_seal(db)) as (mine, seconds),
-        trainers.predicting(db, mine, model, reading.order, begin) as prediction,
+        trainers.own_segment(db, model.memory_mb, lasting, recipe, sealed=sealed) as (mine, seconds),
+        trainers.predicting(db, mine, model, reading.order) as prediction,
     ):
         for rows, ids, variables in chunks(db, source, reading, begun):
             rest = seconds if rows < reading.chunk else None  # these are the last rows
@@ -129,23 +126,7 @@ def reading_of(
         keys = {windowed.KEY_NAME: windowed.KEY}
     else:
         keys = _keys(key, present, model.layout)
-    names = list({column.name: None for variable in inputs for column in variable.columns})
-    alias = {name: sql("c{place}", place=place) for place, name in enumerate(names)}
-    needed = {f"column '{name}'": alias[name] for name in buffers.filled_columns(inputs)}
-    news = unseen_values.of(inputs, lambda column: alias[column.name])
-    chunk = at_a_time(bytes_per_row(model.layout))
-    query = _query(inputs, keys, alias, list(needed.values()), news, chunk)
-    outputs = keys_and_outputs.outputs_as_json(model.layout.outputs, applied)
-    return source, Reading(
-        keys=list(keys),
-        inputs=inputs,
-        best=best,
-        outputs=outputs,
-        chunk=chunk,
-        query=query,
-        filled=list(needed),
-        news=news,
-    )
+    return source, query_reading.reading_of(model.layout, inputs, keys, best, applied)
 
 
 def _keys(key: str | None, present: dict[str, Column], trained: Layout) -> dict[str, Sql]:
@@ -173,37 +154,6 @@ def _decided(db: Database, chunk: dict[str, Any], names: list[str]) -> int:
     return place
 
 
-def _query(
-    inputs: list[SourceVariable],
-    keys: dict[str, Sql],
-    alias: dict[str, Sql],
-    needed: list[Sql],
-    news: list[Surprise],
-    chunk: int,
-) -> Callable[[Relation], Sql]:
-    """The chunks of rows: rows, variables, ids0 … (the keys), n0 … (NULLs in what is needed), s0 … (the news)."""
-    arrays = [expression(variable, lambda column: alias[column.name]) for variable in inputs]
-    ids = [sql("k{place}", place=place) for place in range(len(keys))]
-    listed = [sql("array_agg({id}) AS ids{place}", id=one, place=place) for place, one in enumerate(ids)]
-    nulls = [
-        sql("count(*) FILTER (WHERE {name} IS NULL) AS n{place}", name=name, place=place)
-        for place, name in enumerate(needed)
-    ]
-    gathered = joined(", ", [gathered_arrays(arrays), *listed, *nulls, *unseen_values.counts(news)])
-    stored = joined("", (sql(", {name} AS {alias}", name=identifier(name), alias=one) for name, one in alias.items()))
-    named = joined(", ", (sql("{key} AS {id}", key=key, id=id) for key, id in zip(keys.values(), ids)))
-    return lambda source: sql(
-        "SELECT count(*) AS rows, {gathered}"
-        " FROM (SELECT {keys}{stored}, (row_number() OVER () - 1) / {at_a_time} AS turn"
-        " FROM {rows} AS s ORDER BY turn) r GROUP BY turn ORDER BY turn",
-        gathered=gathered,
-        keys=named,
-        stored=stored,
-        at_a_time=chunk,
-        rows=source.rows,
-    )
-
-
 def chunks(
     db: Database, source: Relation, reading: Reading, begun: HandedOver | None = None
 ) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
@@ -217,7 +167,7 @@ def chunks(
         chunk = batch[0]
         found = {name: before + chunk[name] for name, before in found.items()}
         if mine < 0:
-            mine = _decided(db, chunk, reading.keys)
+            mine = _decided(db, chunk, list(reading.keys))
         chosen = chunk[f"ids{mine}"]
         reading.require_sound(chunk, chosen, source.text)
         yield chunk["rows"], chosen, chunk["variables"]

@@ -22,7 +22,7 @@ from ..models.trained import TrainedModel, class_labels
 from ..packing.rows import buffers, inputs_by_name, unseen_values, windowed
 from ..packing.rows.preparation import SourceVariable
 from . import execution, predictions, trainers
-from .chunks import Source
+from .chunks import Source, bytes_per_row
 from .inputs import as_trained
 
 
@@ -94,7 +94,8 @@ def answers(
         table, inputs = windowed.to_predict(db, table, windows, inputs, key)
         key = windowed.KEY
     source = Source(table, key, inputs, counted, bytes_per_row(model.layout))
-    return predict(model, trainers.prediction_order(model, inputs, best), source)
+    order = trainers.order_of(model, model.version(db), [one.for_prediction() for one in inputs], best)
+    return predict(model, order, source)
 
 
 def id_column(text: str, present: dict[str, Column], test: Relation) -> Column:
@@ -145,8 +146,3 @@ def count(db: Database, test: Relation, key_columns: list[str], inputs: list[Sou
             hint="Leave them out with a view, or fill them in.",
         )
     return int(found["rows"])
-
-
-def bytes_per_row(layout: Layout) -> int:
-    """An estimate for all inputs and outputs of a row, with headers and id."""
-    return sum(64 + 8 * variable.elements for variable in (*layout.inputs, *layout.outputs))

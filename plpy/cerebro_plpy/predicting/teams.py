@@ -14,17 +14,30 @@ from cerebro_db.core.models.metrics import Means, merged_means, of_means
 from cerebro_db.core.names import token
 from cerebro_db.core.packing.layout import DataSet
 from cerebro_db.core.parameters import params
-from cerebro_db.core.protocol import EvaluatedModel, Exchange, MergeMetrics, MetricsMerged, ModelState, StateRef
+from cerebro_db.core.protocol import (
+    BeginPrediction,
+    EvaluatedModel,
+    Exchange,
+    MergeMetrics,
+    MetricsMerged,
+    ModelState,
+    StateRef,
+    TrainerOptions,
+)
 from cerebro_db.core.sql import Sql, sql
 
+from .. import platform
 from ..database.access import Database
+from ..database.cancellation import listener
 from ..models.trained import TrainedModel
+from ..platform.machine import threads
+from ..segment import nursery_connection
 from ..sessions import kept_teams
 from ..sessions.failures import Refused, failure_of, session_was_lost
 from ..sessions.session import COMMIT, Statement
 from ..sessions.team import Team, Worker
 from ..sessions.team_options import TeamOptions
-from .trainers import PLAIN, PredictionOrder
+from .trainers import PLAIN
 
 T = TypeVar("T")
 
@@ -36,6 +49,13 @@ class Weighted(Protocol):
     def definition(self) -> dict[str, Any]: ...
 
     def weights(self, db: Database) -> Iterator[bytes]: ...
+
+
+def options(db: Database, use_gpus: bool | None, keys: Sequence[int], memory_mb: int | None) -> TeamOptions:
+    """What trainers are started with.  ``memory_mb``: that each may use, as the run of its model had it."""
+    gpus = platform.require_gpus(db, use_gpus, keys)
+    engine = nursery_connection.default_engine(listener(db.plpy))
+    return TeamOptions((engine,), TrainerOptions(threads=threads(len(keys)), memory_mb=memory_mb), tuple(gpus))
 
 
 @contextlib.contextmanager
@@ -136,17 +156,18 @@ def predict(
     db: Database,
     team: Team,
     model: TrainedModel,
-    order: PredictionOrder,
+    order: BeginPrediction,
     statements: Sequence[Sql],
     *,
     in_transaction: bool,
 ) -> None:
     """Session i runs ``statements[i]``, which calls cerebro._predict; a transaction that is open is committed."""
-    name = token(8)
+    name = order.state.name
+    assert name is not None
 
     async def steps(worker: Worker) -> None:
         await send_weights(db, team, worker, model, name)
-        await team.order(worker, order.begin(name))
+        await team.order(worker, order)
         await Statement(statements[worker.segment])
         if in_transaction:
             await COMMIT

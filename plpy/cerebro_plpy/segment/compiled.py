@@ -11,9 +11,6 @@ import contextlib
 import os
 from pathlib import Path
 
-from cerebro_db.core.sql import sql
-
-from ..database.access import Database
 from .installation import installation
 
 NAMES = "compiled-"  # followed by the user's oid
@@ -22,18 +19,11 @@ NAMES = "compiled-"  # followed by the user's oid
 MOST_BYTES, MOST_FILES = 512 << 20, 5000
 
 
-def folder_of_user(db: Database, scratch: Path) -> Path | None:
-    """The folder of the current user; None if the administrator wants no compiled programs to be kept."""
+def folder_of_user(user: int, scratch: Path) -> Path | None:
+    """The folder of a user; None if the administrator wants no compiled programs to be kept."""
     if not installation().get("keep_compiled", True):
         return None
-    # Every name is qualified: the caller's search_path must not choose the folder.
-    user = db.value(
-        sql(
-            "SELECT o.oid::pg_catalog.int8 FROM pg_catalog.pg_roles o"
-            " WHERE o.rolname OPERATOR(pg_catalog.=) current_user"
-        )
-    )
-    folder = scratch / f"{NAMES}{int(user)}"
+    folder = scratch / f"{NAMES}{user}"
     with contextlib.suppress(OSError):  # on a full disk, for example, every trainer compiles for itself
         folder.mkdir(mode=0o700, exist_ok=True)
         make_room(scratch)

@@ -10,6 +10,7 @@ weights, for instance.  So a worker that has weights which its user may not read
 from __future__ import annotations
 
 from cerebro_db.core.errors import InUse, SegmentLost
+from cerebro_db.core.protocol import Rest
 
 from ..database.access import Database
 from .worker import Segment
@@ -93,6 +94,14 @@ def close(db: Database) -> None:
     if _segment is not None:
         if mine(db).sealed:
             _require_idle(mine(db))
+        close_mine()
+
+
+def rest(segment: Segment, seconds: int) -> None:
+    """Keep the trainer of this session for so many seconds, for its next call; 0: end it."""
+    if seconds:
+        segment.obey(Rest(seconds))
+    else:
         close_mine()
 
 

@@ -34,7 +34,6 @@ from cerebro_db.core.protocol import (
 from ..database.access import Database
 from ..definitions import custom_functions
 from ..platform import machine
-from . import memory
 from .states import OutgoingStates, ReceivedStates
 
 
@@ -127,7 +126,7 @@ def require_engine(engine: str) -> None:
         )
 
 
-def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
+def limited(settings: TrainerSettings, limit: int | None) -> TrainerSettings:
     """The settings with the limit of memory that the user's trainers have, which models are cut to fit into.
 
     Trainers that use a GPU are not limited, so nobody may claim a GPU that is not there.
@@ -138,11 +137,10 @@ def limited(db: Database, settings: TrainerSettings) -> TrainerSettings:
             f"there is no GPU {settings.gpu} here",
             hint=f"The machine has {there} of them. Without the setting gpu, trainers use processors.",
         )
-    limit = memory.limit_of_trainers(db)
-    settings = replace(settings, memory_limit_mb=limit)
-    if limit is None or settings.gpu is not None:
-        return settings
-    return replace(settings, memory_mb=min(settings.memory_mb or limit, limit))
+    may_use = settings.memory_mb
+    if limit is not None and settings.gpu is None:
+        may_use = min(may_use or limit, limit)
+    return replace(settings, memory_limit_mb=limit, memory_mb=may_use)
 
 
 def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:

@@ -88,6 +88,7 @@ class TrainerProcess:
         self.rests = False  # its last order ended with a rest
         self.unasked = False  # after a rest: it was not asked whether it is still there
         self._surely_until = 0.0  # after that it is asked
+        self._listened = 0.0  # when a cancel was last looked for
         self._cpu_then: float | None = None  # what it had computed when that was first looked at
         self._engine: EngineStarted | None = None
         self._start = StartEngine(settings, None if compiled is None else str(compiled))
@@ -384,6 +385,7 @@ class TrainerProcess:
         pipe = self._child.orders
         rest = memoryview(frame)
         self._saw_life()
+        self._listened = time.monotonic()  # the call has run statements, which are cancelled by themselves
         while rest:
             if not wait_for([pipe], select.POLLOUT, LISTEN_EVERY):
                 self._listen()
@@ -397,7 +399,9 @@ class TrainerProcess:
     def _receive(self) -> list[Json]:
         pipe = self._child.answers
         readable = wait_for([pipe], select.POLLIN, LISTEN_EVERY)
-        self._listen()
+        if not readable or time.monotonic() - self._listened > LISTEN_EVERY:
+            self._listen()
+            self._listened = time.monotonic()
         if not readable:
             if self._engine is None:
                 self._child.require_nursery()

@@ -130,17 +130,20 @@ class Segment:
 
     def open(self, settings: TrainerSettings) -> WorkerOpened:
         """Start a trainer with these settings, unless such a trainer runs; waits until it has a process."""
-        self.start(settings)
+        self.start(settings, memory.limit_of_trainers(Database(self.plpy)))
         self.wake()
         return WorkerOpened((self.living() or [self.running()])[0].pid, os.getpid(), place_of(self.folder.parent))
 
-    def start(self, settings: TrainerSettings, ask: bool = True, wanted: LastingPrediction | None = None) -> None:
-        """As ``open``, without waiting.  ``ask``: a trainer that rests is asked whether it is still there.
+    def start(
+        self, settings: TrainerSettings, limit: int | None, ask: bool = True, wanted: LastingPrediction | None = None
+    ) -> None:
+        """As ``open``, without waiting.  ``limit``: the megabytes that the user's trainers may take.
 
-        ``wanted``: what a trainer that another session has left may be used for.
+        ``ask``: a trainer that rests is asked whether it is still there.  ``wanted``: what a trainer that another
+        session has left may be used for.
         """
         self.wanted = wanted
-        settings = filling.limited(Database(self.plpy), settings)
+        settings = filling.limited(settings, limit)
         here = self.settings
         if here is not None and replace(here, engine=settings.engine, silent=settings.silent) != settings:
             self.close_trainers()
@@ -159,9 +162,9 @@ class Segment:
         trainer = self.trainers.get(engine)
         if trainer is None or not trainer.alive:
             self.close_trainers(keep=set(self.trainers) - {engine})
-            kept = compiled.folder_of_user(Database(self.plpy), data_folder())
+            kept = compiled.folder_of_user(self.user, data_folder())
             settings, wanted = replace(settings, engine=engine), self.wanted if not self.rows.orders else None
-            keep, recipe = (None, "") if wanted is None else wanted.keep(Database(self.plpy), settings)
+            keep, recipe = (None, "") if wanted is None else wanted.keep(settings)
             trainer = TrainerProcess(
                 self.folders,
                 settings,

@@ -45,19 +45,6 @@ def waiting_seconds(db: Database) -> int:
     return int(db.value(sql("SELECT waiting_seconds FROM cerebro._own_limits")))
 
 
-def waiting_predictors(db: Database) -> tuple[int, int]:
-    """For how many seconds a trainer of this session may wait, and how many may stay when their sessions have ended."""
-    found = db.one(
-        sql(
-            "SELECT l.waiting_seconds, COALESCE("
-            "pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(l), 'predictors')::pg_catalog.int4, 0)"
-            " AS predictors FROM cerebro._own_limits l"  # no column of this name before ALTER EXTENSION
-        )
-    )
-    assert found is not None
-    return int(found["waiting_seconds"]), int(found["predictors"])
-
-
 def require(figures: Figures, name: str, more: int, refusal: Callable[[int, int], str]) -> None:
     """``refusal`` makes the message from what is allowed and what is used already."""
     allowed, used = figures[name]

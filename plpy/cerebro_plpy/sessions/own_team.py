@@ -16,8 +16,7 @@ from cerebro_db.core.protocol import TrainerSettings
 from ..database.access import Database
 from ..database.cancellation import Listen, listener
 from ..segment import current
-from . import logins
-from .idle_trainer import rest_mine, time_to_rest
+from . import limits, logins
 from .own_session import OwnSession
 from .session import Session
 from .team import Resident, Team, Versions, Worker
@@ -56,10 +55,11 @@ class OwnTeam(Team):
         """
         if not self._one_process:
             return
+        mine = current.mine(self.db)
         for handle in {handle for worker in self.workers for handle in worker.cached}:
-            current.mine(self.db).obey(protocol.DropRows(handle))
+            mine.obey(protocol.DropRows(handle))
         self.workers.clear()
-        rest_mine(self.db, time_to_rest(self.db, self.options)[0])
+        current.rest(mine, 0 if self.options.gpus else limits.waiting_seconds(self.db))
 
     def _end(self, workers: Sequence[Worker]) -> None:
         if not self._one_process:

@@ -36,7 +36,6 @@ from ..models.trained import ModelTables, TrainedModel, read
 from ..packing import packed, visibility
 from ..packing.packed import Packed
 from ..predicting import teams, trainers
-from ..predicting.trainers import PredictionOrder
 from ..runs.record import own_runs
 from ..segment.prediction import Answer, SegmentPrediction
 
@@ -223,13 +222,11 @@ def _sample(
         return None
     batches = _first(packed_rows.batches(db, measure.rows, layout, range(len(layout.outputs))))
     predicted: list[list[list[float]]] = [[] for _ in layout.outputs]
-    chosen = trainers.options(db, False, platform.of(db).distribution_keys(db, 1), models[0].memory_mb)
-    with trainers.own_segment(db, chosen) as (mine, _):
+    with trainers.own_segment(db, models[0].memory_mb) as (mine, _):
         for number, model in enumerate(models):
             if number >= 2 and until is not None and time.monotonic() > until:
                 break
-            order = trainers.prediction_order(model, [], None)
-            order = PredictionOrder(order.configuration, packed_rows.inputs(layout), None)
+            order = trainers.order_of(model, model.version(db), packed_rows.inputs(layout), None)
             with trainers.predicting(db, mine, model, order) as prediction:
                 if number == 0:  # it tells for how many rows there is time
                     answers = list(_in_time(prediction, batches, until))

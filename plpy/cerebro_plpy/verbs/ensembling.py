@@ -148,7 +148,8 @@ def mean_of_best(db: Database, source: MemberTables, members: int, all_join: boo
     ``until``: when models are no longer compared, as time.monotonic().
     """
     table, named = source.table, source.named
-    keys = best_keys(db, table, source.info, source.summary, named, None)
+    direction = db.value(sql("SELECT direction FROM {summary} LIMIT 1", summary=source.summary.sql))
+    keys = best_keys(db, table, source.info, direction, named, None)
     # The tables of the ensemble have the same columns as those of its members.
     rows = _rows(db, source)
     lines = _lines(db, source, rows)

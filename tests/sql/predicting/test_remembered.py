@@ -153,6 +153,30 @@ def test_what_is_remembered_is_not_read_again(place: Lab) -> None:
             run(session, ask)
 
 
+COUNT = """DO LANGUAGE plpython3u $$
+import sys
+counted = sys.modules["counted"] = type(sys)("counted")
+counted.statements, cancellation = [], sys.modules["cerebro_plpy.database.cancellation"]
+execute = cancellation.execute
+cancellation.execute = lambda plpy, *statement: counted.statements.append(statement) or execute(plpy, *statement)
+$$"""
+COUNTED = """DO LANGUAGE plpython3u $$
+import sys
+found = sys.modules["counted"].statements
+assert len(found) == 7, found
+$$"""
+
+
+def test_a_further_row_takes_seven_statements(place: Lab) -> None:
+    """They hold the table, look for changes, describe the query, ask for limits, and open, read and close a cursor."""
+    with contextlib.closing(place.connect()) as session:
+        ask = f"SELECT class, probability FROM cerebro.predict('model', '{QUERY}')"
+        before = [run(session, ask) for _ in range(2)]
+        run(session, COUNT)
+        assert [run(session, ask)] * 2 == before
+        run(session, COUNTED)
+
+
 def test_another_role_of_the_session_needs_its_own_rights(place: Lab) -> None:
     with contextlib.closing(place.connect()) as session:
         ask = f"SELECT class, probability FROM cerebro.predict('model', '{QUERY}')"

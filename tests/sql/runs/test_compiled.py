@@ -118,5 +118,4 @@ def test_an_administrator_can_do_without(tmp_path: Path, monkeypatch: Any) -> No
     from cerebro_plpy.segment import compiled
 
     monkeypatch.setattr(compiled, "installation", lambda: {"keep_compiled": False})
-    nobody: Any = None  # The function must not use the database.
-    assert compiled.folder_of_user(nobody, tmp_path) is None and not list(tmp_path.iterdir())
+    assert compiled.folder_of_user(10, tmp_path) is None and not list(tmp_path.iterdir())

@@ -228,7 +228,7 @@ def segment(tmp_path: Path, nursery_folder: Path, monkeypatch: Any) -> Iterator[
     folder = tmp_path / f"{os.getpid()}-1"  # as a session names it
     folder.mkdir()
     monkeypatch.setattr(worker, "scratch_folders", lambda: (folder, folder))
-    monkeypatch.setattr(worker.compiled, "folder_of_user", lambda db, folder: None)
+    monkeypatch.setattr(worker.compiled, "folder_of_user", lambda user, folder: None)
     monkeypatch.setattr(custom_functions, "fetched", lambda db, name, version: None)
     monkeypatch.setattr(memory, "limit_of_trainers", lambda db: None)
     python = {"trainer_python": sys.executable, "confine": False}

@@ -7,7 +7,7 @@ SQL in EXPRESSIONS.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Callable
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing import buffer_format, layout
@@ -28,6 +28,7 @@ from cerebro_db.core.packing.preparation import (
     Weight,
     Words,
 )
+from cerebro_db.core.protocol import PredictionInput
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
 from cerebro_db.core.sql_types import WITH_ZONE, SqlType
@@ -92,15 +93,10 @@ class SourceVariable:
         columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
         return layout.Variable(self.name, self.dtype, self.shape, columns, self.preparation)
 
-    def for_prediction(self) -> dict[str, Any]:
+    def for_prediction(self) -> PredictionInput:
         """The entry of an order to predict: the trainer reads arrays, and bytes, as a query gives them."""
-        return {
-            "name": self.name,
-            "dtype": self.wire_dtype,
-            "shape": list(self.shape),
-            "scale": self.preparation.scale(self.dtype),
-            "factor": self.preparation.factor(self.dtype),
-        }
+        scale, factor = self.preparation.scale(self.dtype), self.preparation.factor(self.dtype)
+        return PredictionInput(self.name, self.wire_dtype, list(self.shape), scale=scale, factor=factor)
 
     @property
     def wire_dtype(self) -> str:

@@ -206,7 +206,7 @@ def read_training(db: Database, text: str | None, argument: str, please: str = P
     row = db.one(sql("SELECT {listed} FROM {summary}", listed=listed, summary=summary.sql))
     if row is None:
         raise WrongState(f"Input table '{summary.text}' is empty!", hint=please.format(table.text))
-    layout = with_labels(db, summary, parsed(db, row["layout"], table.text))
+    layout = with_labels(db, summary, parsed(db, row["layout"], table.text), present)
     fields = Fields(row, f"the summary of '{table.text}'", please.format(table.text))
     divide_by, classes = row[form.divide_by], row[form.classes]
     return Training(
@@ -256,18 +256,17 @@ def columns_of_summary(db: Database, summary: Relation, layout: Layout, table: s
     return PackedSummary.read(found, outputs, f"the summary of '{table}'", form)
 
 
-def with_labels(db: Database, summary: Relation, layout: Layout) -> Layout:
+def with_labels(db: Database, summary: Relation, layout: Layout, present: dict[str, Column]) -> Layout:
     """The layout with the labels and label types that the summary has now.
 
     Users may add labels there where the number of classes left room, and may rename the type.
     """
-    present = relations.columns(db, summary)
 
     def refreshed(output: Variable) -> Variable:
         if not isinstance(output.preparation, OneHot):
             return output
         name = output.name + columns_of(present).labels
-        relations.require_columns(db, summary, [name])
+        relations.require_columns(db, summary, [name], present=present)
         labels = label_column(db, summary, present, output.name) or []
         first = [None] if output.preparation.null_is_a_class and labels[:1] == [None] else []
         document = {

@@ -13,7 +13,7 @@ from cerebro_db.core.search.spaces.space import Point
 
 from ...database.access import Database
 from ...database.cancellation import listener
-from ...segment import current, nursery_connection
+from ...segment import current, memory, nursery_connection
 
 
 class Suggestions:
@@ -44,7 +44,7 @@ class Suggestions:
     def _answer(self, order: Suggest) -> Suggested:
         mine = current.mine(self._db)
         if not self._shares:
-            mine.start(self._settings)
+            mine.start(self._settings, memory.limit_of_trainers(self._db))
             self._started = True
         return mine.obey(order)
 

@@ -47,7 +47,8 @@ def told(db: Database, options: dict[str, Any], layout: Layout) -> Iterator[Tell
     for_trainer = DataSet("", layout).for_trainer
     mine = current.mine(db)
     whole = sharding.why_whole(jointly=options.get("parallel") == GRADIENTS, averages=False) is not None
-    mine.start(TrainerSettings(engine=engine, threads=1, shard=NEVER_SHARD if whole else shard, memory_mb=limit))
+    settings = TrainerSettings(engine=engine, threads=1, shard=NEVER_SHARD if whole else shard, memory_mb=limit)
+    mine.start(settings, allowed)
 
     def tell(definition: dict[str, Any]) -> str:
         try:

@@ -12,7 +12,6 @@ from cerebro_db.core.engines import (
     AUTO_ENGINES,
     AUTO_SHARD,
     ENGINES,
-    MOST_THREADS,
     NEVER_SHARD,
     OPTIONAL_PACKAGES,
     SHARDING_ENGINES,
@@ -68,7 +67,7 @@ def choose_options(
     if "budget" in given:
         require_budget(given["budget"])
     at_once = 1 if in_session else len(keys)  # trainers
-    threads = 1 if deterministic else min(MOST_THREADS, max(1, machine.cores() // at_once))
+    threads = 1 if deterministic else machine.threads(at_once)
     return run_options.of_given(
         {
             # A deterministic run has the same seed every time, from the first call on.
