@@ -94,6 +94,7 @@ FUNCTIONS = {
         "calibration",
         "residuals",
         "importance",
+        "explain",
         "drift",
     ],
     "Registry": ["register", "registered_table", "set_alias", "roll_back", "retrain", "unregister", "share", "unshare"],

@@ -45,6 +45,7 @@ FUNCTIONS = {
     "verbs.calibrating": ("calibrate",),
     "verbs.dropping": ("drop_model",),
     "verbs.ensembling": ("ensemble",),
+    "verbs.explaining": ("explained",),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),

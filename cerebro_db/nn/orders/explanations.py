@@ -22,8 +22,9 @@ from cerebro_db.nn.rows.exchange import along, place_of
 
 SMALL_GAME = 10  # columns; their values are as exact as PRECISION, of more columns as there is time for
 PRECISION = 0.003  # standard error of a row's values; of a number, in standard deviations of the background's outputs
+LEAST_ROUNDS = 3  # an order forwards and backwards for each background row; fewer say little about the error
 MOST_OUTPUTS = 1 << 20  # of the model, for the rows that come together; more only for a pair of orders
-MOST_PAIRS = 64  # of orders, for each background row
+MOST_PAIRS = 64  # of orders of more columns, for each background row
 BLOCK_ROWS, BLOCK_BYTES = 1 << 15, 32 << 20  # that are predicted at once
 BLOCK_WEIGHTS = 1 << 22
 
@@ -45,22 +46,26 @@ def explain(explanation: Explanation, dataset: Dataset, outputs: Outputs) -> lis
 
 
 def _until_precise(game: Game) -> list[np.ndarray]:
-    """The values of all columns by more and more orders, until they hardly change."""
+    """The values of all columns by more and more orders, or by all coalitions where these are fewer."""
     rows, columns = game.dataset.rows, len(game.places)
     total = np.zeros((len(game.classes), rows, columns))
     squares, rounds, active = np.zeros_like(total), np.zeros(rows), np.arange(rows)
-    for number in range(MOST_PAIRS):
-        found = np.stack(game.added(SomeOrders(columns, game.background.rows, 1, number), active))
+    while len(active):
+        times = int(rounds[active[0]]) + 1  # the rows that are not ready have had the same rounds
+        found = np.stack(game.added(SomeOrders(columns, game.background.rows, 1, times), active))
         total[:, active] += found
         squares[:, active] += found**2
-        rounds[active] += 1
-        if number:
-            times = rounds[active, None]
-            variance = (squares[:, active] - total[:, active] ** 2 / times) / (times * (times - 1))
-            error = np.sqrt(np.maximum(variance, 0).mean(2)) / game.scales[:, None]
-            active = active[error.max(0) > PRECISION]
-        if not len(active):
-            break
+        rounds[active] = times
+        if times < LEAST_ROUNDS:
+            continue
+        variance = (squares[:, active] - total[:, active] ** 2 / times) / (times * (times - 1))
+        error = (np.sqrt(np.maximum(variance, 0).mean(2)) / game.scales[:, None]).max(0)
+        needed = times * (error / PRECISION) ** 2
+        hard = needed * 2 * (columns - 1) > 2**columns - 2
+        if hard.any():
+            total[:, active[hard]] = game.added(AllCoalitions(columns, game.background.rows), active[hard])
+            rounds[active[hard]] = 1
+        active = active[(needed > times) & ~hard]
     return list(total / rounds[:, None])
 
 

@@ -47,8 +47,12 @@ def batches(
     layout: Layout,
     places: Sequence[int],
     enough: Callable[[], bool] = lambda: False,
+    first: int | None = None,
 ) -> Iterator[Batch]:
-    """The rows of each packed row, until they are ``enough``.  ``places``: of the outputs whose values are wanted."""
+    """The rows of each packed row, until they are ``enough``.  ``places``: of the outputs whose values are wanted.
+
+    ``first``: only so many rows of each packed row.
+    """
     outputs = [layout.outputs[place] for place in places]
     columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
     listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
@@ -56,6 +60,9 @@ def batches(
     while batch := cursor.fetch(1):
         values = [batch[0][f"v{i}"] for i in range(len(columns))]
         rows = _count(test, [*layout.inputs, *outputs], values)
+        if first is not None and first < rows:
+            values = [value[: first * (len(value) // rows)] for value in values]
+            rows = first
         if rows:
             read: list[bytes | None] = [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)]
             actual = [_actual(one, rows, value) for one, value in zip(outputs, values[len(layout.inputs) :])]
