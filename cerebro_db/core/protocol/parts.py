@@ -290,9 +290,7 @@ class Explanation:
     """Say of each prediction what each column adds to it, compared with the predictions of background rows."""
 
     columns: list[list[InputElements]]  # what each column became
-    classes: list[
-        Optional[int]
-    ]  # of each output, the place of the explained class; None: the predicted one, or a number
+    classes: list[Optional[int]]  # of each output, the place of the explained class; None: the predicted one, a number
     inputs: list[PredictionInput]  # the columns of the background rows
     rows: int  # number of background rows
     values: list[str]  # for each input, the bytes that its file of background rows would have, in base64

@@ -23,7 +23,15 @@ CALLS = {
     "a predictor": "SELECT id, {0}.y_of(x) AS class FROM {0}.points WHERE id < 4",
     **{
         name: f"SELECT * FROM cerebro.{name}('{{0}}.models', 'SELECT * FROM {{0}}.points')"
-        for name in ("evaluate", "confusion_matrix", "roc_curve", "precision_recall", "calibration", "importance")
+        for name in (
+            "evaluate",
+            "confusion_matrix",
+            "roc_curve",
+            "precision_recall",
+            "calibration",
+            "importance",
+            "explain",
+        )
     },
     "residuals": "SELECT * FROM cerebro.residuals('{0}.numbers', 'SELECT * FROM {0}.points', 'id')",
     "importance of packed rows": "SELECT * FROM cerebro.importance('{0}.models', '{0}.packed')",

@@ -67,6 +67,7 @@ CALLS: dict[str, list[Call]] = {
     "cerebro.residuals": [_on_rows("residuals")],
     "cerebro.importance": [_on_rows("importance"), 
                            Call("SELECT * FROM cerebro.importance('{model}', '{packed}')", slow=True)],
+    "cerebro.explain": [_on_rows("explain"), Call(f"SELECT * FROM cerebro.explain('{{grouped}}', {ROWS})")],
     "cerebro.drift": [_on_rows("drift")],
     "cerebro.calibrate": [Call("SELECT * FROM cerebro.calibrate('{model}')"), _on_rows("calibrate"),
                           Call("SELECT * FROM cerebro.calibrate('{model}', '{packed}')")],
