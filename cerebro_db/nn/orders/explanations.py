@@ -21,7 +21,7 @@ from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.rows.exchange import along, place_of
 
 SMALL_GAME = 10  # columns; their values are as exact as PRECISION, of more columns as there is time for
-PRECISION = 0.003  # standard error of a row's values; of a number, in standard deviations of the background's outputs
+PRECISION = 0.004  # standard error of a row's values; of a number, in standard deviations of the background's outputs
 LEAST_ROUNDS = 3  # an order forwards and backwards for each background row; fewer say little about the error
 MOST_OUTPUTS = 1 << 20  # of the model, for the rows that come together; more only for a pair of orders
 MOST_PAIRS = 64  # of orders of more columns, for each background row
