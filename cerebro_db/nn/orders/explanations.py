@@ -92,7 +92,7 @@ class Game:
         self.bases = [values.mean(1) for values in self._before]
         self.scales = np.array([1.0 if values.shape[1] > 1 else values.std() or 1.0 for values in empty])
 
-    def added(self, plan: Plan, rows: np.ndarray) -> list[np.ndarray]:
+    def added(self, plan: ChosenCoalitions, rows: np.ndarray) -> list[np.ndarray]:
         """Of each output, what each column adds to it in these rows."""
         dataset = self.dataset if len(rows) == self.dataset.rows else self.dataset.taken(rows)
         found = [
@@ -143,7 +143,7 @@ class Block(NamedTuple):
     weights: np.ndarray  # (coalitions, columns)
 
 
-class Plan(Protocol):
+class ChosenCoalitions(Protocol):
     """To which coalitions the model is applied, besides the explained row and the background rows themselves."""
 
     size: int  # number of coalitions
@@ -153,7 +153,7 @@ class Plan(Protocol):
     def block(self, numbers: np.ndarray) -> Block: ...
 
 
-def planned(columns: int, background: int, rows: int) -> Plan:
+def planned(columns: int, background: int, rows: int) -> ChosenCoalitions:
     """All coalitions of few columns, else those of as many orders of the columns as there is time for."""
     if columns <= SMALL_GAME:
         return AllCoalitions(columns, background)
