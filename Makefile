@@ -97,7 +97,8 @@ rpm: dist
 
 # --- development --------------------------------------------------------------------------------------
 
-RUN = env PYTHONPATH=.:plpy .venv/bin
+# Byte code is kept: the tests start hundreds of clients.
+RUN = env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=.:plpy .venv/bin
 
 .PHONY: help env env-dev up demo test test-thorough chaos bench bench-page test-matrix matrix-page lint lock reference pictures site ci
 

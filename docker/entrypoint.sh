@@ -136,7 +136,6 @@ make_database() {
   own_psql postgres --set=name="$POSTGRES_DB" <<'SQL'
 SELECT pg_catalog.format('CREATE DATABASE %I', :'name')
  WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = :'name') \gexec
-ALTER DATABASE :"name" SET search_path = "$user", public, cerebro;
 SQL
   own_psql "$POSTGRES_DB" --set=iris="$iris" <<'SQL'
 CREATE EXTENSION cerebro_db CASCADE;

@@ -208,7 +208,10 @@ def _container(image: str) -> Iterator[str]:
         # The server of the first start is ready before that, and has no network address.
         wait_for_logs(container, "(?s)the first start is complete.*ready to accept connections", timeout=120)
         where = {"host": container.get_container_host_ip(), "port": container.get_exposed_port(5432)}
-        yield make_dsn(user="postgres", password=password, dbname="cerebro", **where)
+        dsn = make_dsn(user="postgres", password=password, dbname="cerebro", **where)
+        with contextlib.closing(connect(dsn)) as connection, connection.cursor() as cursor:
+            cursor.execute('ALTER DATABASE cerebro SET search_path = "$user", public, cerebro')
+        yield dsn
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from typing import Any, TypedDict
 from psycopg2 import sql
 from psycopg2.extras import Json
 
+from . import frames
+from .errors import ClientError
+
 # A statement that starts a run does not wait: libpq does not react to Ctrl-C while a statement runs.
 WITHOUT_WAITING, DRY_RUN = "wait => false", "dry_run => true"
 COLUMNS = ("inputs", "group_by", "target")  # a list of names, or one text with commas between them
@@ -112,6 +115,12 @@ def call(
     """
     if unknown := sorted(set(given) - set(known.__annotations__)):
         raise TypeError("; ".join(_unknown(name, [*needed, *known.__annotations__]) for name in unknown))
+    for name, value in needed.items():
+        if frames.is_frame(value):
+            raise ClientError(
+                f"{name} is a DataFrame, and other sessions read the rows for training from a table.",
+                "cerebro.add_frame(frame, 'people') makes one.",
+            )
     values = {name: _sent(name, value) for name, value in {**needed, **given}.items()}
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in values

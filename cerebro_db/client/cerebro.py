@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg2 import sql
 
-from . import images, interrupts, notebooks, report, trackers
+from cerebro_db.core.names import Name
+
+from . import frames, images, interrupts, notebooks, report, trackers
 from .arguments import DRY_RUN, FitArguments, PackArguments, SearchArguments, TrainArguments, call
 from .errors import CannotConnect, ClientError
+from .frames import Frame
 from .methods.judging import JudgingMethods
 from .methods.registry import RegistryMethods
 from .methods.runs import RunMethods
@@ -179,6 +182,12 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
     def append(self, packed_table: str, source_table: str, *, divide: bool = True) -> None:
         """Adds rows that arrived later to a packed table. ``divide``: some of them are for validation, as before."""
         self.rows("SELECT cerebro.append(%s, %s, %s)", (packed_table, source_table, divide))
+
+    def add_frame(self, frame: Frame, table: str) -> int:
+        """Makes a table of the rows of a pandas.DataFrame, without its index, and returns how many there are."""
+        with self.transaction() as transaction:
+            frames.load(transaction.cursor, frame, sql.SQL(Name.parse(table).quoted), temporary=False)
+        return len(frame)
 
     # --- look at runs ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from cerebro_db.core.texts import harmless
 
-from . import interrupts
+from . import frames, interrupts
 from .connections import engine_of
 from .errors import translated
 
@@ -66,8 +66,8 @@ class DatabaseClient:
         with translated(), self.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             driver.notices = []
-            with driver.cursor() as cursor:
-                interrupts.cancelling(driver, lambda: cursor.execute(statement, values))
+            with driver.cursor() as cursor, frames.loaded(cursor, values) as sent:
+                interrupts.cancelling(driver, lambda: cursor.execute(statement, sent))
                 notices = [harmless(notice.strip(), lines=True) for notice in driver.notices]
                 for notice in notices:
                     # Without a handler, Python writes warnings to the terminal.

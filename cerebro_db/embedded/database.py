@@ -12,13 +12,10 @@ from .files import DATABASE
 
 def create_database(connection: Any) -> None:
     """Makes the cluster's database if it is missing. The connection is a superuser's, to another database."""
-    name = sql.Identifier(DATABASE)
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
         if cursor.fetchone() is None:
-            cursor.execute(sql.SQL("CREATE DATABASE {}").format(name))
-            # So that the MADlib names are found without a schema.
-            cursor.execute(sql.SQL('ALTER DATABASE {} SET search_path = "$user", public, cerebro').format(name))
+            cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
 
 
 def equip(connection: Any, version: str, recreate: bool = False) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from . import extension
 from .cluster import Cluster
 from .errors import ClusterError
+from .files import DATABASE
 
 # Nobody needs the data after a crash of the machine.
 QUICK = {"fsync": "off", "shared_buffers": "128MB", "max_wal_size": "1GB"}
@@ -30,6 +31,8 @@ def create(
     cluster = Cluster("test", at=base)
     try:
         cluster.up(trainer_python=trainer_python, settings={**QUICK, **(settings or {})}, sources=sources)
+        with contextlib.closing(cluster.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f'ALTER DATABASE {DATABASE} SET search_path = "$user", public, cerebro')
     except BaseException:
         remove(cluster)
         raise

@@ -32,7 +32,6 @@ ELSEWHERE = (
 )  # in a server's folder, or a name with a version to fill in
 EXAMPLES = {  # files that the worked examples of extending.md make, and one that cerebro export copies
     "cerebro_scorer.py",
-    "cerebro_db/core/search/methods/far_behind.py",
     "cerebro_db/nn/engines/eager.py",
     "tests/nn/test_eager.py",
     "tests/nn/test_niceness.py",

@@ -229,7 +229,7 @@ def data(machine: Machine) -> Path:
     assert "unset: <>" in log and "the first start is complete" in log
     assert machine.ask(port, "SELECT what FROM told") == "from cerebro"
     assert machine.ask(port, "SELECT count(*) FROM iris") == 150
-    assert machine.ask(port, "SHOW search_path") == '"$user", public, cerebro'
+    assert machine.ask(port, "SHOW search_path") == '"$user", public'
     assert check_of_health(machine, made) == 0
     machine.stop(process)
     assert not (made / "cerebro_unfinished").exists() and not (made / "first_start").exists()

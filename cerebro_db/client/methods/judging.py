@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..database import DatabaseClient
+from ..frames import Query
 from ..row_lists import RowList
 
 
@@ -77,13 +78,14 @@ class Contribution(NamedTuple):
 
 
 class JudgingMethods(DatabaseClient):
-    """``query`` returns rows with the inputs and the target; a table's name is as good. ``label``: the class, by
-    default the second one of two. ``target`` is needed if the model predicts several columns."""
+    """``query`` returns rows with the inputs and the target. The name of a table and a pandas.DataFrame are as good.
+    ``label``: the class, by default the second one of two. ``target`` is needed if the model predicts several columns.
+    """
 
     def importance(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         target: str | None = None,
         configuration: int | None = None,
         repeats: int = 1,
@@ -113,7 +115,7 @@ class JudgingMethods(DatabaseClient):
     def confusion_matrix(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         target: str | None = None,
         configuration: int | None = None,
         *,
@@ -126,7 +128,7 @@ class JudgingMethods(DatabaseClient):
     def class_metrics(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         target: str | None = None,
         configuration: int | None = None,
         *,
@@ -140,7 +142,7 @@ class JudgingMethods(DatabaseClient):
     def roc_curve(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         label: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
@@ -152,7 +154,7 @@ class JudgingMethods(DatabaseClient):
     def precision_recall(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         label: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
@@ -164,7 +166,7 @@ class JudgingMethods(DatabaseClient):
     def residuals(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         key: str | None = None,
         target: str | None = None,
         configuration: int | None = None,

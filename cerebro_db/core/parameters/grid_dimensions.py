@@ -71,7 +71,10 @@ def whole_between(low: int, high: int, uniform: float, log: bool) -> int:
 
 
 def random_stream(seed: int, name: str) -> random.Random:
-    """Random numbers that depend on the seed and the name, and on nothing else."""
+    """Random numbers that depend on the seed and the name, and on nothing else.
+
+    So one more dimension changes no value of the others, and a dimension is independent of the one it hangs on.
+    """
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return random.Random(int.from_bytes(digest, "big"))
 

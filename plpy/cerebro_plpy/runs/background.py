@@ -80,5 +80,5 @@ def begin(
             leave([session])
         raise
     finally:
-        if session is not None:
+        if session is not None:  # its backend notices when its transaction has ended: it has nothing to send before
             session.close()

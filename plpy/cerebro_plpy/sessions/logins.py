@@ -143,8 +143,9 @@ def settings(queued: bool) -> dict[str, str]:
     """The settings of a worker session that those of the database and of its roles must not change.
 
     A worker session is idle for as long as its segment has no work, and its statements take as long as training does.
-    The server refuses a login with a setting that it does not have, so this depends on its version.  Where statements
-    are ``queued``, the time in the queue counts as waiting for a lock.
+    They come with the login, because a timeout can be over before the first statement.  The server refuses a login with
+    a setting that it does not have, so this depends on its version.  Where statements are ``queued``, the time in the
+    queue counts as waiting for a lock.
     """
     version = int((data_folder() / "PG_VERSION").read_text().split(".")[0])
     return {

@@ -24,7 +24,7 @@ def irises(lab: Lab) -> Lab:
 
 
 def statuses(lab: Lab, table: str) -> set[str]:
-    found = lab("SELECT status FROM leaderboard WHERE model_table = %s", f"{lab.schema}.{table}")
+    found = lab("SELECT status FROM cerebro.leaderboard WHERE model_table = %s", f"{lab.schema}.{table}")
     return {status for (status,) in found}
 
 
@@ -35,6 +35,7 @@ def test_the_first_page(irises: Lab) -> None:
     predicted, found = blocks("README.md", "")
     train, predict = first
     irises.told()
+    irises(f"SET search_path = {irises.schema}, public")  # as in the demo's database
     irises(train)
     said = "iris_models predicts species: accuracy "
     assert said in (ROOT / "README.md").read_text()
@@ -49,13 +50,16 @@ def test_the_first_page(irises: Lab) -> None:
     rows = irises(board)
     assert len(rows) == len(lines(found)) == 3 and set(rows[0][1]) == {"units", "learning_rate"}
     assert rows[0][4] < 0.2
-    told = "SELECT model, status, reason, objective_value FROM leaderboard WHERE model_table LIKE '%.iris_found'"
+    told = (
+        "SELECT model, status, reason, objective_value FROM cerebro.leaderboard WHERE model_table LIKE '%.iris_found'"
+    )
     # Whether the last model reaches the last epoch depends on the losses, which depend on the processor.
     assert {"stopped"} <= statuses(irises, "iris_found") <= {"finished", "stopped"}, irises(told)
     irises(*fit)
     assert statuses(irises, "iris_fitted") == {"finished"}
     for table in ("iris_found", "iris_fitted"):
         assert len(irises(predict.replace("iris_models", table))) == 3
+    irises(f"SET search_path = {irises.schema}, public, cerebro, madlib")
 
 
 def lines(printed: str) -> list[str]:
