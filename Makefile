@@ -108,7 +108,7 @@ help:
 	@echo 'make env-dev    install what is missing for tests and linters'
 	@echo 'make test       run the linters and all tests, or those of PYTEST=tests/core'
 	@echo 'make test-thorough  also run the thorough tests, with five times as many random tries, which takes hours'
-	@echo '                with GPU=1 these five install builds for NVIDIA GPUs (docs/gpus.md)'
+	@echo '                with GPU=1 these five install builds for NVIDIA GPUs (docs/install.md#gpus)'
 	@echo 'make test-matrix  run the tests on every installed PostgreSQL: SERVERS="…/pg_config …" PYTEST=tests/sql'
 	@echo 'make matrix-page  write the table of docs/versions.md from RESULTS=build/matrix/….json'
 	@echo 'make lint       run ruff, mypy and import-linter'
@@ -160,8 +160,8 @@ $(SITE)/.installed: requirements-site.txt
 	@touch $@
 
 site: $(SITE)/.installed
-	@rm -rf $(PAGES) && mkdir -p $(PAGES)/migrations
-	@cp -r docs README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE $(PAGES)/ && cp migrations/README.md $(PAGES)/migrations/
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)
+	@cp -r docs README.md CHANGELOG.md SECURITY.md $(PAGES)/
 	@$(SITE)/bin/mkdocs build --strict
 	@echo 'build/site/index.html'
 

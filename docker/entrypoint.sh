@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The image's entry point, with the variables of the image postgres (docs/containers.md). It makes the data folder at
+# The image's entry point, with the variables of the image postgres (docs/install.md#containers). It makes the data folder at
 # the first start, updates the extension after an upgrade of the image, and then becomes PostgreSQL.
 # Arguments go to postgres: docker run … cerebro_db -c shared_buffers=4GB
 set -euo pipefail

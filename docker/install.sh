@@ -54,7 +54,7 @@ done
 other=${CEREBRO_TENSORFLOW:-}
 [[ -z $other || -z $build || $build == tensorflow ]] ||
   die "CEREBRO_TENSORFLOW and --$build exclude each other: unset it, or call docker/install.sh --tensorflow"
-[[ $build != gpu || $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/gpus.md)"
+[[ $build != gpu || $(uname -m) == x86_64 ]] || die "the pinned builds for GPUs are for x86-64 only (docs/install.md#gpus)"
 
 # The minor versions of Python 3 for which there are wheels of all packages.
 oldest=10
@@ -209,7 +209,7 @@ elif ! is_up_to 13 "$python"; then
 elif [[ $build == gpu ]]; then
   pinned=requirements-gpu.txt
 elif [[ -z $other && ! -e $venv/.requirements.txt && -e /dev/nvidia0 ]]; then
-  say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/gpus.md"
+  say "this machine has a GPU, which the usual builds of TensorFlow and JAX do not use: see docs/install.md#gpus"
 fi
 
 for set in "${sets[@]}"; do

@@ -35,6 +35,7 @@ METHODS = {
     ],
     "Judge models": [
         "importance", "explain", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
+        "mistakes",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",
@@ -137,7 +138,7 @@ def python_page() -> str:
         *head("The Python client", "cerebro_db/client"),
         paragraph(
             "`cerebro` is what `connect` returns. Its methods have the names and arguments of the SQL functions, and"
-            " [functions.md](functions.md) says more about these. [features.md](../features.md#from-python) has an"
+            " [functions.md](functions.md) says more about these. [The manual](../README.md#from-python) has an"
             " example."
         ),
         "",

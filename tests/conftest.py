@@ -122,7 +122,7 @@ def _is_greenplum(dsn: str | None) -> bool:
 def pytest_configure() -> None:
     """Tests send Ctrl-C to themselves. A shell may have started this process with Ctrl-C ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ["PGOPTIONS"] = "-c cerebro.verbose=on"  # tests look at what is done, and not only at what people need
+    os.environ["PGOPTIONS"] = "-c cerebro.details=on"  # tests look at what is done, and not only at what people need
 
 
 # The folders follow each other, because the tests of tests/client share a connection, which no other test may break in

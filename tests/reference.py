@@ -32,7 +32,7 @@ from tests.markdown import head, paragraph, plain
 
 CAST = re.compile(r"::[a-z ]+(\[\])?$")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-SEARCH_PAGE = FOLDER.parent / "search.md"
+SEARCH_PAGE = FOLDER.parent / "train.md"
 METHODS = re.compile(r"(?<=<!-- methods )(\w+)( -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
 # Every public view and function under a heading; tests/sql/docs/test_reference.py finds what is missing.
@@ -93,6 +93,7 @@ FUNCTIONS = {
         "precision_recall",
         "calibration",
         "residuals",
+        "mistakes",
         "importance",
         "explain",
         "drift",
@@ -225,7 +226,7 @@ def parameters_page() -> str:
         paragraph(
             "In a configuration of `cerebro.fit` and in a space, these parameters and the arguments of the optimizer"
             " are keys beside `architecture`, the parameters of the architecture and"
-            " [`frozen`](../train.md#layers-that-do-not-train); `passes` stands for `epochs`."
+            " [`frozen`](../experts.md#layers-that-do-not-train); `passes` stands for `epochs`."
         ),
         "",
         paragraph(
@@ -348,7 +349,7 @@ def views_page(views: dict[str, tuple[str | None, list[tuple[str, str, str | Non
     lines = [
         *head("Views", "the COMMENTs in sql/api"),
         "People and BI tools read these views. Users see their own runs; members of `cerebro_monitor` see the runs of",
-        "all users. The schema `cerebro_bi` has the same views with columns of plain types only ([bi.md](../bi.md)).",
+        "all users. The schema `cerebro_bi` has them with columns of plain types only ([see](../see.md#a-bi-tool)).",
     ]
     for topic, names in VIEWS.items():
         lines += ["", f"## {topic}"]

@@ -87,7 +87,7 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
         wait: bool = True,
         **arguments: Unpack[SearchArguments],
     ) -> RunHandle:
-        """Trains configurations from a space; docs/search.md describes spaces and methods."""
+        """Trains configurations from a space; docs/train.md describes spaces and methods."""
         needed = {"source_table": source_table, "model_table": model_table, "space": space}
         return self._started(call("search", needed, arguments, SearchArguments), wait)
 
@@ -264,7 +264,7 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
         tolerance: float | None = None,
     ) -> Exported:
         """Writes a trained model into a file and compares the predictions of the file. The ending says the format:
-        docs/export.md describes them. An error if the predictions differ by more than rounding explains.
+        docs/production.md#export describes them. An error if the predictions differ by more than rounding explains.
 
         ``group``: the model of this group, as in ``model``. ``sample``: a query for the rows to compare on. Without it,
         rows of the table that was trained on if it is yours, else drawn inputs.

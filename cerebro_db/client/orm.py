@@ -76,6 +76,9 @@ class Run(View):
     description: Mapped[str | None]
     ended: Mapped[bool]
     reason: Mapped[str | None]
+    chosen_configuration: Mapped[int | None] = mapped_column(Integer)
+    made_of: Mapped[str | None]
+    quality: Mapped[str | None]
 
 
 class RunPlan(View):
@@ -241,6 +244,9 @@ class ModelTable(View):
     created_at: Mapped[datetime | None]
     bytes: Mapped[int | None]
     owner: Mapped[str]
+    chosen_configuration: Mapped[int | None] = mapped_column(Integer)
+    made_of: Mapped[str | None]
+    quality: Mapped[str | None]
 
 
 class RegisteredVersion(View):
@@ -278,6 +284,7 @@ class RegisteredVersion(View):
     unregistered_at: Mapped[datetime | None]
     may_use: Mapped[bool]
     may_read: Mapped[bool]
+    quality: Mapped[str | None]
 
 
 class RunProgress(View):

@@ -39,8 +39,11 @@ class Snapshot:
 
 
 def watch(cerebro: RunMethods, run: int, console: Terminal, top: int = TOP) -> RunProgress:
-    """Follows a run on the console until it ends. Returns its last progress."""
-    return _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
+    """Follows a run on the console until it ends, and says how good its model is. Returns its last progress."""
+    progress = _live(cerebro, run, console, top) if console.is_terminal else _lines(cerebro, run, console)
+    if (quality := cerebro.run(run).quality) is not None:
+        console.print(Text(f"quality: {quality}"), soft_wrap=True)
+    return progress
 
 
 def snapshot(cerebro: RunMethods, run: Run, progress: RunProgress) -> Snapshot:

@@ -93,10 +93,10 @@ class StoredName:
     def from_document(cls, value: object) -> StoredName:
         if not isinstance(value, str):
             raise ValueError("it is no text")
-        try:
-            return cls(value)
-        except InvalidName as error:
-            raise ValueError(error.message) from error
+        return cls(value)
+
+    def to_document(self) -> str:
+        return self.for_people
 
     @property
     def for_people(self) -> str:

@@ -319,7 +319,7 @@ _TABLE = (
         5 seconds. A query that fails stops nothing; each cause is reported once. cerebro.decisions shows what
         the rule has stopped.""",
         when="""To stop models early by conditions of your own. cerebro.fit takes it as an
-        argument, too, which is easier to write than JSON. docs/steer.md has examples.""",
+        argument, too, which is easier to write than JSON. docs/run.md has examples.""",
         unset="no rule stops models",
     ),
     Option(
@@ -327,7 +327,7 @@ _TABLE = (
         type=str,
         object=True,
         what="""The method that stops unpromising models early, or an object with its name and parameters.
-        docs/search.md describes them. It compares models by the objective, so with a validation table the models are
+        docs/train.md describes them. It compares models by the objective, so with a validation table the models are
         evaluated after every epoch unless the argument evaluate_every says otherwise.""",
         when="""If most configurations are expected to be bad and time is short. To try configurations that are not in a
         table yet, use cerebro.search.""",

@@ -7,17 +7,18 @@ their own runs, so a resumed run reads its options here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Optional
 
-from .documents import Fields
+from . import codec
+from .codec import OneOf, Within, different
 from .engines import AUTO, AUTO_ENGINES, DEFAULT
 from .errors import BadData, CerebroError
 from .following import Step
 from .names import StoredName
 from .options import GRADIENTS, OPTIONS, START_OF_ALL_ROWS, default
-from .protocol import TrainerOptions, codec
-from .protocol.codec import Within
+from .protocol import TrainerOptions
 from .records import dataclass, field
 from .scheduling.plan import MOST_HOPS
 from .search import named_methods
@@ -32,6 +33,7 @@ from .search.spaces.space import ARCHITECTURE, MOST_POINTS
 TABLES = ("source_table", "validation_table")
 MOST_GPUS = 1 << 20
 MOST_PAST = 100_000
+Hop = Annotated[int, Within(1, MOST_HOPS)]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class RecordedSpace:
     at_once: Annotated[int, Within(1, 2**31)]  # models
     past: Annotated[tuple[Trial, ...], Within(0, MOST_PAST)] = ()  # of earlier runs
     weights: Mapping[str, AddedWeights] = field(default_factory=dict)  # by the labels of the architectures
+    lenient = True
 
     def weights_of(self, chosen: Mapping[str, Any] | None) -> AddedWeights | None:
         """What the model of a point starts from; None: random weights."""
@@ -60,13 +63,15 @@ class RunOptions:
     """
 
     engine: str = DEFAULT
-    among: tuple[str, ...] = ()  # the engines that trials choose among, if the engine is ``auto``
+    # The engines that trials choose among, if the engine is ``auto``.
+    among: Annotated[tuple[Annotated[str, OneOf(*AUTO_ENGINES)], ...], different] = codec.omitted(())
     seed: int = 0
     trainer: TrainerOptions = codec.beside(TrainerOptions(threads=1))
     execution: Optional[str] = default("execution")  # as the user wished
     in_session: bool = False  # whether the run began in its caller's own session
     nan: str = default("nan")
-    gpus: tuple[Optional[Annotated[int, Within(0, MOST_GPUS - 1)]], ...] = ()  # of each segment; empty: none
+    # Of each segment; empty: none.
+    gpus: tuple[Optional[Annotated[int, Within(0, MOST_GPUS - 1)]], ...] = codec.omitted(())
     fuse: Optional[bool] = default("fuse")
     read_ahead: Optional[bool] = default("read_ahead")
     synchronous_commit: Optional[bool] = default("synchronous_commit")
@@ -86,12 +91,13 @@ class RunOptions:
     replace: bool = False  # whether a model that has the name of the model table is replaced
     evaluate_training: bool = False  # models are evaluated on the training table, too
     # These epochs, besides those that the run evaluates regularly.
-    evaluate_after: tuple[Annotated[int, Within(1, MOST_HOPS)], ...] = ()
+    evaluate_after: tuple[Hop, ...] = codec.omitted(())
     parallel: str = default("parallel")  # how a model trains on the rows of several segments
     averaging: bool = False  # in every epoch a replica of a model trains on each segment; their states are averaged
-    follows: tuple[Step, ...] = ()  # what is done with the model tables
+    follows: tuple[Step, ...] = codec.omitted(())  # what is done with the model tables
     named: Mapping[str, StoredName] = field(default_factory=dict)  # the tables with rows that its call named
-    others: Mapping[str, Any] = field(default_factory=dict)  # other keys on record, of the packages that wrote them
+    others: Mapping[str, Any] = codec.unknown()  # other keys on record, of the packages that wrote them
+    lenient = True
 
     def optimised(self, validated: bool) -> Objective:
         """The objective of the run.  ``validated``: it has a validation table."""
@@ -111,13 +117,12 @@ class RunOptions:
 
     def to_json(self) -> dict[str, Any]:
         """As they go on record.  What has no value is left out."""
-        empty = {name for name, value in vars(self).items() if value in ((), {})}
-        document = {name: value for name, value in codec.encode(self).items() if name not in {*empty, "others"}}
+        document = codec.encode_fields(self)
         if self.objective is None:
             del document["keep"]  # which of its states a model keeps is a question only if there is an objective
-        if self.named:
-            document["named"] = {argument: one.for_people for argument, one in self.named.items()}
-        return {**document, **self.others}
+        if not self.named:
+            del document["named"]
+        return document
 
 
 def of_given(given: Mapping[str, Any]) -> RunOptions:
@@ -130,58 +135,52 @@ def read(document: Any, where: str) -> RunOptions:
 
     Those of later versions are among ``others``.
     """
-    fields = Fields(document, where)
-    present = {name: value for name, value in fields.document.items() if value is not None}
-    known = set(codec.names_of(RunOptions)) - {"others"}
-    given = {name: value for name, value in present.items() if name in known}
-    given["others"] = {name: value for name, value in present.items() if name not in known}
+    given = dict(codec.read(dict[str, Any], document, where))
     for name, option in OPTIONS.items():
-        if name in given and name not in ("method", "budget"):
-            try:
+        if given.get(name) is not None and name not in ("method", "budget"):
+            with _naming(f"{where}: {name}"):
                 option.check(given[name])
-            except CerebroError as error:
-                raise fields.wrong(f"cannot be used: {error.message}", name) from None
-    if given.get("engine") == AUTO or "among" in given:
-        among = fields.texts("among", len(AUTO_ENGINES))
-        if not set(among) <= set(AUTO_ENGINES) or len(among) < 2:
-            raise fields.wrong(f"must be some of {', '.join(AUTO_ENGINES)}", "among")
-    for needs, needed in (("objective", "direction"), ("space", "method")):
-        if needs in given and needed not in given:
-            raise fields.wrong("is missing", needed)
-    if "method" in given:
-        given["method"] = _method(fields, "space" in given)
-    if "named" in given:
-        named = fields.object("named").document
-        given["named"] = {argument: named[argument] for argument in TABLES if argument in named}
-    if "space" in given:
-        space, parts = fields.object("space").document, codec.names_of(RecordedSpace)
-        given["space"] = {name: value for name, value in space.items() if name in parts}
+    if given.get("method") is not None:
+        with _naming(f"{where}: method"):
+            given["method"] = _method(given["method"], f"{where}: method", proposes=given.get("space") is not None)
+    if isinstance(given.get("named"), dict):
+        given["named"] = {argument: table for argument, table in given["named"].items() if argument in TABLES}
     found = codec.decode(RunOptions, given, where, BadData)
+    if (found.engine == AUTO or found.among) and len(found.among) < 2:
+        raise BadData(f"{where}: among {'has to have two engines at least' if found.among else 'is missing'}")
+    for needs, needed in (("objective", "direction"), ("space", "method")):
+        if getattr(found, needs) is not None and getattr(found, needed) is None:
+            raise BadData(f"{where}: {needed} is missing")
     if len({step.task for step in found.follows}) < len(found.follows):
-        raise fields.wrong("must not have a task twice", "follows")
+        raise BadData(f"{where}: follows has the same task twice")
     return found
 
 
-def _method(fields: Fields, proposes: bool) -> dict[str, Any]:
-    """A method with its parameters, as ``methods.checked`` gives it, or the brackets that AutoML has planned."""
-    given = fields.value("method")
-    if isinstance(given, dict) and given.get("name") == named_methods.PLANNED:
-        planned = fields.object("method")
-        planned.choice("name", (named_methods.PLANNED,))
-        brackets = []
-        for place, bracket in enumerate(planned.list("brackets", 1, MOST_POINTS)):
-            inner = Fields({"bracket": bracket}, f"{planned.where}: brackets[{place}]")
-            size, ends = inner.list("bracket", 2, 2)
-            rounds = Fields({"models": size, "ends": ends}, inner.where)
-            brackets.append((rounds.whole("models", 1, MOST_POINTS), rounds.wholes("ends", 1, 1000, 1, MOST_HOPS)))
-        made = {
-            "name": named_methods.PLANNED,
-            "reduction": planned.number("reduction", 1.1, 1000),
-            "brackets": brackets,
-        }
-        planned.done()
-        return made
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """An error about a value becomes one that says where the value is."""
     try:
-        return named_methods.checked(given, proposes=proposes)
+        yield
+    except BadData:
+        raise
     except CerebroError as error:
-        raise fields.wrong(f"cannot be used: {error.message}", "method") from None
+        raise BadData(f"{what} cannot be used: {error.message}") from None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The brackets that AutoML has planned: the models of each, and the epochs after which some of them stop."""
+
+    name: Annotated[str, OneOf(named_methods.PLANNED)]
+    reduction: Annotated[float, Within(1.1, 1000)]
+    brackets: Annotated[
+        list[tuple[Annotated[int, Within(1, MOST_POINTS)], Annotated[tuple[Hop, ...], Within(1, 1000)]]],
+        Within(1, MOST_POINTS),
+    ]
+
+
+def _method(given: Any, where: str, *, proposes: bool) -> dict[str, Any]:
+    """A method with its parameters, as ``methods.checked`` gives it, or the brackets that AutoML has planned."""
+    if isinstance(given, dict) and given.get("name") == named_methods.PLANNED:
+        return dict(vars(codec.decode(Planned, given, where, BadData)))
+    return named_methods.checked(given, proposes=proposes)

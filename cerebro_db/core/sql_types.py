@@ -8,10 +8,9 @@ server.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from .documents import Fields, shown
-from .errors import BadData, InvalidName
+from .documents import shown
+from .errors import InvalidName
 from .names import split_identifier
 from .records import dataclass
 from .sql import Sql, sql_of_type
@@ -63,6 +62,13 @@ class SqlType:
         if not isinstance(self.name, str) or not _is_type(self.name):
             raise InvalidName(f"{shown(self.name)} is not the name of an SQL type as PostgreSQL writes it")
 
+    @classmethod
+    def from_document(cls, name: str) -> SqlType:
+        return cls(name)
+
+    def to_document(self) -> str:
+        return self.name
+
     @property
     def sql(self) -> Sql:
         return sql_of_type(self.name)
@@ -103,27 +109,3 @@ def _is_type(text: str) -> bool:
 
 
 TEXT = SqlType("text")
-
-
-def read(fields: Fields, name: str = "type") -> SqlType:
-    """The type that a field names; BadData if it names none."""
-    given: Any = fields.value(name)
-    try:
-        return SqlType(given)
-    except InvalidName:
-        raise _wrong(fields, name, given) from None
-
-
-def read_family(fields: Fields) -> tuple[str, SqlType]:
-    """The fields ``family`` and ``type`` of a prepared column: a type of this family."""
-    family = fields.choice("family", FAMILIES)
-    found = read(fields)
-    if found.name not in FAMILIES[family] and (family != "text" or found.is_built_in):
-        raise fields.wrong(f"is {shown(found.name)}, which is not of the family {family}", "type")
-    return family, found
-
-
-def _wrong(fields: Fields, name: str, given: Any) -> BadData:
-    error = fields.wrong(f"must be the name of an SQL type as PostgreSQL writes it, not {shown(given)}", name)
-    assert isinstance(error, BadData)
-    return error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
+from cerebro_db.core.codec import Identifier, Whole, Within, different
 from cerebro_db.core.errors import BadData, InvalidArgument, InvalidName, WrongState
 from cerebro_db.core.events import RunStatus
 from cerebro_db.core.names import Name
@@ -15,13 +16,14 @@ from cerebro_db.core.packing.buffer_format import ITEM_BYTES
 from cerebro_db.core.packing.layout import MOST_DIMENSIONS, Layout, Partition, Variable
 from cerebro_db.core.packing.packed_summary import VARNAMES
 from cerebro_db.core.packing.preparation import (
-    LARGEST_DIVISOR,
-    LEAST_DIVISOR,
+    MOST_COLUMNS,
+    Divisor,
     Encoded,
     OneHot,
     Preparation,
     divided_by,
 )
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
@@ -68,12 +70,24 @@ def convert_madlib_table(db: Database, table_name: str | None, packed_table: str
 # -- packed tables -------------------------------------------------------------------------------------
 
 
+Columns = Annotated[tuple[Identifier, ...], Within(1, MOST_COLUMNS), different]
+Shape = Annotated[list[Whole], Within(0, MOST_DIMENSIONS)]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a summary of MADlib's says."""
+
+    independent_varname: Columns
+    dependent_varname: Columns
+    normalizing_const: Divisor = 1.0
+    lenient = True
+
+
 def _convert_packed(db: Database, table: Relation, summary: Relation, row: dict[str, Any]) -> str:
-    fields = Fields(row, f"the summary of '{table.text}'")
-    given = row["normalizing_const"]
-    constant = 1.0 if given is None else fields.number("normalizing_const", LEAST_DIVISOR, LARGEST_DIVISOR)
-    inputs = [_input(db, table, name, constant) for name in fields.identifiers("independent_varname")]
-    outputs = [_output(db, table, summary, name) for name in fields.identifiers("dependent_varname")]
+    told = codec.decode(Told, row, f"the summary of '{table.text}'", BadData)
+    inputs = [_input(db, table, name, told.normalizing_const) for name in told.independent_varname]
+    outputs = [_output(db, table, summary, name) for name in told.dependent_varname]
     variables = [*inputs, *outputs]
     shapes = sql("sum({shape}[1])::bigint", shape=identifier(inputs[0].name + "_shape"))
     rows = int(db.value(sql("SELECT {shapes} FROM {table}", shapes=shapes, table=table.sql)))
@@ -177,8 +191,8 @@ def _shape(db: Database, table: Relation, name: str) -> tuple[int, ...]:
     row = db.one(
         sql("SELECT {column} FROM {table} ORDER BY buffer_id LIMIT 1", column=identifier(column), table=table.sql)
     )
-    shape = Fields(row or {column: []}, f"table '{table.text}'").wholes(column, 0, MOST_DIMENSIONS)
-    return shape[1:]
+    shape: list[int] = codec.read(Shape, row[column] if row else [], f"table '{table.text}': {column}")
+    return tuple(shape[1:])
 
 
 # -- model tables --------------------------------------------------------------------------------------

@@ -111,6 +111,7 @@ WITH told AS (
            min(at) FILTER (WHERE event = 'started') AS started_at,
            max(at) FILTER (WHERE event IN ('finished', 'failed', 'cancelled')) AS ended_at,
            max(words) FILTER (WHERE event = 'cancel requested') AS request,
+           max(words) FILTER (WHERE event = 'followed' AND words[11] IS NOT NULL) AS judged,
            bool_or(follows) AS follows,
            max(at) FILTER (WHERE event = 'cancel requested') AS requested_at
       FROM (SELECT run, owner, name, description, source_table, packed_table, model_table, configurations, segments, epochs,
@@ -122,7 +123,8 @@ WITH told AS (
                    event, at, CASE event WHEN 'extended' THEN (detail ->> 'epochs')::integer END,
                    ARRAY[lpad(event_id::text, 20, '0'), event, detail ->> 'pid', detail ->> 'backend_start',
                          detail ->> 'message', detail ->> 'sqlstate', detail ->> 'reason',
-                         left(detail ->> 'transaction', 40)] COLLATE "C", NULL, NULL
+                         left(detail ->> 'transaction', 40), detail ->> 'configuration', left(detail ->> 'made_of', 1000),
+                         left(detail #>> '{quality,says}', 4000)] COLLATE "C", NULL, NULL
               FROM cerebro._visible_event
              WHERE model IS NULL
              UNION ALL
@@ -190,7 +192,12 @@ SELECT k.run,
             WHEN 'finished' THEN NOT holder.is_making
             ELSE true
        END AS ended,
-       CASE k.word WHEN 'finished' THEN k.last[7] END AS reason
+       CASE k.word WHEN 'finished' THEN k.last[7] END AS reason,
+       -- What was found before the run went on is not said of the new models. Labels are what rows contain.
+       CASE WHEN k.own AND k.judged[1] > k.started[1] THEN substring(k.judged[9] FROM '^[0-9]{1,9}$')::integer
+       END AS chosen_configuration,
+       CASE WHEN k.own AND k.judged[1] > k.started[1] THEN k.judged[10] END AS made_of,
+       CASE WHEN k.own AND k.judged[1] > k.started[1] THEN k.judged[11] END AS quality
   FROM known k
   LEFT JOIN cerebro._sessions() driver
          ON driver.pid = k.driver[3]::integer AND driver.backend_start = k.driver[4]::timestamptz
@@ -209,7 +216,8 @@ COMMENT ON VIEW cerebro._runs IS
 
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, packed_table, model_table, configurations, segments,
-       epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason
+       epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason, chosen_configuration,
+       made_of, quality
   FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
@@ -241,3 +249,11 @@ COMMENT ON COLUMN cerebro.runs.ended IS
 'True if no session works on the run any more: it is neither created nor running nor finishing.';
 COMMENT ON COLUMN cerebro.runs.reason IS
 'budget, if the run has finished because its budget was spent; else NULL.';
+COMMENT ON COLUMN cerebro.runs.chosen_configuration IS
+'Of a run of cerebro.train, for its owner: the configuration that cerebro.predict takes, usually an ensemble. NULL: its models '
+'were not judged.';
+COMMENT ON COLUMN cerebro.runs.made_of IS
+'Of an ensemble: the configurations whose predictions it is the mean of. NULL: it is no ensemble.';
+COMMENT ON COLUMN cerebro.runs.quality IS
+'How good chosen_configuration was on the rows for validation, beside an answer that is the same for every row. Visible to the '
+'owner only, because it may contain a class.';

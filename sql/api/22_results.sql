@@ -301,7 +301,8 @@ SELECT run, rank, configuration, architecture, parameters, status, epochs_done, 
        stopped_by, rung, chosen, fold, spread, group_number, group_value
   FROM cerebro._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
-'The models of each run with their latest losses and metrics. Rank 1 is the best model. In runs with groups, the models of '
+'The models of each run with their latest losses and metrics. Rank 1 is the best model that the run trained; an ensemble is '
+'made of several, and cerebro.runs and cerebro.models name it. In runs with groups, the models of '
 'each group have ranks of their own, and so have the models on all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.run IS 'Number of the run.';
 COMMENT ON COLUMN cerebro.leaderboard.rank IS

@@ -1,4 +1,4 @@
--- Propagated features of graphs. docs/graphs.md describes them.
+-- Propagated features of graphs. docs/experts.md describes them.
 
 -- Without parallel workers: PostgreSQL takes minutes to merge the pairs of nodes that each worker has found.
 CREATE OR REPLACE FUNCTION cerebro.propagate(

@@ -70,7 +70,7 @@ SELECT * FROM cerebro.run_progress shows how far the run is.
   stop_when (as the argument),
   keep (best: the state of each model''s best epoch is kept, and the model tables get it),
   execution (session: the run trains in your own session, and commits nothing in between),
-  method (which stops unpromising models early: docs/search.md),
+  method (which stops unpromising models early: docs/train.md),
   parallel (hopping, or gradients: all segments train a model at the same time, by adding up their gradients),
   least_group_rows (with group_by: least number of training rows of a group with models of its own),
   groups_start (with group_by: random or all rows: the weights that models of groups start with),

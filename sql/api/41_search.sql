@@ -9,7 +9,7 @@ return api.search_space(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.search(@types@) IS
 'Searches a space of configurations for the best model, and returns the number of the run. The method proposes
-configurations while others train, and stops unpromising ones early. docs/search.md describes spaces and
+configurations while others train, and stops unpromising ones early. docs/train.md describes spaces and
 methods. The models, their metrics and the views are those of cerebro.fit; cerebro.leaderboard shows the point of the
 space of each model in its column chosen.
 
@@ -18,7 +18,7 @@ space of each model in its column chosen.
   "learning_rate": {"log_uniform": [0.0001, 0.1]}}. A parameter of architectures applies to those that have it.
 - architectures: as the key architecture of the space; or an object with the parameters of each kind, as in cerebro.train.
 - method: the name of a method, or JSON with its parameters: {"name": "asha", "reduction": 4, "sampler": "tpe"}.
-  docs/search.md describes the methods; an unknown name gets an error that lists them. NULL: asha.
+  docs/train.md describes the methods; an unknown name gets an error that lists them. NULL: asha.
 - epochs: number of epochs of a model that is never stopped. NULL: as in cerebro.train.
 - max_configurations: how many configurations are tried in all; of pbt, how many train at once. NULL: all points of a
   grid, or as many as the budget allows.

@@ -18,21 +18,25 @@ row and the value that the target has. classes: how many the target has; NULL: i
 
 CREATE OR REPLACE FUNCTION cerebro.evaluate(
     model_table   text,
-    query         text,
+    query         text    DEFAULT NULL,
     target        text    DEFAULT NULL,
     configuration integer DEFAULT NULL,
     coverage      double precision DEFAULT NULL,
     calibrated    boolean DEFAULT false,
     thresholds    boolean DEFAULT false
-) RETURNS TABLE (metric text, value double precision)
+) RETURNS TABLE (metric text, value double precision, baseline double precision)
 LANGUAGE plpython3u
 SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $py$
 @cerebro@
 return api.evaluate(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.evaluate(@types@) IS
-'Returns how good a trained model is on the rows of a query, a row for each metric. It writes no table.
+'Returns how good a trained model is: a row for each metric, with what an answer gets that is the same for every row. It writes
+no table.
 
+- query: as in cerebro.confusion_matrix. NULL: the rows for validation that the run of the model kept, if it is a run of yours.
+  These rows chose the best model, so it is slightly worse on new rows. More than 50,000 rows (of many classes, 500,000
+  probabilities) are judged by a random sample, which is the same in each call.
 - Of a class: accuracy, log_loss (probabilities below 1e-7 count as 1e-7), f1, auc, balanced_accuracy (the mean of the
   recall over the actual classes) and ece. With two classes, f1 and auc are those of the second class; with more, the means
   over the classes that occur (each class against all others). ece, the expected calibration error, is the mean distance
@@ -41,9 +45,11 @@ COMMENT ON FUNCTION cerebro.evaluate(@types@) IS
   also coverage, the part of the rows whose target is in its interval, and interval_width, the mean width.
 - rows: how many rows were compared. Rows whose target is NULL are left out, unless NULL is a class of the model. A class
   that training did not have counts as a wrong prediction with the probability 0.
+- baseline: what the simplest answer gets. Of a number it is the mean of these rows, of a class the most frequent class of these
+  rows. The log_loss is that of the frequencies of the classes as probabilities. NULL: the metric has no baseline.
 - A metric is NULL if these rows do not define it, for instance auc if they have one class only.
 - coverage, calibrated, thresholds: as in cerebro.predict; the metrics are those of such predictions.
-- model_table, query, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
+- model_table, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
   target that packing gives it: that of its last row, or the majority.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
@@ -237,6 +243,36 @@ difference: actual - predicted.
 
 - key: the column that key_value returns, as text. NULL: the number of the row.
 - model_table, query, target, configuration: as in cerebro.confusion_matrix.';
+
+CREATE OR REPLACE FUNCTION cerebro.mistakes(
+    model_table   text,
+    query         text,
+    key           text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    thresholds    boolean DEFAULT false
+) RETURNS TABLE (key_value text, actual text, predicted text, probability double precision)
+LANGUAGE plpgsql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $$
+#variable_conflict use_column
+DECLARE
+    judged record;
+BEGIN
+    SELECT * INTO judged FROM cerebro._judging('cerebro.mistakes', $1, $2, $4, $3, 'class', $5, thresholds => $6);
+    RETURN QUERY
+    SELECT p.key_value::json ->> 0, p.key_value::json ->> 1, p.class, p.probability
+      FROM cerebro.predict($1, judged.rows_query, judged.row_key, $5, thresholds => $6) p
+     WHERE p.target = judged.of_target AND (p.key_value::json ->> 1) IS DISTINCT FROM p.class
+       AND ((p.key_value::json ->> 1) IS NOT NULL OR judged.null_is_class)
+     ORDER BY p.probability DESC, 1;
+END
+$$;
+COMMENT ON FUNCTION cerebro.mistakes(@types@) IS
+'Returns the rows of a query whose class a trained model predicts wrongly, those first of which the model is surest. Rows
+whose target is NULL are left out, unless NULL is a class of the model. probability: that of the predicted class.
+
+- key: the column that key_value returns, as text. NULL: the number of the row.
+- model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';
 
 CREATE OR REPLACE FUNCTION cerebro.importance(
     model_table   text,

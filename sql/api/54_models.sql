@@ -94,11 +94,15 @@ BEGIN
                        AS v (name, "column", type, value)
                   JOIN pg_attribute a ON a.attname = v."column" AND a.atttypid = v.type::regtype
                  WHERE a.attrelid = s.summary AND NOT a.attisdropped) AS says,
-               (SELECT string_agg(CASE WHEN a.attname IS NULL THEN 'NULL::double precision' ELSE 'i.' || v."column" END
+               (SELECT string_agg(CASE WHEN a.attname IS NULL THEN 'NULL::' || v.type ELSE v.value END
                                   || ' AS ' || v.name, ', ')
-                  FROM (VALUES ('objective_value', 'objective_value'), ('validation_loss', s.validation_loss),
-                               ('training_loss', s.training_loss)) AS v (name, "column")
-                  LEFT JOIN pg_attribute a ON a.attname = v."column" AND a.atttypid = 'double precision'::regtype
+                  FROM (VALUES ('objective_value', 'objective_value', 'double precision', 'i.objective_value'),
+                               ('validation_loss', s.validation_loss, 'double precision', 'i.' || s.validation_loss),
+                               ('training_loss', s.training_loss, 'double precision', 'i.' || s.training_loss),
+                               ('made_of', 'reason', 'text', 'left(i.reason, 1000)'),
+                               ('quality', 'quality', 'jsonb', 'CASE WHEN pg_column_size(i.quality) <= 1000000 '
+                                'THEN i.quality END')) AS v (name, "column", type, value)
+                  LEFT JOIN pg_attribute a ON a.attname = v."column" AND a.atttypid = v.type::regtype
                                           AND a.attrelid = s.info AND NOT a.attisdropped) AS figures,
                (SELECT count(*) = 2 FROM pg_attribute a
                  WHERE a.attrelid IN (s.oid, s.info) AND a.attname = s.number AND a.atttypid = 'integer'::regtype
@@ -122,12 +126,19 @@ BEGIN
                 EXECUTE format('SELECT to_jsonb(t) FROM (SELECT %s FROM ONLY %s s LIMIT 1) t', found.says, found.summary)
                    INTO said;
                 IF found.is_keyed THEN
+                    -- The last part is the model that cerebro.predict takes (best_keys in models/trained.py).
                     EXECUTE format(
-                        'SELECT to_jsonb(t) FROM (SELECT count(*) AS configurations, COALESCE(%s(r.objective_value),'
-                        ' min(r.validation_loss), min(r.training_loss)) AS value FROM (SELECT %s'
-                        ' FROM ONLY %s m JOIN ONLY %s i USING (%I) LIMIT 100000) r) t',
-                        CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END, found.figures, found.model,
-                        found.info, found.number)
+                        'WITH r AS (SELECT %1$I AS chosen, %2$s FROM ONLY %3$s m JOIN ONLY %4$s i USING (%1$I) LIMIT 100000)'
+                        ' SELECT to_jsonb(a) || COALESCE(to_jsonb(c), ''{}'') FROM (SELECT count(*) AS configurations,'
+                        ' COALESCE(%5$s(r.objective_value), min(r.validation_loss), min(r.training_loss)) AS value'
+                        ' FROM r) a LEFT JOIN (SELECT r.chosen, left(r.quality ->> ''says'', 4000) AS quality,'
+                        ' CASE WHEN r.training_loss IS NULL THEN r.made_of END AS made_of FROM r'
+                        ' ORDER BY r.training_loss IS NULL AND r.%6$s IS NOT NULL DESC, r.objective_value %7$s NULLS LAST,'
+                        ' r.validation_loss NULLS LAST, r.training_loss NULLS LAST, r.chosen LIMIT 1) c ON true',
+                        found.number, found.figures, found.model, found.info,
+                        CASE WHEN said ->> 'direction' = 'max' THEN 'max' ELSE 'min' END,
+                        CASE WHEN said ->> 'direction' IS NULL THEN 'validation_loss' ELSE 'objective_value' END,
+                        CASE WHEN said ->> 'direction' = 'max' THEN 'DESC' ELSE 'ASC' END)
                        INTO best;
                 ELSE
                     best := jsonb_build_object('configurations', 1, 'value', COALESCE(
@@ -143,7 +154,8 @@ BEGIN
             'model_table', found.named, 'owner', found.owner, 'run', said -> 'run', 'run_name', said -> 'name',
             'target', said -> 'target', 'objective', said -> 'objective', 'best_value', best -> 'value',
             'rows', said -> 'rows', 'configurations', best -> 'configurations', 'began', said -> 'began',
-            'bytes', bytes, 'own', own)::text;
+            'bytes', bytes, 'own', own, 'chosen', best -> 'chosen', 'made_of', best -> 'made_of',
+            'quality', best -> 'quality')::text;
     END LOOP;
 END
 $$;
@@ -161,7 +173,10 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
        COALESCE((t.j ->> 'configurations')::integer, logged.configurations) AS configurations,
        COALESCE(r.created_at, (t.j ->> 'began')::timestamptz, logged.created_at) AS created_at,
        (t.j ->> 'bytes')::bigint AS bytes,
-       pg_get_userbyid((t.j ->> 'owner')::oid) AS owner
+       pg_get_userbyid((t.j ->> 'owner')::oid) AS owner,
+       (t.j ->> 'chosen')::integer AS chosen_configuration,
+       t.j ->> 'made_of' AS made_of,
+       t.j ->> 'quality' AS quality
   FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t
   LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
   LEFT JOIN (SELECT DISTINCT ON (owner, model_table) owner::oid AS owner, model_table, run, left(name, 1000) AS name,
@@ -191,6 +206,13 @@ COMMENT ON COLUMN cerebro.models.created_at IS
 'When the run was created. Of a run that the current user may not see: when it began to train.';
 COMMENT ON COLUMN cerebro.models.bytes IS 'Size of the model table and of the tables beside it, in bytes.';
 COMMENT ON COLUMN cerebro.models.owner IS 'The user who owns the table.';
+COMMENT ON COLUMN cerebro.models.chosen_configuration IS
+'The configuration that cerebro.predict takes if none is named: the ensemble, or else the best one.';
+COMMENT ON COLUMN cerebro.models.made_of IS
+'Of an ensemble: the configurations whose predictions it is the mean of. NULL: it is no ensemble.';
+COMMENT ON COLUMN cerebro.models.quality IS
+'How good chosen_configuration was on the rows of its calibration, which for cerebro.train are the rows for validation, beside '
+'an answer that is the same for every row. NULL: it is not calibrated.';
 
 CREATE OR REPLACE FUNCTION cerebro.drop_model(model_table text) RETURNS void
 LANGUAGE plpython3u AS $py$

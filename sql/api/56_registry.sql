@@ -47,7 +47,7 @@ SELECT m.registered_model, r.version,
        (r.details ->> 'ended_at')::timestamptz AS ended_at, r.details ->> 'cerebro_version' AS cerebro_version,
        (r.details ->> 'bytes')::bigint AS bytes, r.details ->> 'sha256' AS sha256,
        r.details ->> 'group_by' AS group_by, (r.details ->> 'groups')::integer AS groups, r.details ->> 'group_key' AS group_key,
-       u.at AS unregistered_at, m.may_use, m.may_read
+       u.at AS unregistered_at, m.may_use, m.may_read, r.details ->> 'quality' AS quality
   FROM cerebro._my_registered m
   JOIN cerebro.registry_event r ON r.model = m.registered_model AND r.event = 'registered'
   LEFT JOIN cerebro.registry_event u ON u.model = r.model AND u.version = r.version AND u.event = 'unregistered';
@@ -92,6 +92,8 @@ COMMENT ON COLUMN cerebro.registered_versions.unregistered_at IS
 'When the version left the registry. NULL: it is there.';
 COMMENT ON COLUMN cerebro.registered_versions.may_use IS 'Whether you may predict with it.';
 COMMENT ON COLUMN cerebro.registered_versions.may_read IS 'Whether you may read its weights.';
+COMMENT ON COLUMN cerebro.registered_versions.quality IS
+'How good it was on the rows of its calibration, beside an answer that is the same for every row. NULL: it was not calibrated.';
 
 CREATE OR REPLACE VIEW cerebro.registered_aliases WITH (security_barrier = true) AS
 SELECT m.registered_model, a.alias, a.version, a.at AS set_at, a.by::name AS set_by, a.reason

@@ -34,7 +34,7 @@ another session retrains the same model. So a scheduler can call it as often as 
   time, but with the means, categories and quantiles of today.
 - query: the rows for the comparison, with the inputs and the target: a query, or the name of a table. NULL: the rows of
   source_table that are for validation. A hash of the key chooses them, so those of the old rows did not train the old
-  model, either; docs/retrain.md names the exceptions.
+  model, either; docs/production.md#retrain-in-one-call names the exceptions.
 - metric: a metric of cerebro.evaluate. NULL: that of the objective of the version''s run; else log_loss or rmse.
 - margin: how much better the new model must be in this metric.
 - epochs: NULL: as many as the best state of the version was trained for.

@@ -203,7 +203,7 @@ BEGIN
       FROM cerebro.run
      WHERE run = forgotten AND pg_get_userbyid(owner) = whose AND storage ~ '^run_[0-9a-f]{12}$';
     -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,
-    -- and with the fault that docs/greenplum.md describes.
+    -- and with the fault that docs/operate.md#in-the-callers-own-session describes.
     states := ARRAY(
         SELECT c.oid
           FROM pg_class c

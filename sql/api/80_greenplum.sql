@@ -65,7 +65,7 @@ BEGIN
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'cerebro'::regnamespace
            AND p.proname IN ('evaluate', 'confusion_matrix', 'class_metrics', 'roc_curve', 'precision_recall', 'calibration', 'residuals',
-                             'importance', 'explain', 'drift', 'prepared_columns')
+                             'mistakes', 'importance', 'explain', 'drift', 'prepared_columns')
     LOOP
         EXECUTE pg_catalog.replace(judging.definition, ' FUNCTION cerebro.' || judging.name || '(',
                                    ' FUNCTION cerebro._' || judging.name || '_rows(');
@@ -94,7 +94,7 @@ BEGIN
     -- segments, which it cannot do within another query. Tables that somebody has locked exclusively count as in
     -- 60_limits.sql. It is a function, which runs before the query, as an initial plan: joined with other tables, Greenplum
     -- 7.0.0 would read pg_class in processes that take what a subtransaction has written for aborted, and any user's new
-    -- tables could be lost (docs/greenplum.md).
+    -- tables could be lost (docs/operate.md#in-the-callers-own-session).
     EXECUTE $sql$
         CREATE OR REPLACE FUNCTION cerebro._state_bytes(whose name) RETURNS SETOF bigint EXECUTE ON INITPLAN
         LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$

@@ -91,7 +91,7 @@ def conditions(results: Json) -> str:
 
 
 def headline(results: Json) -> str | None:
-    """One sentence for docs/features.md."""
+    """One sentence for docs/README.md."""
     plain, best = ratio(results, "W1", OURS, KERAS), ratio(results, "W1", f"{AUTO}, second call", KERAS)
     first, loop = ratio(results, "W1", f"{AUTO}, nothing kept", KERAS), ratio(results, "W1", OURS, LOOP)
     if not plain or not best or not first or not loop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,21 @@ def trained(iris: Any, server: str) -> Iterator[Trained]:
         run = cerebro.fit("packed", "models", "mst", epochs=2, validation_table="validation",
                           evaluate_every=1, run_name=NAME, options={"seed": 1})  # fmt: skip
         yield Trained(cerebro, server, run.run)
+
+
+@pytest.fixture
+def judged(iris: Any, trained: Trained) -> Iterator[str]:
+    """The run of ``trained`` as if its call had made an ensemble and judged it: what is said of it."""
+    says = "accuracy 0.953 (always '<b>setosa</b>': 0.333) on 30 rows"
+    detail = {"task": "calibrate", "configuration": 4, "made_of": "the mean of configurations 1, 2 of models",
+              "quality": {"says": says}}  # fmt: skip
+    with iris.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO cerebro.event (run, event, detail) VALUES (%s, 'followed', %s)",
+            (trained.run, json.dumps(detail)),
+        )
+        yield says
+        cursor.execute("DELETE FROM cerebro.event WHERE run = %s AND event = 'followed'", (trained.run,))
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,25 @@ def test_show_fits_the_terminal_and_tells_all(trained: Trained, columns: int) ->
     assert max(map(len, pictures.splitlines())) <= columns
 
 
+def test_the_model_comes_first(trained: Trained, judged: str) -> None:
+    """It is an ensemble, which is no model of the leaderboard."""
+    shown = cerebro(trained, "show", trained.run, columns=200).output
+    summary = shown.split("\nLeaderboard\n")[0]
+    assert "predicts    configuration 4, the mean of configurations 1, 2 of models\n" in summary
+    assert f"quality     {judged}\n" in summary
+    assert f"\nquality: {judged}\n" in cerebro(trained, "watch", trained.run, columns=200).output
+    told = json.loads(cerebro(trained, "show", trained.run, "--json").output)["runs"]
+    assert (told["chosen_configuration"], told["quality"]) == (4, judged)
+
+
+def test_a_list_of_models_says_how_good_they_are(trained: Trained) -> None:
+    (one,) = [one for one in trained.cerebro.models() if one.model_table == "client_tests.models"]
+    shown = cerebro(trained, "models", columns=200).output
+    (line,) = [line for line in shown.splitlines() if line.startswith("client_tests.models ")]
+    assert one.quality is None and f"{one.objective} {one.best_value:.4f}" in line
+    assert shown.split()[:4] == ["model", "table", "target", "quality"]
+
+
 def test_the_leaderboard_is_that_of_the_view(trained: Trained) -> None:
     shown = cerebro(trained, "show", trained.run, columns=120).output
     for entry in trained.cerebro.leaderboard(trained.run):
@@ -278,10 +297,13 @@ def test_models(trained: Trained, columns: int) -> None:
 def test_evaluate(trained: Trained) -> None:
     shown = cerebro(trained, "evaluate", "client_tests.models", "SELECT * FROM client_tests.iris", "--configuration", 1)
     assert shown.exit_code == 0, shown.output
-    told = dict(line.split() for line in shown.output.splitlines()[1:])
+    told = {line.split()[0]: line.split()[1:] for line in shown.output.splitlines()[1:]}
     wanted = trained.cerebro.evaluate("models", "SELECT * FROM iris", configuration=1)
-    assert set(told) == set(wanted) and told["rows"] == "150"
-    assert float(told["accuracy"]) == pytest.approx(wanted["accuracy"], abs=1e-3)
+    assert set(told) == set(wanted) and told["rows"] == ["150"]
+    assert [float(one) for one in told["accuracy"]] == pytest.approx([wanted["accuracy"], 1 / 3], abs=1e-3)
+    assert wanted.baselines["accuracy"] == pytest.approx(1 / 3) and wanted.baselines["rows"] is None
+    without = cerebro(trained, "evaluate", "client_tests.models", "--configuration", 1, "--json")
+    assert json.loads(without.output) == trained.cerebro.evaluate("models", configuration=1)
 
 
 def test_predict(trained: Trained) -> None:

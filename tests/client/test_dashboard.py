@@ -124,6 +124,12 @@ def test_the_list_and_a_report(place: Place) -> None:
     assert status == 200 and run["run"] == place.trained.run and len(run["leaderboard"]) == 3
 
 
+def test_the_list_says_how_good_the_model_is(place: Place, judged: str) -> None:
+    text = place.ask("/")[2]
+    assert judged.replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#x27;") in text
+    assert "<b>setosa" not in text
+
+
 def test_what_cannot_be_shown(place: Place) -> None:
     assert place.ask("/report?run=nonsense")[0] == 400
     assert place.ask("/report?run=1:%00")[0] in (404, 500)  # an answer in any case

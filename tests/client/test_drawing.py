@@ -99,7 +99,7 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
         console.print(boards.leaderboard(entries, 100))
     lines = captured.get().splitlines()
     assert lines[-2:] == [
-        "configuration 20 was stopped by patience: no better for 2 epochs",
+        "configuration 20 ended early, by patience: no better for 2 epochs",
         "configuration 30 failed: NaN",
     ]
     assert "0.5000" in lines[2] and "failed" in lines[3]
@@ -150,8 +150,8 @@ def test_a_leaderboard_of_the_best_is_short_though_a_search_has_stopped_many_mod
     with console.capture() as captured:
         console.print(boards.leaderboard([*entries, entry(60, "failed", "NaN")], 100, top=1))
     assert captured.get().splitlines()[2:] == [
-        "… and 59 more: 1 failed, 58 stopped",
-        "configuration 10 was stopped by patience: waits at rung 1",
+        "… and 59 more: 1 failed, 58 ended early",
+        "configuration 10 ended early, by patience: waits at rung 1",
         "configuration 600 failed: NaN",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import struct
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from cerebro_db.client import ClientError, MissingPackage, cli, images
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.client.errors import ServerError
 from cerebro_db.core.packing import images as core_images
+from tests.sql.pages import blocks
 
 SCHEMA = "images_tests"
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF")
@@ -179,7 +181,7 @@ def cerebro(server: str) -> Iterator[Cerebro]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Red and blue images in folders, with names that COPY has to escape, and files that are no images."""
-    place = tmp_path_factory.mktemp("images")
+    place = tmp_path_factory.mktemp("images") / "flowers"
     for number in range(40):
         label = "red" if number % 2 else "blue\t\\N"
         colour = (120 + 3 * number, number, 5) if number % 2 else (5, number, 120 + 3 * number)
@@ -216,30 +218,34 @@ def test_names_of_files_whatever_the_encoding_of_the_client_is(cerebro: Cerebro,
 
 
 def test_a_body_that_people_use(cerebro: Cerebro, folder: Path) -> None:
-    """MobileNetV3, which reads pixels from 0 to 255, with random weights: its features are computed once.
+    """The example of docs/experts.md: MobileNetV3, which reads pixels from 0 to 255, with random weights.
 
-    That the training is the same: test_a_frozen_body_trains_as_in_keras.
+    Its features are computed once.  That the training is the same: test_a_frozen_body_trains_as_in_keras.
     """
     import keras
 
     keras.utils.set_random_seed(1)
-    body = keras.applications.MobileNetV3Small((32, 32, 3), 0.35, include_top=False, pooling="avg", weights=None)
-    body.trainable = False
-    model = keras.Sequential([keras.Input((32, 32, 3)), body, keras.layers.Dense(2, activation="softmax")])
-    cerebro.add_architecture("mobile", model)
-    cerebro.add_images("mobile_images", folder, (32, 32, 3))
-    head = {"architecture": "mobile", "learning_rate": 0.01}
-    run = cerebro.fit("mobile_images", "mobile_models", [head], target="label", inputs="image", epochs=1,
-                      prepare={"image": {"shape": [32, 32, 3]}}, segments=1,
-                      options={"seed": 1, "reuse": "all"})  # fmt: skip
+    (code,) = blocks("docs/experts.md", "python")
+    for printed, taken in (
+        ("include_top=False", "alpha=0.35, include_top=False, weights=None"),
+        ("64", "32"),
+        ("Dense(5,", "Dense(2,"),
+        ('"flowers/"', repr(str(folder))),
+        ("    epochs=10", "    epochs=1, segments=1, options={'seed': 1, 'reuse': 'all'}"),
+    ):
+        assert printed in code
+        code = code.replace(printed, taken)
+    names: dict[str, Any] = {"cerebro": cerebro, "keras": keras}
+    exec(code, names)
+    run, body, model = names["run"], names["body"], names["model"]
     assert all(0 < one.training_loss < 1 for one in run.learning_curve())
     ((built,),) = cerebro.rows("SELECT DISTINCT (detail ->> 'feature_bytes')::int FROM cerebro.event"
                                " WHERE run = %s AND event = 'built'", (run.run,))  # fmt: skip
     assert built == 4 * body.output_shape[-1]
     assert model.input_shape == (None, 32, 32, 3)
-    one = cerebro.predict("mobile_models", "SELECT * FROM mobile_images WHERE id = 1", "id")[0]
-    pixels = np.frombuffer(cerebro.rows("SELECT image FROM mobile_images WHERE id = 1")[0][0], np.uint8)
-    best = cerebro.model("mobile_models")
+    one = cerebro.predict("flower_models", "SELECT * FROM flowers WHERE id = 1", "id")[0]
+    pixels = np.frombuffer(cerebro.rows("SELECT image FROM flowers WHERE id = 1")[0][0], np.uint8)
+    best = cerebro.model("flower_models")
     said = best.predict(pixels.reshape(1, 32, 32, 3).astype("f4"), verbose=0)
     assert one.probability == pytest.approx(float(said.max()), abs=1e-5)
 
@@ -309,12 +315,20 @@ def test_what_is_refused_leaves_no_table(cerebro: Cerebro, folder: Path, tmp_pat
         cerebro.add_images("a.b.c", folder, (4, 4))
 
 
-def test_the_command(cerebro: Cerebro, folder: Path, server: str) -> None:
+def test_the_command(cerebro: Cerebro, folder: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dsn = make_dsn(server, options=f"-c search_path={SCHEMA},public,cerebro")
 
     def command(*words: str) -> Any:
         return CliRunner().invoke(cli.app, ["images", *words], env={"CEREBRO_DSN": dsn, "COLUMNS": "120"})
 
+    monkeypatch.chdir(folder.parent)
+    cerebro.rows(
+        "CREATE TABLE uploads AS SELECT n AS id, 'rose' AS species, %s::bytea AS photo FROM generate_series(1, 40) n",
+        (drawn(),),
+    )
+    for line in blocks("docs/prepare.md", "sh")[0].replace(" flowers ", " pictures ").splitlines():
+        told = command(*shlex.split(line)[2:])
+        assert told.exit_code == 0 and "has 40 images of 64x64x3 pixels." in told.output, told.output
     told = command(str(folder), "by_command", "--shape", "4x4x3", "--crop")
     assert told.exit_code == 0 and "by_command has 40 images of 4x4x3 pixels." in told.output, told.output
     assert cerebro.rows("SELECT DISTINCT length(image) FROM by_command") == [(48,)]

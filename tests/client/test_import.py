@@ -178,7 +178,7 @@ HOSTILE_ARCHIVES: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
                  "is refused"),
     "no architecture": (lambda f: with_model(f, architecture=None), "the architecture is no text"),
     "a number too large": (lambda f: with_model(f, configuration=2**40), "the number of the configuration is"),
-    "SQL in a type": (damaged_layout, "must be the name of an SQL type|is 'text"),
+    "SQL in a type": (damaged_layout, "is not the name of an SQL type|is 'text"),
     "a text for a number": (changed_row("info", bytes="many"), "does not fit its column"),
     "no rows": (lambda f: with_model(f, info="[]"), "a row is no JSON object"),
 }  # fmt: skip

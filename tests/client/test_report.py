@@ -323,7 +323,7 @@ def test_rights(trained: Trained, tmp_path: Path) -> None:
 
 def test_the_commands_of_the_page(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lines, *_ = blocks("docs/report.md", "sh")
+    (lines,) = blocks("docs/see.md", "sh")
     for line in lines.splitlines():
         words = re.sub(r"\b1[23]\b", str(trained.run), line).partition("#")[0].split()
         assert words[:2] == ["cerebro", "report"]
@@ -464,11 +464,30 @@ def test_it_shows_the_numbers_of_the_views(
     expected = [figure for one in trained.cerebro.run_time(many) for figure in (one.seconds, one.share)]
     assert [float(text) for text in times] == pytest.approx(expected, rel=1e-12)
     failed = next(entry for entry in entries if entry.status == "failed")
-    assert failed.reason in browser("document.querySelector('#failed-and-stopped-models').textContent")
+    assert failed.reason in browser("document.querySelector('#models-that-failed-or-ended-early').textContent")
     lineage = browser("document.querySelector('#decisions-and-lineage').textContent")
     clone = next(entry for entry in entries if entry.parent is not None)
     assert "Models that continue the state of another" in lineage and f"model {clone.model} (" in lineage
     assert "document.title='ran'" in lineage  # the reason of the request, as text
+
+
+@browser_needed
+def test_the_first_tile_says_how_good_the_model_is(
+    browser: Browser, trained: Trained, judged: str, write: Callable[..., Path]
+) -> None:
+    file = write(trained.run)
+    (run,) = said(file)["runs"]
+    assert (run["chosen_configuration"], run["quality"]) == (4, judged)
+    browser.open(file)
+    quiet(browser, file)
+    tiles = browser(
+        "[...document.querySelectorAll('.tiles > div')].map((one) => [...one.children].map((part) => part.textContent))"
+    )
+    assert tiles[:2] == [
+        ["quality", judged], ["predicts with", "configuration 4, the mean of configurations 1, 2 of models"],
+    ]  # fmt: skip
+    wide = browser("[...document.querySelectorAll('.tiles > div')].map((one) => one.offsetWidth)")
+    assert wide[0] == wide[1] > 3 * wide[2]
 
 
 def choose(browser: Browser, option: int) -> None:
@@ -766,7 +785,7 @@ def test_every_figure_of_two_runs_beside_each_other(
         facts = {
             "status": progress.status, "best val_accuracy": entries[0].objective_value,
             "best configuration": entries[0].configuration, "models": len(entries), "groups": len(groups) or "",
-            "finished": counts["finished"], "stopped": counts["stopped"], "failed": counts["failed"],
+            "finished": counts["finished"], "ended early": counts["stopped"], "failed": counts["failed"],
             "hops": f"{progress.hops_done} of {progress.hops_total}", "training": f"{100 * training:.1f} %",
         }  # fmt: skip
         for name, value in facts.items():

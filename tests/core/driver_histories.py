@@ -21,11 +21,12 @@ import psycopg2
 from segment_in_memory import Faults, added_up, averaged, checksum, counted, loss_of, rows_of, seeded, trained
 from server_in_memory import Crash, MemorySession, MemoryTeam, Server
 
+from cerebro_db.core import codec
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.layout import GroupColumn, Groups, Layout, Partition, Variable
 from cerebro_db.core.packing.preparation import AsIs, Real
-from cerebro_db.core.protocol import TrainerOptions, codec
+from cerebro_db.core.protocol import TrainerOptions
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.scheduling.ring import derived_seed, visit_order
 from cerebro_db.core.search.policy import NewModel

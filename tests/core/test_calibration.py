@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from cerebro_db.core import codec
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.models import calibration
 from cerebro_db.core.models.calibration import Classes, Errors
@@ -115,7 +116,7 @@ def test_extreme_rows_give_a_temperature_within_bounds() -> None:
     for actual in (right, wrong):
         found = calibration.temperature_of(always, actual)
         assert calibration.LOWEST * 0.99 <= found <= calibration.HIGHEST * 1.01
-        Classes.read(calibration.Fields({"rows": 9, "temperature": found, "weights": None}, "it"), 2)
+        codec.decode(Classes, {"rows": 9, "temperature": found, "weights": None}, "it")
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------
@@ -190,16 +191,16 @@ def test_a_document_is_read_as_it_was_written(rows: int, classes: int) -> None:
     [
         ({"scores": [2.0, 1.0]}, "ascending"),
         ({"scores": [1.0]}, "a score for each"),
-        ({"scores": [float("inf"), 1.0]}, "must be a number"),
+        ({"scores": [float("inf"), 1.0]}, "has to be from 0.0 to"),
         ({"scales": []}, "each bin"),
-        ({"scales": [-1.0]}, "from 0 to"),
+        ({"scales": [-1.0]}, "from 0.0 to"),
         ({"rows": 0}, "rows"),
-        ({"more": 1}, "unknown field"),
+        ({"more": 1}, "has no field"),
         ({"kind": "class"}, "does not fit"),
     ],
 )
 def test_a_wrong_document_is_refused(changed: dict[str, object], says: str) -> None:
-    document = {"name": "n", **calibration.errors_of([1.0, 2.0], [1.5, 2.0]).to_json()}
+    document = {"name": "n", **codec.encode(calibration.errors_of([1.0, 2.0], [1.5, 2.0]))}
     assert calibration.read({"targets": [document]}, {"n": None}, "it")
     with pytest.raises(BadData, match=says):
         calibration.read({"targets": [{**document, **changed}]}, {"n": None}, "it")

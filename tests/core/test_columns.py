@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
 from cerebro_db.core.errors import BadData, InvalidArgument
-from cerebro_db.core.packing import features
 from cerebro_db.core.packing.columns import Found, Ignored, Wish, decide, family_of, inputs_of, wishes
 from cerebro_db.core.packing.distributions import Bin, Distribution, chosen, edges
-from cerebro_db.core.packing.features import CategoryFeature, DateFeature, NumberFeature, WordsFeature
+from cerebro_db.core.packing.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 from cerebro_db.core.sql import literal, shown
 from cerebro_db.core.sql_types import SqlType
 
@@ -67,7 +66,7 @@ def test_odd_distributions_have_a_transform(values: list[float], wanted: str | N
     one = chosen(distribution(values), wanted)
     made = NumberFeature("number", SqlType("real"), one.transform, one.mean, one.deviation, 0.0, False, "error",
                   one.unit, one.knots, one.scores, edges(distribution(values), one))  # fmt: skip
-    assert features.read(Fields(json.loads(json.dumps(features.to_json(made))), "x")) == made
+    assert codec.read(Feature, json.loads(json.dumps(codec.encode(made))), "x") == made
 
 
 def test_edges_are_quantiles_of_what_values_become() -> None:

@@ -20,6 +20,12 @@ PAGES = [
     ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "migrations/README.md")
 ]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
+OF_DEVELOPERS = {  # those who change cerebro_db read these in the repository; they are not on the site
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "migrations" / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("accuracy", "architecture", "benchmarks", "decisions", "extending")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("scheduling", "versions", "reference/protocol")),
+}
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 STARTS = ("", "plpy", "plpy/cerebro_plpy", "cerebro_db")  # a page may leave these folders out
@@ -56,12 +62,11 @@ RUN_BY = {
     **dict.fromkeys(test_task_pages.PAGES, "test_task_pages"),
     **dict.fromkeys(test_judging_pages.PAGES, "test_judging_pages"),
     **dict.fromkeys(test_serving_pages.PAGES, "test_serving_pages"),
-    **dict.fromkeys(("search", "steer"), "test_search_pages"),
-    **dict.fromkeys(("README", "features"), "test_readme"),
+    "run": "test_run_page",
+    "README": "test_readme",  # also docs/README.md
     **dict.fromkeys(("reference/options", "madlib"), "test_other_pages"),
-    "operations": "test_operations_page",
+    **dict.fromkeys(("operate", "install"), "test_operate_page"),
     "extending": "test_extending",
-    "troubleshooting": "test_troubleshooting",  # its query is one of operations.md
     **dict.fromkeys(("reference/functions", "reference/madlib"), "test_reference"),  # heads of functions
 }
 
@@ -177,17 +182,37 @@ def test_modules_are_there(page: Path) -> None:
     assert [name for name in sorted(modules(page.read_text()) - examples) if not is_module(name)] == []
 
 
-def test_the_site_has_every_page() -> None:
-    navigation = re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(navigation) == sorted(str(page.relative_to(ROOT)) for page in PAGES)
+SITE = (ROOT / "mkdocs.yml").read_text()
+ON_THE_SITE = {page.relative_to(ROOT).as_posix(): page for page in PAGES if page not in OF_DEVELOPERS}
+
+
+def test_the_site_has_every_page_for_users() -> None:
+    assert sorted(re.findall(r"^ +- [^:]+: (\S+\.md)$", SITE, re.MULTILINE)) == sorted(ON_THE_SITE)
+    left_out = re.findall(r"^  (docs/\S+\.md)$", SITE.partition("exclude_docs:")[2], re.MULTILINE)
+    of_developers = [page.relative_to(ROOT).as_posix() for page in OF_DEVELOPERS]
+    assert sorted(left_out) == sorted(page for page in of_developers if page.startswith("docs/"))
+
+
+@pytest.mark.parametrize("page", ON_THE_SITE)
+def test_the_site_links_to_its_own_pages(page: str) -> None:
+    targets = {(ON_THE_SITE[page].parent / file).resolve() for file, _ in links(ON_THE_SITE[page].read_text()) if file}
+    assert sorted(str(target) for target in targets & OF_DEVELOPERS) == []
+
+
+def test_the_manual_is_short() -> None:
+    """docs/README.md promises one reading path of 15 pages."""
+    manual = [page for page in ON_THE_SITE.values() if page.parent == ROOT / "docs"]
+    assert len(manual) == 15 and sum(len(page.read_text().split()) for page in manual) <= 40_000
 
 
 def test_code_names_pages_that_are_there() -> None:
     """Comments, hints and messages name pages by their path."""
     tops = ("sql", "plpy", "cerebro_db", "docker", "tests")
     files = [file for top in tops for file in (ROOT / top).rglob("*") if file.suffix in (".py", ".sql", ".sh", ".yml")]
-    named = {page for file in files for page in re.findall(r"\bdocs/[\w/]+\.md\b", file.read_text())}
-    assert len(named) > 10 and [page for page in sorted(named) if not (ROOT / page).exists()] == []
+    named = {found for file in files for found in re.findall(r"\b(docs/[\w/]+\.md)(?:#([\w-]+))?", file.read_text())}
+    missing = [page for page, _ in sorted(named) if not (ROOT / page).exists()]
+    assert missing == [] and len(named) > 10
+    assert [(page, anchor) for page, anchor in sorted(named) if anchor and anchor not in anchors(ROOT / page)] == []
 
 
 RECORDS = re.split(r"^### ", (ROOT / "docs" / "decisions.md").read_text(), flags=re.MULTILINE)[1:]
@@ -352,7 +377,7 @@ def test_a_walk_leaves_out_no_module_of_runs_and_segment() -> None:
 
 SQL = "".join(file.read_text() for file in sorted(ROOT.glob("sql/*/*.sql")))
 IN_THE_SCHEMA = set(re.findall(r"CREATE (?:OR REPLACE )?(?:FUNCTION|VIEW|TABLE|SEQUENCE|TYPE)\s+cerebro\.(\w+)", SQL))
-SETTINGS = {"segments", "verbose"}  # cerebro.segments …
+SETTINGS = {"segments", "details"}  # cerebro.segments …
 OF_EXAMPLES = {"run_events", "last_event"}  # those of extending.md
 
 
@@ -372,7 +397,5 @@ def test_names_of_the_schema_are_there(page: Path) -> None:
         pytest.skip("is made from the client")
     text = re.sub(r"^ *```(?:python|sh)\n.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     named = set(re.findall(r"(?<![\w/.])cerebro\.(\w+)\b(?!_)", text))
-    if page.name == "features.md":  # has a section about the client
-        named &= set(re.findall(r"cerebro\.(\w+)", text.partition("\n## From Python")[0]))
     public = {name for name in named if not name.startswith("_visible")}
     assert public - IN_THE_SCHEMA - SETTINGS - OF_EXAMPLES - {"_visible_"} == set()

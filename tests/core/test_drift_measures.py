@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
 from cerebro_db.core.models import metrics
 from cerebro_db.core.models.metrics import MAX, MIN
 from cerebro_db.core.packing import drift
@@ -43,32 +43,32 @@ def test_known_values() -> None:
 
 def test_a_repeated_value_has_a_bin_of_its_own() -> None:
     found = Distribution([Bin(70, 0.0, 0.0, 0.0, 0.0), *(Bin(1, n, 0.0, n, n) for n in range(1, 31))])
-    profile = Profile("x", False, drift.edges_of(found), (), NUMBER, ())
+    profile = Profile("x", False, NUMBER, drift.edges_of(found))
     assert profile.edges[0] == 0.0 and profile.edges[1] < 1e-200
     assert [profile.label(place) for place in (0, 1, profile.bins - 1)] == ["below 0", "0", "NULL"]
     assert drift.edges_of(Distribution([])) == ()
 
 
 def test_labels_for_people() -> None:
-    dates = Profile("born", False, (0.0, 365.0), (), DATE, ())
+    dates = Profile("born", False, DATE, (0.0, 365.0))
     assert [dates.label(place) for place in range(4)] == [
         "below 1970-01-01", "1970-01-01 to 1971-01-01", "from 1971-01-01", "NULL",
     ]  # fmt: skip
-    assert Profile("born", False, (1e9,), (), DATE, ()).label(1) == "from day 1e+09"
-    cities = Profile("city", False, (), ("Ulm",), CATEGORY, ())
+    assert Profile("born", False, DATE, (1e9,)).label(1) == "from day 1e+09"
+    cities = Profile("city", False, CATEGORY, values=("Ulm",))
     assert [cities.label(place) for place in range(3)] == ["'Ulm'", "other values", "NULL"]
 
 
 @pytest.mark.parametrize(
     "profile",
     [
-        Profile("x", True, (-1.5, 2.0), (), NUMBER, (1, 2, 3, 4)),
-        Profile("x", False, (), (), DATE, (0, 7)),
-        Profile("x", False, (), ("a", "b"), CATEGORY, (5, 6, 7, 8)),
+        Profile("x", True, NUMBER, (-1.5, 2.0), rows=(1, 2, 3, 4)),
+        Profile("x", False, DATE, rows=(0, 7)),
+        Profile("x", False, CATEGORY, values=("a", "b"), rows=(5, 6, 7, 8)),
     ],
 )
 def test_a_profile_is_read_as_it_was_written(profile: Profile) -> None:
-    assert Profile.read(Fields(profile.to_json(), "it")) == profile
+    assert codec.read(Profile, codec.encode(profile), "it") == profile
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_a_record_is_flat_and_short() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "why"),
     [
-        ([], BadData, "must be an object"),
+        ([], BadData, "has to be a JSON object"),
         ({"loss": "mse"}, InvalidArgument, "optimizer is a required parameter"),
         ({"units": 1}, InvalidArgument, "cannot be empty"),
         ({"optimizer": "SGD", "loss": "mse", "learning_rate": "SGD()"}, InvalidArgument, "learning_rate"),

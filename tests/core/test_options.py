@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_db.core import options, run_options
+from cerebro_db.core import codec, options, run_options
 from cerebro_db.core.errors import BadData, CerebroError, InvalidArgument, Unsupported
-from cerebro_db.core.protocol import codec
 from cerebro_db.core.run_options import RunOptions
 from cerebro_db.core.search import named_methods
 
@@ -162,13 +161,13 @@ def test_what_other_versions_and_callers_have_on_record() -> None:
 @pytest.mark.parametrize(
     ("recorded", "said"),
     [
-        ({"threads": 0}, "the options: 'threads' cannot be used: option 'threads' cannot be 0.."),
-        ({"gpus": [0, -1]}, "the options.gpus[1] has to be from 0 to 1048575, not -1"),
-        ({"follows": [{"task": "judge"}] * 2}, "the options: 'follows' must not have a task twice."),
-        ({"named": {"source_table": "a b"}}, 'the options.named["source_table"] cannot be used: '),
-        ({"budget": {"days": 1}}, "the options.budget cannot be used: a budget has no limit 'days'; it has: "),
-        ({"objective": "loss"}, "the options: 'direction' is missing."),
-        ({"engine": "auto"}, "the options: 'among' is missing."),
+        ({"threads": 0}, "the options: threads cannot be used: option 'threads' cannot be 0."),
+        ({"gpus": [0, -1]}, "the options: gpus[1] has to be from 0 to 1048575, not -1"),
+        ({"follows": [{"task": "judge"}] * 2}, "the options: follows has the same task twice"),
+        ({"named": {"source_table": "a b"}}, 'the options: named["source_table"] cannot be used: '),
+        ({"budget": {"days": 1}}, "the options: budget cannot be used: a budget has no limit 'days'; it has: "),
+        ({"objective": "loss"}, "the options: direction is missing"),
+        ({"engine": "auto"}, "the options: among is missing"),
     ],
 )
 def test_what_cannot_be_on_record(recorded: Any, said: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from cerebro_db.core import codec, options, run_options
 from cerebro_db.core import documents as reading_documents
-from cerebro_db.core import options, run_options
 from cerebro_db.core.architecture import keras_json, placeholders
 from cerebro_db.core.errors import BadData, CerebroError
 from cerebro_db.core.events import Action, Verdict
@@ -188,7 +188,7 @@ DOCUMENTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "options of a run": ({"named": {"source_table": "a", "validation_table": "b"}},
                          lambda document: run_options.read(document, "the options")),
     "members": (MEMBERS, lambda document: read_members(document, "the members")),
-    "packing": (PACKING, lambda document: Packing.read(reading_documents.Fields(document, "the packing"))),
+    "packing": (PACKING, lambda document: codec.read(Packing, document, "the packing")),
     "summary": (SUMMARY, lambda document: PackedSummary.read(document, ["y"], "the summary")),
     "windows": ({"by": ["a"], "order": "b", "length": 9, "step": 3, "target": "last"}, lambda d: wanted(d, "sequence")),
     "architecture": (ARCHITECTURE, architecture),

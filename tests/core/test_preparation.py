@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
+from cerebro_db.core.codec import Number, Within
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing import preparation
 from cerebro_db.core.packing.buffer_format import Unusable, float32
@@ -114,46 +115,66 @@ def changed(path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("rows", ..., "'rows' is missing"),
-        ("rows", True, "'rows' must be a whole number"),
-        ("rows", 4, "'partitions' must add up to the 4 rows"),
-        ("inputs", {}, "'inputs' must be a list"),
-        ("partitions", None, "'partitions' must be a list"),
-        ("partitions.1.sha256", ..., "partitions[1]: 'sha256' is missing"),
-        ("partitions.1.sha256", "x", "partitions[1]: 'sha256' must be a checksum"),
-        ("partitions.1.rows", -1, "partitions[1]: 'rows' must be a whole number"),
-        ("partitions.1.key", 0, "'partitions' must have different keys"),
-        ("inputs.0.name", 3, "inputs[0]: 'name' must be a text"),
-        ("inputs.0.name", "a" * 64, "inputs[0]: 'name' must be a text of at most 63"),
-        ("inputs.0.name", "ä" * 63, "inputs[0]: 'name' must be a name"),
+        ("rows", ..., "lacks the field rows"),
+        ("rows", True, "rows has to be a whole number"),
+        ("rows", 4, "partitions has to add up to the 4 rows"),
+        ("inputs", {}, "inputs has to be a list"),
+        ("partitions", None, "partitions has to be a list"),
+        ("partitions.1.sha256", ..., "partitions[1] lacks the field sha256"),
+        ("partitions.1.sha256", "x", "partitions[1].sha256 has to be a checksum of 64 hexadecimal digits"),
+        ("partitions.1.rows", -1, "partitions[1].rows has to be from 0 to 4611686018427387904"),
+        ("partitions.1.key", 0, "partitions has to have different keys"),
+        ("inputs.0.name", 3, "inputs[0].name has to be a text"),
+        ("inputs.0.name", "a" * 64, 'inputs[0].name cannot be used: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'),
+        ("inputs.0.name", "ä" * 63, 'inputs[0].name cannot be used: "ääääääääääääääääääääääääääääääääääääääääääääääää'),
         ("inputs.0.name", "digit", "has two variables of one name"),
         ("inputs.0.columns", ["a"], "has two inputs made of one column"),
-        ("inputs.0.dtype", "float64", "inputs[0] 'image': 'dtype' must be one of"),
-        ("inputs.0.shape", [8, 0], "inputs[0] 'image': 'shape' must have whole numbers from 1"),
-        ("inputs.0.shape", [2**31, 2**31], "inputs[0] 'image': 'shape' cannot be"),
-        ("inputs.1.shape", [3], "inputs[1] 'features': 'shape' cannot be [3]"),
-        ("inputs.0.scale", 255.0, "inputs[0] 'image': 'scale' should be 16.0"),
-        ("inputs.0.preparation", ..., "inputs[0] 'image': 'preparation' is missing"),
-        ("inputs.1.columns", [], "inputs[1] 'features': 'columns' must be a list of 1"),
-        ("inputs.1.columns", ["a", "a"], "'columns' must not have the same item twice"),
-        ("outputs.1.kind", "class", "outputs[1] 'code': 'kind' should be 'encoded'"),
-        ("inputs.0.preparation.kind", "multiplied", "'kind' must be one of as_is, divided"),
-        ("inputs.0.preparation.kind", [], "'kind' must be one of"),
-        ("inputs.0.preparation.kind", "one_hot", "'kind' must be one of"),
-        ("inputs.0.preparation.kind", "fold", "'kind' must be one of"),
-        ("outputs.1.preparation.kind", "as_is", "'kind' must be one of one_hot"),
-        ("inputs.0.preparation.by", ..., "preparation: 'by' is missing"),
-        ("inputs.0.preparation.more", 1, 'preparation has the unknown field "more"; it has: by, kind'),
-        ("inputs.0.preparation.by", 0, "'by' must be a number from 1e-37"),
-        ("inputs.0.preparation.by", "2", "'by' must be a number"),
-        ("inputs.0.preparation.by", 10**400, "'by' must be a number"),
-        ("outputs.0.preparation.labels", ["a", "a"], "'labels' must not have the same item twice"),
-        ("outputs.0.preparation.labels", ["a", None], "'labels' must be a text"),
-        ("outputs.0.preparation.labels", 5, "'labels' must be a list"),
-        ("outputs.0.preparation.labels", list("abcde"), "'shape' cannot be [4]"),
-        ("outputs.0.preparation.type", None, "'type' must be the name of an SQL type"),
-        ("outputs.0.preparation.type", "text[], (SELECT 1) AS hacked", "'type' must be the name of an SQL type"),
-        ("more", 1, 'has the unknown field "more"'),
+        ("inputs.0.dtype", "float64", "inputs[0].dtype has to be one of uint8, int16, int32, float32"),
+        ("inputs.0.shape", [8, 0], "inputs[0].shape[1] has to be from 1 to 2147483647"),
+        ("inputs.0.shape", [2**31, 2**31], "inputs[0].shape[0] has to be from 1 to 2147483647"),
+        ("inputs.1.shape", [3], "inputs 'features'.shape cannot be [3]"),
+        ("inputs.0.scale", 255.0, "inputs[0].scale has to be 16.0, by its preparation"),
+        ("inputs.0.preparation", ..., "inputs[0] lacks the field preparation"),
+        ("inputs.1.columns", [], "inputs[1].columns has to have 1 to 1600 items"),
+        ("inputs.1.columns", ["a", "a"], "inputs[1].columns has the same item twice"),
+        ("outputs.1.kind", "class", "outputs[1].kind has to be 'encoded', by its preparation"),
+        (
+            "inputs.0.preparation.kind",
+            "multiplied",
+            "inputs[0].preparation.kind has to be one of as_is, divided, pixels, one_hot, enc",
+        ),
+        (
+            "inputs.0.preparation.kind",
+            [],
+            "inputs[0].preparation.kind has to be one of as_is, divided, pixels, one_hot, enc",
+        ),
+        ("inputs.0.preparation.kind", "one_hot", "inputs[0].preparation lacks the field type"),
+        ("inputs.0.preparation.kind", "fold", "inputs[0].preparation lacks the field folds"),
+        ("outputs.1.preparation.kind", "as_is", "outputs[1].scale has to be 1.0, by its preparation"),
+        ("inputs.0.preparation.by", ..., "inputs[0].preparation lacks the field by"),
+        ("inputs.0.preparation.more", 1, 'inputs[0].preparation has no field "more"'),
+        ("inputs.0.preparation.by", 0, "inputs[0].preparation.by has to be from 1e-37 to 3.5e+38"),
+        ("inputs.0.preparation.by", "2", "inputs[0].preparation.by has to be a number"),
+        ("inputs.0.preparation.by", 10**400, "inputs[0].preparation.by is too large for a number of 64 bits"),
+        ("outputs.0.preparation.labels", ["a", "a"], "outputs[0].preparation.labels has the same item twice"),
+        (
+            "outputs.0.preparation.labels",
+            ["a", None],
+            "outputs[0].preparation.labels has a null that is not the first item",
+        ),
+        ("outputs.0.preparation.labels", 5, "outputs[0].preparation.labels has to be a list"),
+        ("outputs.0.preparation.labels", list("abcde"), "outputs 'digit'.shape cannot be [4]"),
+        (
+            "outputs.0.preparation.type",
+            None,
+            "outputs[0].preparation.type cannot be used: null is not the name of an SQL type ",
+        ),
+        (
+            "outputs.0.preparation.type",
+            "text[], (SELECT 1) AS hacked",
+            'outputs[0].preparation.type cannot be used: "text[], (SELECT 1) AS hacked" is no',
+        ),
+        ("more", 1, 'has no field "more"'),
     ],
 )
 def test_a_layout_that_makes_no_sense_is_refused(path: str, value: Any, says: str) -> None:
@@ -165,13 +186,24 @@ def test_a_layout_that_makes_no_sense_is_refused(path: str, value: Any, says: st
 
 @pytest.mark.parametrize("document", [None, [], "layout", {}])
 def test_what_is_no_layout_at_all_is_refused(document: Any) -> None:
-    with pytest.raises(BadData, match="must be an object|is missing"):
+    with pytest.raises(BadData, match="has to be a JSON object|lacks the field"):
         Layout.from_json(document)
+
+
+def read(document: Any) -> Any:
+    return codec.read(Preparation, document, "x")
 
 
 def again(given: Preparation) -> Preparation:
     """A preparation that went through JSON."""
-    return preparation.read(Fields(json.loads(json.dumps(given.to_json())), "x"), (given.target,))
+    found: Preparation = read(json.loads(json.dumps(codec.encode(given))))
+    return found
+
+
+def read_input(document: Any) -> Variable:
+    """An input that a layout has."""
+    output = codec.encode(Variable("y", "float32", (1,), ("y",), Real()))
+    return Layout.from_json({"inputs": [document], "outputs": [output], "rows": 0, "partitions": []}).inputs[0]
 
 
 # -- applied to columns --------------------------------------------------------------------------------------
@@ -210,15 +242,15 @@ def test_pixels_are_bytes_with_their_number() -> None:
         "name": "b", "dtype": "uint8", "shape": [2, 1], "scale": 255.0, "factor": 1.0,
     }  # fmt: skip
     assert variable.bytes_per_row == 2 and variable.is_large
-    document = json.loads(json.dumps(variable.documented().to_json()))
+    document = json.loads(json.dumps(codec.encode(variable.documented())))
     assert document["preparation"] == {"kind": "pixels", "by": 255.0}
-    assert Variable.read(Fields(document, "input"), (None,), None) == variable.documented()
+    assert read_input(document) == variable.documented()
     for by in (0.0, -1.0, "255", None, 1e39):
         with pytest.raises(BadData):
-            preparation.read(Fields({"kind": "pixels", "by": by}, "x"), (None,))
+            read({"kind": "pixels", "by": by})
     for wrong in ({"dtype": "int16"}, {"shape": []}, {"columns": ["a", "b"]}, {"scale": 1.0}):
         with pytest.raises(BadData):
-            Variable.read(Fields({**document, **wrong}, "input"), (None,), None)
+            read_input({**document, **wrong})
     encoder = variable.encoder()
     encoder.add([b"\0\0\0\2ab", b"\0\0\0\2cd"])
     assert encoder.take() == b"abcd" and encoder.take() == b""
@@ -242,15 +274,11 @@ class Standardised(Preparation):
     """Numbers minus a mean, divided by a deviation."""
 
     kind = "standardised"
-    mean: float
-    deviation: float
+    mean: Number
+    deviation: Annotated[float, Within(1e-300, 1e300)]
 
     def dtype(self, integers: bool) -> str:
         return "float32"
-
-    @classmethod
-    def read(cls, fields: Fields) -> Standardised:
-        return cls(fields.number("mean"), fields.number("deviation", 1e-300))
 
 
 @pytest.fixture
@@ -273,17 +301,13 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     variable = applied("age", [column("age", "integer")], Standardised(40.0, 12.5))
     variable.shape = (1,)
     assert shown(expression(variable, alias)) == "cerebro._array_bytes(ARRAY[((s.age - 40.0) / 12.5)::real])"
-    document = json.loads(json.dumps(variable.documented().to_json()))
-    assert Variable.read(Fields(document, "input"), (None,), None) == variable.documented()
+    document = json.loads(json.dumps(codec.encode(variable.documented())))
+    assert read_input(document) == variable.documented()
     assert document["preparation"] == {"kind": "standardised", "mean": 40.0, "deviation": 12.5}
     assert vars(variable.for_prediction()) == {
         "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
     }  # fmt: skip
     assert variable.encoder().take() == b""
-
-
-def read_weight(document: Any) -> Variable:
-    return Variable.read(Fields(document, "x"), ("weight",), None)
 
 
 def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
@@ -293,15 +317,15 @@ def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:
     none = SourceVariable("w", [], Weight(), "float32", (1,))
     assert shown(expression(none, alias)) == "cerebro._array_bytes(ARRAY[(1)::real])"
     for variable in (both, none):
-        document = json.loads(json.dumps(variable.documented().to_json()))
-        assert document["kind"] == "weight" and read_weight(document) == variable.documented()
+        document = json.loads(json.dumps(codec.encode(variable.documented())))
+        assert document["kind"] == "weight" and codec.read(Variable, document, "x") == variable.documented()
     for wrong in (
         {"labels": ["a"], "factors": []},
         {"labels": ["a"], "factors": [-1]},
         {"labels": [1], "factors": [1]},
     ):
         with pytest.raises(BadData):
-            preparation.read(Fields({"kind": "weight", **wrong}, "x"), ("weight",))
+            read({"kind": "weight", **wrong})
 
 
 def test_the_weights_of_rows_come_last_for_a_trainer() -> None:
@@ -349,40 +373,45 @@ def test_what_columns_become_together() -> None:
 @pytest.mark.parametrize(
     ("place", "key", "value", "says"),
     [
-        (0, "deviation", 0, "'deviation' must be a number from"),
-        (0, "mean", 10**400, "'mean' must be a number from -1e+300 to 1e+300, not a number of 401 digits"),
-        (0, "mean", float("nan"), "'mean' must be a number from"),
-        (0, "transform", "guess", "'transform' must be one of"),
-        (0, "transform", "quantile", "'knots' must have two items"),
-        (0, "fill", None, "'fill' must be a number"),
-        (0, "edges", [0.0, 0.001], "'edges' must ascend, each by at least 0.005"),
-        (0, "edges", [0.0, 101.0], "'edges' must be a number from -100 to 100"),
-        (0, "prepared_as", "magic", "'prepared_as' must be one of"),
-        (0, "prepared_as", "category", "'values' is missing"),
-        (0, "more", 1, 'has the unknown field "more"'),
-        (0, "type", "text", "which is not of the family number"),
-        (1, "values", ["a", "a"], "'values' must not have the same item twice"),
-        (1, "rare", ["Rome"], "'rare' must not have a value that is in 'values'"),
-        (1, "rare", [3], "'rare' must be a text"),
-        (1, "buckets", -1, "'buckets' must be a whole number"),
-        (1, "type", "integer", "which is not of the family text"),
-        (1, "type", "x; DROP TABLE y", "'type' must be the name of an SQL type"),
-        (2, "length", 0, "'length' must be a whole number from 1"),
-        (2, "family", None, "'family' must be one of"),
+        (0, "deviation", 0, "deviation has to be from 1e-305 to 1e+300"),
+        (0, "mean", 10**400, "mean is too large for a number of 64 bits"),
+        (0, "mean", float("nan"), "mean has to be from -1e+300 to 1e+300"),
+        (0, "transform", "guess", "transform has to be one of standard, log, quantile"),
+        (0, "transform", "quantile", "knots has to have two items at least"),
+        (0, "fill", None, "fill has to be a number"),
+        (0, "edges", [0.0, 0.001], "edges has to ascend, each by at least 0.005"),
+        (0, "edges", [0.0, 101.0], "edges[1] has to be from -100.0 to 100.0"),
+        (0, "prepared_as", "magic", "prepared_as has to be one of number, date, category, words"),
+        (0, "prepared_as", "category", "lacks the field values"),
+        (0, "more", 1, 'has no field "more"'),
+        (0, "type", "text", "type is text, which is not of the family number"),
+        (1, "values", ["a", "a"], "values has the same item twice"),
+        (1, "rare", ["Rome"], "rare has a value that is in 'values'"),
+        (1, "rare", [3], "rare[0] has to be a text"),
+        (1, "buckets", -1, "buckets has to be from 0 to 1000000"),
+        (1, "type", "integer", "type is integer, which is not of the family text"),
+        (
+            1,
+            "type",
+            "x; DROP TABLE y",
+            'type cannot be used: "x; DROP TABLE y" is not the name of an SQL type as Postgre',
+        ),
+        (2, "length", 0, "length has to be from 1 to 10000"),
+        (2, "family", None, "family has to be a text"),
     ],
 )
 def test_features_that_make_no_sense_are_refused(place: int, key: str, value: Any, says: str) -> None:
-    document = PREPARED[place].to_json()
+    document = codec.encode(PREPARED[place])
     document["features"][0][key] = value
     with pytest.raises(BadData, match=r"^x: features\[0\]") as error:
-        preparation.read(Fields(document, "x"), (None,))
+        read(document)
     assert says in error.value.message
 
 
 @pytest.mark.parametrize("features", [[], None, [{}], ["number"]])
 def test_lists_of_features_that_are_none_are_refused(features: Any) -> None:
     with pytest.raises(BadData):
-        preparation.read(Fields({"kind": "numbers", "features": features}, "x"), (None,))
-    others = PREPARED[0].to_json()["features"]
-    with pytest.raises(BadData, match="'features' must be category"):
-        preparation.read(Fields({"kind": "categories", "features": others}, "x"), (None,))
+        read({"kind": "numbers", "features": features})
+    others = codec.encode(PREPARED[0])["features"]
+    with pytest.raises(BadData, match="features has to be category"):
+        read({"kind": "categories", "features": others})

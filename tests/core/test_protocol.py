@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from cerebro_db.core import errors, protocol
+from cerebro_db.core import codec, errors, protocol
 from cerebro_db.core.errors import CorruptState, InvalidArgument
 from cerebro_db.core.protocol import (
     ORDERS,
@@ -197,7 +197,7 @@ def test_an_order_survives_its_json(name: str, data: Any) -> None:
 def test_an_answer_survives_its_json(kind: Any, data: Any) -> None:
     answer = data.draw(objects(kind))
     document = json.loads(json.dumps(protocol.encode_answer(answer)))
-    assert protocol.codec.decode(kind, document, "it") == answer
+    assert codec.decode(kind, document, "it") == answer
 
 
 @settings(max_examples=50, deadline=None)
@@ -310,31 +310,31 @@ def member_of(*members: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 WRONG = [
-    ("train", {"handle": 1, "configurations": [], "groups": []}, "train.handle has to be a text, not 1"),
-    ("train", {**EMPTY, "groups": {}}, "train.groups has to be a list, not a JSON object"),
+    ("train", {"handle": 1, "configurations": [], "groups": []}, "train: handle has to be a text, not 1"),
+    ("train", {**EMPTY, "groups": {}}, "train: groups has to be a list, not an object"),
     ("train", {**EMPTY, "groups": [{"members": [{}]}]}, ".members[0] lacks the field configuration"),
     ("train", {**EMPTY, "groups": [{"members": []}]}, "a group needs a member"),
     ("train", member_of(configuration=1), "the order has 1 configurations, and none at place 1"),
     ("train", member_of(configuration=-1), "the order has 1 configurations, and none at place -1"),
     ("train", member_of(visits=[]), "a member needs a visit"),
     ("train", member_of({"visits": [{"shuffle_seed": 1}] * 2}, {}), "fused members have one visit each"),
-    ("load_rows", {"handle": "h", "layout": {}, "rows": True}, "load_rows.rows has to be a whole number, not true"),
-    ("load_rows", {"handle": "h", "layout": {}, "rows": 1.0}, "load_rows.rows has to be a whole number, not 1.0"),
-    ("load_rows", {"handle": "h", "layout": {}, "rows": 1 << 63}, "load_rows.rows does not fit into 64 bits"),
-    ("load_rows", {"handle": "h", "layout": [], "rows": 1}, "load_rows.layout has to be a JSON object, not a list"),
+    ("load_rows", {"handle": "h", "layout": {}, "rows": True}, "load_rows: rows has to be a whole number, not true"),
+    ("load_rows", {"handle": "h", "layout": {}, "rows": 1.0}, "load_rows: rows has to be a whole number, not 1.0"),
+    ("load_rows", {"handle": "h", "layout": {}, "rows": 1 << 63}, "load_rows: rows does not fit into 64 bits"),
+    ("load_rows", {"handle": "h", "layout": [], "rows": 1}, "load_rows: layout has to be a JSON object, not a list"),
     ("load_rows", {"handle": "h", "layout": {}, "rows": -1}, "there cannot be -1 rows"),
     ("rest", {"seconds": 0}, "a trainer cannot rest for 0 seconds"),
     ("rest", {"seconds": 86401}, "a trainer cannot rest for 86401 seconds"),
     ("collect_result", {"seconds": -1}, "nobody can wait for -1.0 seconds"),
     ("collect_result", {"seconds": math.nan}, "nobody can wait for nan seconds"),
-    ("collect_result", {"seconds": 10**400}, "collect_result.seconds is too large for a number of 64 bits"),
-    ("begin", {"computation": {"order": "wake"}}, "begin.computation is \"wake\", and there is no such order here"),
-    ("begin", {"computation": 3}, "begin.computation has to be a JSON object, not 3"),
+    ("collect_result", {"seconds": 10**400}, "collect_result: seconds is too large for a number of 64 bits"),
+    ("begin", {"computation": {"order": "wake"}}, "begin: computation is \"wake\", and there is no such order here"),
+    ("begin", {"computation": 3}, "begin: computation has to be a JSON object, not 3"),
     ("evaluate", {"state": {"origin": "full", "name": "n"}}, "a state from full needs a sha256"),
     ("evaluate", {"state": {"origin": "seed", "name": "n"}}, "a state from seed has no name"),
     ("evaluate", {"state": {"origin": "held"}}, "state.origin has to be seed or weights or full or resident"),
     ("evaluate", {"state": {"origin": ["seed"]}}, "not a list"),
-    ("evaluate", {"state": {"origin": "seed"}, "rows": 1}, 'evaluate.models[0] has no field "rows"'),
+    ("evaluate", {"state": {"origin": "seed"}, "rows": 1}, 'evaluate: models[0] has no field "rows"'),
     ("evaluate", {"state": {"origin": "seed"}, "fold": 1, "exchanges": [{"elements": [{"input": "x"}]}]},
      "values are exchanged among all rows, not within a fold"),
     ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": []}]}, "no elements to exchange"),
@@ -347,7 +347,7 @@ WRONG = [
     ("evaluate", {"state": {"origin": "seed"}, "exchanges": [{"elements": [{"input": "x", "width": 0}]}]},
      "a row has no such elements"),
     ("predict", {"state": {"origin": "seed"}, "out": "o"}, "a prediction needs a handle, or inputs and files"),
-    ("keep_engines", {"engines": ["jax", None]}, "keep_engines.engines[1] has to be a text, not null"),
+    ("keep_engines", {"engines": ["jax", None]}, "keep_engines: engines[1] has to be a text, not null"),
 ]  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +25,9 @@ def test_numbers() -> None:
     assert figures["R²"] == pytest.approx(1 - np.mean(errors**2) / np.var(actual))
     assert found.simply == pytest.approx(np.std(actual))
     assert not found.is_no_better
-    assert found.told == (
+    assert found.says == (
         f"RMSE {figures['RMSE']:.3g} (always the mean, {np.mean(actual):.3g}: {np.std(actual):.3g}),"
-        f" R² {figures['R²']:.3f} on 500 rows for validation"
+        f" R² {figures['R²']:.3f} on 500 rows"
     )
     assert quality.of_numbers("rent", [actual[0]] * 500, actual).is_no_better
     assert not quality.of_numbers("rent", [actual[0]] * 20, actual[:20]).is_no_better, "so few rows do not say it"
@@ -57,15 +59,37 @@ def test_a_rare_class_that_is_never_predicted_but_comes_last_in_order() -> None:
 
 def test_labels_stay_on_one_line_and_are_short() -> None:
     found = quality.of_classes("kind", [[1.0, 0.0]], [0], ["a\nERROR: " + "b" * 1000, "c"])
-    assert "\n" not in found.told and len(found.told) < 160
+    assert "\n" not in found.says and len(found.says) < 160
 
 
 def test_several_classes_and_a_null() -> None:
     found = quality.of_classes("kind", [[0.6, 0.3, 0.1]] * 40, [0, 0, 0, 2] * 10, ["a", "b", None])
     assert found.figures == (("accuracy", 0.75),)
     assert found.is_no_better
-    assert found.told == "accuracy 0.750 (always 'a': 0.750) on 40 rows for validation"
+    assert found.says == "accuracy 0.750 (always 'a': 0.750) on 40 rows"
     assert quality.of_classes("kind", [[0.1, 0.3, 0.6]], [2], ["a", "b", None]).simple == "always NULL"
+
+
+def test_what_is_kept_has_all_targets() -> None:
+    targets = ["left", "rent"]
+    left = quality.of_classes("left", [[0.6, 0.4]] * 4, [0, 0, 0, 1], ["n", "y"])
+    rent = quality.of_numbers("rent", [1.0, 2.0], [1.0, 3.0])
+    both = json.loads(json.dumps(quality.document(None, [left, rent], targets)))
+    assert quality.sentence_of(both) == f"left: {left.says}; rent: {rent.says}"
+    assert [(one["target"], one["rows"], one["figures"]) for one in both["targets"]] == [
+        ("left", 4, {"accuracy": 0.75, "AUC": 0.5}),
+        ("rent", 2, {"RMSE": math.sqrt(0.5), "R²": 0.5}),
+    ]
+    again = quality.of_classes("left", [[0.4, 0.6]] * 4, [0, 0, 0, 1], ["n", "y"])
+    assert quality.document(both, [again], targets)["says"] == f"left: {again.says}; rent: {rent.says}"
+    assert quality.document(None, [left], ["left"])["says"] == left.says
+
+
+@pytest.mark.parametrize("kept", [None, 3, [], {}, {"says": 3}, {"targets": "none"}, {"targets": [1, {"target": {}}]}])
+def test_others_may_have_written_what_is_kept(kept: Any) -> None:
+    found = quality.of_numbers("rent", [1.0, 2.0], [1.0, 3.0])
+    assert quality.sentence_of(kept) is None
+    assert quality.document(kept, [found], ["rent"])["says"] == found.says
 
 
 @pytest.mark.parametrize(

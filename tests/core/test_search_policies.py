@@ -266,7 +266,7 @@ def test_a_decision_is_one_row() -> None:
         "policy": "policy",
         "request": None,
     }
-    assert [new["model"] for new in row["detail"]["added"]] == [9, None]
+    assert [new.get("model") for new in row["detail"]["added"]] == [9, None]
     assert Decision.from_json(json.loads(json.dumps(row))) == decision
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
 from cerebro_db.core.errors import BadData, CerebroError, OutOfMemory, TrainerFailed, TrainerKilled
 from cerebro_db.core.trainers import sharding
 from cerebro_db.core.trainers.sharding import ModelMemory
@@ -15,8 +15,8 @@ CUT = ModelMemory(5, 560, 2300)
 
 def test_what_goes_on_record_is_read_again() -> None:
     for memory in (ModelMemory(), LARGE, CUT, ModelMemory(3), ModelMemory(3, 1, 2, 1.5)):
-        assert ModelMemory.read(Fields({"engine": "jax", **memory.to_json()}, "event")) == memory
-    assert ModelMemory().to_json() == {} and CUT.is_cut and not LARGE.is_cut
+        assert codec.read(ModelMemory, {"engine": "jax", **codec.encode(memory)}, "event") == memory
+    assert codec.encode(ModelMemory()) == {} and CUT.is_cut and not LARGE.is_cut
     for wrong in (
         {"shards": 0},
         {"shards": "3"},
@@ -26,7 +26,7 @@ def test_what_goes_on_record_is_read_again() -> None:
         {"slower": "2"},
     ):
         with pytest.raises(BadData):
-            ModelMemory.read(Fields(wrong, "event"))
+            codec.read(ModelMemory, wrong, "event")
 
 
 def test_how_many_shards_are_offered() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from syntax_trees import forgotten, nodes  # noqa: F401  (the fixture is used by itself)
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
 from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.packing.packed_summary import PLAIN, PackedSummary
 from cerebro_plpy.database import relations
@@ -22,7 +22,6 @@ SERVER, MADLIB = "plpy/cerebro_plpy/", "plpy/cerebro_madlib/"
 FOR_PEOPLE = {
     "cerebro_db/core/names.py",
     "cerebro_db/core/packing/packed_summary.py",
-    "cerebro_db/core/run_options.py",
     SERVER + "runs/begin/new_run.py",
     SERVER + "runs/record/own_runs.py",
 }
@@ -75,12 +74,12 @@ def test_the_tables_of_a_summary_are_stored_names() -> None:
     arguments = found.packing.arguments
     assert arguments == {"validation_table": StoredName("b"), "distribution_rules": StoredName("c"), "target": "y"}
     assert PackedSummary.read(found.to_json(), [], "it", PLAIN) == found
-    assert Fields({"t": "A"}, "it").stored_name("t") == StoredName("a")
+    assert codec.read(StoredName, "A", "it") == StoredName("a")
 
 
 def test_few_modules_read_a_stored_name_as_text() -> None:
     found = {path for path, node in code() if isinstance(node, ast.Attribute) and node.attr == "for_people"}
-    assert found == FOR_PEOPLE - {"cerebro_db/core/names.py"}
+    assert found == FOR_PEOPLE
     inner = {path for path, node in code() if isinstance(node, ast.Attribute) and node.attr == "_stored"}
     assert inner == {"cerebro_db/core/names.py"}
 

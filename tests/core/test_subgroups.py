@@ -208,7 +208,7 @@ def test_folds_of_groups_need_folds_and_groups(left_out: str) -> None:
 def test_a_new_model_of_a_fold_of_a_group_survives_json() -> None:
     one = NewModel(key=4, fold=2, group_number=7, model=9)
     assert NewModel.from_json(json.loads(json.dumps(one.to_json()))) == one and one.variant == Variant(2, 7)
-    assert Variant.of(None, None) is None and Variant(None, 7).to_json() == {"group_number": 7}
+    assert Variant.of(None, None) is None
 
 
 def test_rows_of_groups_need_the_list_of_the_groups() -> None:

@@ -17,7 +17,7 @@ CLONE = Path(__file__).resolve().parents[2]
 DOCKERFILE = (CLONE / "docker" / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((CLONE / "docker" / "compose.yaml").read_text())
 CLUSTER = yaml.safe_load((CLONE / "docker" / "cloudnative-pg.yaml").read_text())["spec"]
-PAGE = (CLONE / "docs" / "containers.md").read_text()
+PAGE = (CLONE / "docs" / "install.md").read_text()
 
 
 def test_compose_has_a_volume_and_limits() -> None:

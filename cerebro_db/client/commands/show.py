@@ -57,12 +57,21 @@ def everything(cerebro: Cerebro, number: int) -> dict[str, Any]:
     }
 
 
+def chosen(run: Run) -> str | None:
+    """``configuration 9, the mean of configurations 3, 5 of models``: which model predicts."""
+    if run.chosen_configuration is None:
+        return None
+    return f"configuration {run.chosen_configuration}{f', {run.made_of}' if run.made_of else ''}"
+
+
 def summary(run: Run, progress: RunProgress, console: Terminal) -> None:
     console.print(title(run, progress))
     facts = {
         "description": run.description,
         "trained on": run.source_table,
         "model table": run.model_table,
+        "predicts": chosen(run),
+        "quality": run.quality,
         "started": f"{run.started_at.astimezone():%Y-%m-%d %H:%M:%S}" if run.started_at else None,
         "took" if progress.ended else "so far": drawing.seconds(progress.seconds_elapsed),
         "progress": ", ".join([percent(progress), *models_done(progress)]),

@@ -14,7 +14,7 @@ from ..display import boards, drawing
 from ..display.terminal import Json, Terminal, named, write_json
 from ..errors import ClientError
 from ..methods.registry import RegistryEvent
-from ..orm import RegisteredVersion
+from ..orm import ModelTable, RegisteredVersion
 from .runs import Dsn, at
 
 Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of trained models.", show_default=False)]
@@ -54,8 +54,8 @@ def models(
         table = boards.plain_table()
         sizes = () if narrow else ("rows", "models", "size")
         whose = ("owner",) if several else ()
-        for name in ("model table", "target", "objective", "best", *sizes, "run", "created", *whose):
-            right = name in ("best", "rows", "models", "size", "run")
+        for name in ("model table", "target", "quality", *sizes, "run", "created", *whose):
+            right = name in ("rows", "models", "size", "run")
             table.add_column(
                 name, justify="right" if right else "left", no_wrap=right or name == "created", overflow="fold"
             )
@@ -63,12 +63,19 @@ def models(
             counts = (_count(one.rows), _count(one.configurations), _size(one.bytes))
             created = "–" if one.created_at is None else f"{one.created_at.astimezone():%m-%d %H:%M}"
             table.add_row(
-                named(one.model_table), named(one.target), named(one.objective), drawing.number(one.best_value),
+                named(one.model_table), named(one.target), named(_quality(one)),
                 *(() if narrow else counts), _count(one.run), created, *((named(one.owner),) if several else ()),
             )  # fmt: skip
         console.print(table)
         if len(known) > limit:
             console.print(f"… and {len(known) - limit} more: cerebro models --limit {len(known)}", style="dim")
+
+
+def _quality(one: ModelTable) -> str:
+    """How good the model is, or else the value of the objective: ``val_accuracy 0.9667``"""
+    if one.quality is not None:
+        return one.quality
+    return "–" if one.best_value is None else f"{one.objective or 'loss'} {drawing.number(one.best_value)}"
 
 
 def registry(
@@ -120,14 +127,14 @@ def _registered(cerebro: Cerebro, model: str, console: Terminal, json: bool) -> 
 
 def _versions(known: Sequence[RegisteredVersion]) -> RichTable:
     table = boards.plain_table()
-    for name in ("model", "aliases", "objective", "value", "run", "trained on", "registered", "by"):
-        table.add_column(name, justify="right" if name in ("value", "run") else "left", overflow="fold")
+    for name in ("model", "aliases", "quality", "run", "trained on", "registered", "by"):
+        table.add_column(name, justify="right" if name == "run" else "left", overflow="fold")
     for one in known:
         value = one.objective_value if one.objective_value is not None else one.validation_loss
+        quality = one.quality or f"{one.objective or 'loss'} {drawing.number(value)}"
         table.add_row(
-            named(f"{one.registered_model}@{one.version}"), named(one.aliases or ""), named(one.objective or "loss"),
-            drawing.number(value), _count(one.run), named(one.source_table or ""), _moment(one.registered_at),
-            named(one.registered_by),
+            named(f"{one.registered_model}@{one.version}"), named(one.aliases or ""), named(quality), _count(one.run),
+            named(one.source_table or ""), _moment(one.registered_at), named(one.registered_by),
         )  # fmt: skip
     return table
 
@@ -192,8 +199,13 @@ def calibrate(
 def evaluate(
     model_table: Table,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="Returns rows with the inputs and the target.", show_default=False)
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[QUERY]",
+            help="Returns rows with the inputs and the target; default: the rows for validation.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     dsn: Dsn = None,
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
@@ -203,7 +215,7 @@ def evaluate(
     thresholds: Thresholds = False,
     json: Json = False,
 ) -> None:
-    """Show how good a model is on the rows of a query."""
+    """Show how good a model is, on the rows of a query or of validation, and a simple answer beside it."""
     wanted: dict[str, Any] = {"coverage": coverage, "calibrated": calibrated, "thresholds": thresholds}
     with at(dsn) as cerebro:
         found = cerebro.evaluate(model_table, query, target, configuration, **wanted)
@@ -213,8 +225,11 @@ def evaluate(
         table = boards.plain_table()
         table.add_column("metric")
         table.add_column("value", justify="right")
+        table.add_column("baseline", justify="right")
         for metric, value in found.items():
-            table.add_row(metric, f"{value:.0f}" if metric == "rows" else drawing.number(value))
+            baseline = found.baselines[metric]
+            shown = f"{value:.0f}" if metric == "rows" else drawing.number(value)
+            table.add_row(metric, shown, "" if baseline is None else drawing.number(baseline))
         Terminal().print(table)
 
 

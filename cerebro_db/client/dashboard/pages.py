@@ -109,7 +109,7 @@ def _run(engine: Engine, key: Key) -> Run:
 
 
 def _heading(name: str) -> str:
-    number = ' class="number"' if name in ("Run", "Progress", "Best") else ""
+    number = ' class="number"' if name in ("Run", "Progress") else ""
     return f'<th scope="col"{number}>{name or "<span class=unseen>Choose</span>"}</th>'
 
 
@@ -119,12 +119,12 @@ def _row(run: dict[str, object], progress: RunProgress | None, several: bool) ->
     link = f'<a href="/report?{html.escape(urlencode({"run": key}))}">{number}</a>'
     choose = f'<input type="checkbox" name="run" value="{html.escape(key)}" aria-label="Run {number}">'
     status = str(run["status"])
-    best = "–" if progress is None else _best(progress)
+    best = str(run["quality"] or ("–" if progress is None else _best(progress)))
     percent = "–" if progress is None else f"{progress.percent:.0f} %"
     cells = [
         f"<td>{choose}</td>", f'<td class="number">{link}</td>', _cell(run["run_name"]),
         *([_cell(owner)] if several else []), f'<td><span class="status {_text(status)}">{_text(status)}</span></td>',
-        f'<td class="number">{percent}</td>', f'<td class="number">{_text(best)}</td>',
+        f'<td class="number">{percent}</td>', _cell(best),
         _cell(run["source_table"]), _cell(run["model_table"]), _cell(_moment(run["created_at"])),
     ]  # fmt: skip
     return f"<tr>{''.join(cells)}</tr>"

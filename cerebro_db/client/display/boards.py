@@ -21,7 +21,7 @@ STATES = {"finished": "green", "running": "cyan", "finishing": "cyan", "created"
           "cancelled": "yellow", "interrupted": "yellow", "stopped": "yellow", "training": "cyan",
           "waiting": "dim"}  # fmt: skip
 DECISIONS = {"stop": "yellow", "refuse": "red", "add": "green", "go on": "green"}
-ENDED_EARLY = {"failed": "failed", "stopped": "was stopped"}
+ENDED_EARLY = {"failed": "failed", "stopped": "ended early"}  # statuses, and the words for them
 FAILED_OF_GROUPS = 5  # of the models of groups that failed, so many are named
 GROUP = 60  # characters of a group's values
 NARROW = 100  # columns; narrower terminals get tables with fewer columns
@@ -136,7 +136,7 @@ def leaderboard(
     notes = [
         Text(
             f"configuration {_key(entry)} {ENDED_EARLY[entry.status]}"
-            f"{f' by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
+            f"{f', by {entry.stopped_by}' if entry.status == 'stopped' else ''}: {entry.reason}",
             style=STATES[entry.status],
         )
         for entry in [*entries[:top], *failed_too]
@@ -144,11 +144,11 @@ def leaderboard(
     ]
     if left_out:
         times = Counter(entry.status for entry in left_out)
-        told = ", ".join(f"{times[status]} {status}" for status in ENDED_EARLY if times[status])
+        told = ", ".join(f"{times[status]} {word}" for status, word in ENDED_EARLY.items() if times[status])
         notes.insert(0, Text(f"… and {len(left_out)} more{f': {told}' if told else ''}", style="dim"))
     if of_groups and entries[0].group_number is None:
         times = Counter(entry.status for entry in of_groups)
-        told = ", ".join(f"{count} {status}" for status, count in times.items())
+        told = ", ".join(f"{count} {ENDED_EARLY.get(status, status)}" for status, count in times.items())
         count = len({entry.group_number for entry in of_groups})
         notes.insert(0, Text(f"These are the models on all rows. Models of {count} groups: {told}", style="dim"))
     return Group(table, *notes)

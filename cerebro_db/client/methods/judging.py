@@ -77,6 +77,15 @@ class Contribution(NamedTuple):
     prediction: float
 
 
+class Mistake(NamedTuple):
+    """A row of ``cerebro.mistakes``: its actual class, and another one with its probability, which is predicted."""
+
+    key_value: str
+    actual: str | None
+    predicted: str | None
+    probability: float
+
+
 class JudgingMethods(DatabaseClient):
     """``query`` returns rows with the inputs and the target. The name of a table and a pandas.DataFrame are as good.
     ``label``: the class, by default the second one of two. ``target`` is needed if the model predicts several columns.
@@ -98,13 +107,13 @@ class JudgingMethods(DatabaseClient):
     def explain(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         key: str | None = None,
         target: str | None = None,
         label: str | None = None,
         *,
         configuration: int | None = None,
-        background: str | None = None,
+        background: Query | None = None,
     ) -> RowList[Contribution]:
         """What each column adds to the prediction of each row. ``query`` needs no target; ``label``: the class, by
         default the predicted one; ``background``: a query with the rows to compare with."""
@@ -174,6 +183,20 @@ class JudgingMethods(DatabaseClient):
         """Of each row the number, what is predicted, and the difference."""
         given = (model_table, query, key, target, configuration)
         return self._judged(Residual, "key_value, actual, predicted, residual", "residuals", given)
+
+    def mistakes(
+        self,
+        model_table: str,
+        query: Query,
+        key: str | None = None,
+        target: str | None = None,
+        configuration: int | None = None,
+        *,
+        thresholds: bool = False,
+    ) -> RowList[Mistake]:
+        """The rows whose class is predicted wrongly, those first of which the model is surest."""
+        given = (model_table, query, key, target, configuration, thresholds)
+        return self._judged(Mistake, "key_value, actual, predicted, probability", "mistakes", given)
 
     def _judged(self, kind: Any, selected: str, function: str, given: tuple[Any, ...]) -> RowList[Any]:
         places = ", ".join(["%s"] * len(given))

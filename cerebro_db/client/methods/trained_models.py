@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -25,6 +26,15 @@ class Prediction(NamedTuple):
     rank: int | None
     lower: float | None = None
     upper: float | None = None
+
+
+class Evaluation(dict[str, float | None]):
+    """The metrics of ``cerebro.evaluate`` by name; ``baselines``: those of an answer that is the same for every row."""
+
+    def __init__(self, rows: Iterable[tuple[str, float | None, float | None]]) -> None:
+        listed = list(rows)
+        super().__init__((metric, value) for metric, value, _ in listed)
+        self.baselines = {metric: baseline for metric, _, baseline in listed}
 
 
 class CalibrationMeasure(NamedTuple):
@@ -115,17 +125,20 @@ class ModelMethods(DatabaseClient):
     def evaluate(
         self,
         model_table: str,
-        query: str,
+        query: str | None = None,
         target: str | None = None,
         configuration: int | None = None,
         *,
         coverage: float | None = None,
         calibrated: bool = False,
         thresholds: bool = False,
-    ) -> dict[str, float | None]:
-        """The metrics of a model on the rows of a query. The comment of cerebro.evaluate describes them."""
+    ) -> Evaluation:
+        """The metrics of a model by name, on the rows of a query; without one, on the run's rows for validation. The
+        attribute ``baselines`` of the result has those of a simple answer. The comment of cerebro.evaluate describes
+        them."""
         given = (model_table, query, target, configuration, coverage, calibrated, thresholds)
-        return dict(self.rows("SELECT metric, value FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)", given))
+        called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
+        return Evaluation(self.rows(called, given))
 
     def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of

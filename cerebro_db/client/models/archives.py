@@ -20,7 +20,8 @@ from typing import Any
 import psycopg2
 
 from cerebro_db import __version__
-from cerebro_db.core.documents import Fields, decoded
+from cerebro_db.core import codec
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
 from cerebro_db.core.models import model_columns
 from cerebro_db.core.models.model_columns import (
@@ -106,10 +107,10 @@ def write(stored: StoredModel, path: Path) -> None:
     told = [*SUMMARY_COLUMNS, *SUMMARY_OF_ONE_GROUP]
     summary = stored_model.row_as_json(database, table.suffixed("_summary"), told, labels) or "{}"
     text, info_row = info, json.loads(info)
-    if stored.group is not None:  # its own figures, and no calibration
+    if stored.group is not None:  # its own figures; neither a calibration nor what was found with it
         own = {name: one for name, one in stored.group.told.items() if name in info_row}
         endless = {name: str(one) for name, one in own.items() if isinstance(one, float) and not math.isfinite(one)}
-        info_row.update({**own, **endless, "calibration": None})
+        info_row.update({**own, **endless, "calibration": None, "quality": None})
         info_row["bytes"] = stored.size
         text = json.dumps(info_row)
     model = {
@@ -209,7 +210,7 @@ def _archive(path: Path, model: dict[str, Any], sha256: str, size: int) -> Archi
     told = ("database", "server", "model_table", *({"group"} & set(model["lineage"])))
     lineage = {name: str(model["lineage"][name])[:1000] for name in told}
     told_packing = summary.get("packing")
-    packing = None if told_packing is None else Packing.read(Fields(told_packing, "the packing"))
+    packing = None if told_packing is None else codec.read(Packing, told_packing, "the packing")
     of_run = {name: summary.get(name) for name in OF_ANOTHER_DATABASE}
     of_run["packing"] = None if packing is None else packing.tables
     return Archive(
@@ -325,4 +326,4 @@ def _without_tables(archive: Archive) -> dict[str, Any] | None:
     if packing is None:
         return None
     kept = {name: value for name, value in packing.arguments.items() if name not in packing.tables}
-    return replace(packing, arguments=kept).to_json()
+    return codec.encode_fields(replace(packing, arguments=kept))

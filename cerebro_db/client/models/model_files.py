@@ -42,7 +42,7 @@ MOST_ONNX = 2_000_000_000  # bytes of weights: protobuf writes at most 2 GB
 UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError,
               RuntimeError)  # fmt: skip
 # The largest difference that rounding explains. Engines add 32-bit numbers in different orders, and converters replace
-# functions by others. docs/export.md says what was measured.
+# functions by others. docs/production.md#export has these figures, too.
 TOLERANCE = 1e-5
 TOLERANCES = {".onnx": 1e-4}  # of formats with another one
 IN_16_BITS = 0.05  # of models with layers that compute in 16 bits: bfloat16 has 8 bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_db.core import codec
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import CerebroError
@@ -66,7 +67,7 @@ def document(stored: StoredModel) -> dict[str, Any]:
                 "name": variable.name,
                 "output": place,
                 "classes": listed[variable.name],
-                "calibration": calibrated[variable.name].to_json() if variable.name in calibrated else None,
+                "calibration": codec.encode(calibrated.get(variable.name)),
             }
             for variable, place in zip(layout.outputs, outputs)
         ],
@@ -146,7 +147,7 @@ def _input(variable: Variable, layer: tuple[str, Sequence[int | None] | None, st
         "dtype": variable.dtype,
         "shape": list(variable.shape),
         "columns": list(variable.columns),
-        "preparation": variable.preparation.to_json(),
+        "preparation": codec.encode(variable.preparation),
     }
 
 

@@ -25,7 +25,8 @@
   // A text of others for a button: long ones are cut.
   const fitting = (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text);
   const foreign = (text) => element("span", { class: "text" }, text === null || text === undefined ? "–" : String(text));
-  const status = (word) => element("span", { class: `status ${word}` }, word);
+  const WORDS = { stopped: "ended early" }; // of statuses
+  const status = (name) => element("span", { class: `status ${name}` }, WORDS[name] || name);
   const isNumber = (value) => typeof value === "number" && isFinite(value);
   const styles = new Map();
   function style(name) {
@@ -538,8 +539,8 @@
     }
     const states = [...new Set(entries.map((entry) => entry.status))];
     const search = element("input", { type: "search", placeholder: "such as Adam units=64", oninput: () => apply() });
-    const state = element("select", { onchange: () => apply() }, element("option", { value: "" }, "all"), states.map((one) => element("option", { value: one }, one)));
-    const texts = new Map(entries.map((entry) => [entry.model, columns.map((column) => (entry[column.key] === null ? "" : String(entry[column.key]))).concat(entry.reason || "").join(" ").toLowerCase()]));
+    const state = element("select", { onchange: () => apply() }, element("option", { value: "" }, "all"), states.map((one) => element("option", { value: one }, WORDS[one] || one)));
+    const texts = new Map(entries.map((entry) => [entry.model, columns.map((column) => (entry[column.key] === null ? "" : String(entry[column.key]))).concat(entry.reason || "", WORDS[entry.status] || "").join(" ").toLowerCase()]));
     function apply() {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       const by = new Map(entries.map((entry) => [entry.model, entry.status]));
@@ -912,8 +913,8 @@
 
   function failures(run) {
     const ended = run.leaderboard.filter((entry) => entry.status === "failed" || entry.status === "stopped");
-    const title = "Failed and stopped models";
-    if (!ended.length) return section(title, element("p", {}, "No model failed, and none was stopped."));
+    const title = "Models that failed or ended early";
+    if (!ended.length) return section(title, element("p", {}, "No model failed, and none ended early."));
     ended.sort((one, other) => (one.status === "failed" ? 0 : 1) - (other.status === "failed" ? 0 : 1)); // the sort keeps the order of the leaderboard
     const group = (entry) => (run.groups.length ? [element("td", {}, foreign(entry.group_number === null ? "all rows" : entry.group_value ?? entry.group_number))] : []);
     const rows = ended.map((entry) => element("tr", {}, element("td", { class: "number" }, String(entry.model)), group(entry), element("td", { class: "long" }, foreign(entry.words || "–")),
@@ -960,11 +961,13 @@
     const { progress } = run, best = run.leaderboard[0], training = run.time.find((part) => part.activity === "training");
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
     return {
+      quality: run.quality,
+      "predicts with": run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
       [bestName(run)]: best && isNumber(best.objective_value) ? best.objective_value : null,
       "best configuration": best ? best.configuration : null,
       models: run.leaderboard.length,
       groups: run.groups.length || null,
-      finished: many("finished"), stopped: many("stopped"), failed: many("failed"),
+      finished: many("finished"), "ended early": many("stopped"), failed: many("failed"),
       hops: `${progress.hops_done} of ${progress.hops_total}`,
       [progress.status === "running" ? "so far" : "took"]: duration(progress.seconds_elapsed),
       "time to the best": run.best.length ? duration(run.best.at(-1).reached) : null,
@@ -973,12 +976,13 @@
     };
   }
 
+  const WIDE = ["quality", "predicts with"]; // facts that are sentences
   const factText = (name, value) => (name.startsWith("best ") && name !== "best configuration" ? real(value) : short(value));
 
   function head(run) {
     const text = [run.description, run.message, run.ended_by ? `ended by: ${run.ended_by}` : null].filter(Boolean);
     const tiles = Object.entries(facts(run)).filter(([, value]) => value !== null).map(([name, value]) =>
-      element("div", {}, element("dt", {}, name + (run.groups.length && name === bestName(run) ? ", on all rows" : "")), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
+      element("div", { class: WIDE.includes(name) ? "wide" : null }, element("dt", {}, name + (run.groups.length && name === bestName(run) ? ", on all rows" : "")), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
     return element("header", {}, element("h1", { class: "text" }, named(run)),
       element("p", {}, status(run.status), ` · started ${moment(run.started_at)} · `, foreign(run.owner)),
       element("p", {}, "Trained on ", foreign(run.source_table), run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null, " into ", foreign(run.model_table)),

@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """What is kept of a model's errors on rows that did not train it: quantiles, a temperature, and weights of classes.
 
 - Of a number, the quantiles of the errors give an interval around each prediction (split conformal prediction).
@@ -12,10 +13,12 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union
+from typing import Annotated, Any, ClassVar, Optional, Union
 
-from ..documents import Fields
-from ..errors import InvalidArgument, WrongState
+from .. import codec
+from ..codec import Identifier, Misfit, Number, Within
+from ..documents import LARGEST_NUMBER, LARGEST_WHOLE
+from ..errors import BadData, InvalidArgument, WrongState
 from ..packing.preparation import MOST_COLUMNS
 from ..records import dataclass
 from .metrics import LEAST_PROBABILITY as LEAST
@@ -43,14 +46,24 @@ MEASURES = (F1, BALANCED_ACCURACY)
 # -- numbers -----------------------------------------------------------------------------------------------
 
 
+Rows = Annotated[int, Within(1, LARGEST_WHOLE)]
+Positive = Annotated[float, Within(0.0, LARGEST_NUMBER)]
+
+
+def _ascending(values: tuple[float, ...]) -> None:
+    if list(values) != sorted(values):
+        raise Misfit("has to be in ascending order")
+
+
 @dataclass(frozen=True)
 class Errors:
     """The errors of a number.  A score is an error divided by the scale of its prediction."""
 
-    rows: int  # that gave scores
-    scores: tuple[float, ...]  # ascending; of more than MOST_SCORES rows, those at even distances, the largest included
-    edges: tuple[float, ...]  # of bins of the predicted value
-    scales: tuple[float, ...]  # of each bin: one more than edges
+    rows: Rows  # that gave scores
+    # Ascending; of more than MOST_SCORES rows, those at even distances, the largest included.
+    scores: Annotated[tuple[Positive, ...], Within(0, MOST_SCORES), _ascending]
+    edges: Annotated[tuple[Number, ...], Within(0, MOST_BINS), _ascending]  # of bins of the predicted value
+    scales: Annotated[tuple[Positive, ...], Within(0, MOST_BINS + 1)]  # of each bin: one more than edges
 
     def half_widths(self, level: float) -> tuple[float, ...]:
         """Of each bin, half the width of the intervals that hold at least this part of all values.
@@ -71,26 +84,16 @@ class Errors:
     def half_width(self, predicted: float, level: float) -> float:
         return self.half_widths(level)[bisect_right(self.edges, predicted)]
 
-    def to_json(self) -> Json:
-        return {"kind": "number", "rows": self.rows, "scores": list(self.scores), "edges": list(self.edges),
-                "scales": list(self.scales)}  # fmt: skip
+    kind: ClassVar[str] = "number"
 
-    @classmethod
-    def read(cls, fields: Fields) -> Errors:
-        found = cls(
-            fields.whole("rows", 1),
-            fields.numbers("scores", MOST_SCORES, 0.0),
-            fields.numbers("edges", MOST_BINS),
-            fields.numbers("scales", MOST_BINS + 1, 0.0),
-        )
-        if len(found.scores) != min(found.rows, MOST_SCORES):
-            raise fields.wrong(f"must have a score for each of the rows, at most {MOST_SCORES}", "scores")
-        if len(found.scales) != len(found.edges) + 1:
-            raise fields.wrong("must have a number for each bin", "scales")
-        for name, values in (("scores", found.scores), ("edges", found.edges)):
-            if list(values) != sorted(values):
-                raise fields.wrong("must be in ascending order", name)
-        return found
+    def tag(self) -> Json:
+        return {"kind": self.kind}
+
+    def require_agreement(self) -> None:
+        if len(self.scores) != min(self.rows, MOST_SCORES):
+            raise Misfit(f"has to have a score for each of the rows, at most {MOST_SCORES}", "scores")
+        if len(self.scales) != len(self.edges) + 1:
+            raise Misfit("has to have a number for each bin", "scales")
 
 
 def rows_needed(level: float) -> int:
@@ -204,23 +207,14 @@ def calibration_error(probabilities: Probabilities, actual: Sequence[int]) -> fl
 class Classes:
     """How the probabilities of a target are corrected, and how its class is decided.  In the order of its classes."""
 
-    rows: int
-    temperature: float
-    weights: tuple[float, ...] | None  # None: too many classes for a search
+    rows: Rows
+    temperature: Annotated[float, Within(LOWEST / 2, HIGHEST * 2)]
+    weights: Optional[tuple[Annotated[float, Within(1 / HEAVIEST, HEAVIEST)], ...]]  # None: too many for a search
 
-    def to_json(self) -> Json:
-        weights = None if self.weights is None else list(self.weights)
-        return {"kind": "class", "rows": self.rows, "temperature": self.temperature, "weights": weights}
+    kind: ClassVar[str] = "class"
 
-    @classmethod
-    def read(cls, fields: Fields, classes: int) -> Classes:
-        rows, temperature = fields.whole("rows", 1), fields.number("temperature", LOWEST / 2, HIGHEST * 2)
-        weights = None
-        if fields.value("weights") is not None:
-            weights = fields.numbers("weights", classes, 1 / HEAVIEST, HEAVIEST)
-            if len(weights) != classes:
-                raise fields.wrong(f"must have a number for each of the {classes} classes", "weights")
-        return cls(rows, temperature, weights)
+    def tag(self) -> Json:
+        return {"kind": self.kind}
 
     def threshold(self, place: int) -> float | None:
         """Of one of two classes: from which probability on it is decided for."""
@@ -339,25 +333,32 @@ def costs(given: Any, labels: Sequence[str | None], where: str) -> tuple[float, 
 Calibration = Mapping[str, Union[Errors, Classes]]  # by target
 
 
+@dataclass(frozen=True)
+class _Document:
+    targets: Annotated[tuple[Mapping[str, Any], ...], Within(0, MOST_COLUMNS)]
+
+
 def to_json(kept: Calibration) -> Json:
-    return {"targets": [{"name": name, **one.to_json()} for name, one in kept.items()]}
+    return {"targets": [{"name": name, **codec.encode_fields(one)} for name, one in kept.items()]}
 
 
 def read(document: Any, classes: Mapping[str, int | None], where: str) -> Calibration:
     """The calibration in a document that a user may have written.  ``classes``: of each target; None: a number."""
-    fields = Fields(document, where, "SELECT cerebro.calibrate('…'); makes it anew.")
+    hint = "SELECT cerebro.calibrate('…'); makes it anew."
     found: dict[str, Errors | Classes] = {}
-    for target in fields.objects("targets", 0, MOST_COLUMNS):
-        name = target.identifier("name")
+    for place, target in enumerate(codec.decode(_Document, document, where, BadData, hint).targets):
+        its = f"{where}: targets[{place}]"
+        name = codec.read(Identifier, target.get("name"), f"{its}: name", hint)
         if name not in classes or name in found:
-            raise target.wrong("must be a target of the model, and each only once", "name")
-        count = classes[name]
-        kind = target.choice("kind", ("number", "class"))
-        if (kind == "number") != (count is None):
-            raise target.wrong(f"does not fit the target '{name}'", "kind")
-        found[name] = Errors.read(target) if count is None else Classes.read(target, count)
-        target.done()
-    fields.done()
+            raise BadData(f"{its}: name has to be a target of the model, and each only once.", hint=hint)
+        kind: type[Any] = Errors if classes[name] is None else Classes
+        if target.get("kind") != kind.kind:
+            raise BadData(f"{its}: kind does not fit the target '{name}'.", hint=hint)
+        parameters = {key: value for key, value in target.items() if key not in ("name", "kind")}
+        one: Errors | Classes = codec.decode(kind, parameters, its, BadData, hint)
+        if isinstance(one, Classes) and one.weights is not None and len(one.weights) != classes[name]:
+            raise BadData(f"{its}: weights has to have a number for each of the {classes[name]} classes.", hint=hint)
+        found[name] = one
     return found
 
 

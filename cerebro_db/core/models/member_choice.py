@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """Chooses the members of an ensemble by what the models predict of the rows for validation.
 
 All models join, or all but the worst ones.  The exception is a mean of some of them that predicts these rows better by
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from ..documents import Fields
+from .. import codec
+from ..codec import Text, Whole, Within
 from ..records import dataclass
 from .metrics import LEAST_PROBABILITY
 
@@ -24,25 +26,17 @@ Comparison = tuple[float, float]  # what a mean loses more than another, and the
 class MemberConfiguration:
     """What a member of an ensemble was trained with; a table ``_info`` has it, and ``cerebro.retrain`` reads it."""
 
-    architecture: str | None  # a name; None: its layers are those of the ensemble's architecture
+    architecture: Optional[Text]  # a name; None: its layers are those of the ensemble's architecture
     parameters: Mapping[str, Any]  # flat
-    epoch: int | None  # after which its state is the best
+    epoch: Optional[Whole]  # after which its state is the best
 
-    def to_json(self) -> dict[str, Any]:
-        return {"architecture": self.architecture, "parameters": dict(self.parameters), "epoch": self.epoch}
+
+Members = Annotated[list[MemberConfiguration], Within(1, MOST_MEMBERS)]
 
 
 def read_members(document: Any, where: str) -> list[MemberConfiguration]:
     """The members; none without a document."""
-    if document is None:
-        return []
-    found = []
-    for one in Fields({"members": document}, where).objects("members", 1, MOST_MEMBERS):
-        architecture = None if one.value("architecture") is None else one.text("architecture")
-        epoch = None if one.value("epoch") is None else one.whole("epoch")
-        found.append(MemberConfiguration(architecture, one.object("parameters").document, epoch))
-        one.done()
-    return found
+    return [] if document is None else codec.read(Members, document, where)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ OF_MODELS: Types = {
     "parameters": DOCUMENTS,
     "calibration": DOCUMENTS,
     "members": DOCUMENTS,
+    "quality": DOCUMENTS,
     "loss_name": TEXTS,
     "metric_names": LISTS,
     **dict.fromkeys(("validation_loss", "training_loss"), REALS),
@@ -82,8 +83,9 @@ INFO_COLUMNS = {
     "functions": "text[]",  # the versions of custom functions that the model was trained with
     "bytes": "bigint",
 }
-# Of _info: cerebro.calibrate() fills the first one, and an ensemble has the second one (core/models/member_choice.py).
-LATER_COLUMNS = {"calibration": "jsonb", "members": "jsonb"}
+# Of _info: cerebro.calibrate() fills the first one and the last one (core/models/quality.py), and an ensemble has the
+# second one (core/models/member_choice.py).
+LATER_COLUMNS = {"calibration": "jsonb", "members": "jsonb", "quality": "jsonb"}
 GROUPS_COLUMNS = {
     "configuration": "integer",
     "group_number": "integer",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from ..records import dataclass
-from ..texts import counted, harmless, short
+from ..texts import counted, harmless, short, shortened
 
 RMSE, AUC = "RMSE", "AUC"
 GOOD_ORDER = 0.6  # of AUC; by chance it is 0.5
 LEAST_ROWS = 30  # of fewer, chance decides which is better
 LONGEST_LABEL = 60  # characters
+MOST_SAID = 10  # targets in a sentence
+LONGEST_SENTENCE = 4000  # characters
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,36 @@ class Quality:
         return self.rows >= LEAST_ROWS and not better and dict(self.figures).get(AUC, 0.5) < GOOD_ORDER
 
     @property
-    def told(self) -> str:
+    def says(self) -> str:
         (name, value), *others = self.figures
         compared = f"{name} {_shown(name, value)} ({self.simple}: {_shown(name, self.simply)})"
         figures = [compared, *(f"{name} {_shown(name, value)}" for name, value in others)]
-        return f"{', '.join(figures)} on {counted(self.rows, 'row')} for validation"
+        return f"{', '.join(figures)} on {counted(self.rows, 'row')}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"target": self.target, "says": self.says, "rows": self.rows, "figures": dict(self.figures),
+                "simple": self.simple, "simply": self.simply}  # fmt: skip
+
+
+def sentence_of(kept: Any) -> str | None:
+    """The sentence of such a document; None if it is none."""
+    says = kept.get("says") if isinstance(kept, dict) else None
+    return shortened(says, LONGEST_SENTENCE) if isinstance(says, str) else None
+
+
+def document(known: Any, found: Sequence[Quality], targets: Collection[str]) -> dict[str, Any]:
+    """What is kept with a model: how good it is for each of its targets, and all of it in a sentence.
+
+    ``known``: what was kept before, whose other targets stay.
+    """
+    before = known.get("targets") if isinstance(known, dict) else None
+    listed = before if isinstance(before, list) else []
+    # Others may have written it: a target may be of any type.
+    by_target = {one["target"]: one for one in listed if isinstance(one, dict) and one.get("target") in [*targets]}
+    by_target.update((one.target, one.to_json()) for one in found)
+    several = len(targets) > 1
+    says = [f"{name}: {one.get('says')}" if several else str(one.get("says")) for name, one in by_target.items()]
+    return {"says": "; ".join(says[:MOST_SAID]), "targets": list(by_target.values())}
 
 
 def _shown(name: str, value: float) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
-from ..documents import Fields
+from ..codec import Identifier, Misfit, Number, OneOf, Text, Whole, Within, different, encode_fields
 from ..records import dataclass
 from .distributions import Distribution
-
-Json = dict[str, Any]
 
 PARTS = 10  # of a column of numbers, with as many rows each where the values allow it
 MOST_LISTED = 20  # values of a category with a bin of their own
@@ -29,12 +27,13 @@ class Profile:
     """The rows of a column in bins.  Of numbers, n edges make n + 1 bins; categories have one for each listed value and
     one for all others.  The last bin is that of NULL."""
 
-    column: str
+    column: Identifier
     is_target: bool
-    edges: tuple[float, ...]  # where one bin ends and the next begins, ascending
-    values: tuple[str, ...]
-    kind: str
-    rows: tuple[int, ...]
+    kind: Annotated[str, OneOf(NUMBER, DATE, CATEGORY)]
+    # Where one bin ends and the next begins, ascending.
+    edges: Annotated[tuple[Number, ...], Within(0, MOST_EDGES)] = ()
+    values: Annotated[tuple[Text, ...], Within(0, MOST_VALUES), different] = ()  # of categories, instead of edges
+    rows: tuple[Whole, ...] = ()
 
     @property
     def bins(self) -> int:
@@ -56,26 +55,17 @@ class Profile:
         low, high = self.edges[place - 1 : place + 1]
         return ends[place - 1] if high == _just_above(low) else f"{ends[place - 1]} to {ends[place]}"
 
-    def to_json(self) -> Json:
-        where = {"values": list(self.values)} if self.kind == CATEGORY else {"edges": list(self.edges)}
-        return {"column": self.column, "is_target": self.is_target, "kind": self.kind, **where, "rows": [*self.rows]}
+    def to_document(self) -> dict[str, Any]:
+        other = "edges" if self.kind == CATEGORY else "values"
+        return {name: value for name, value in encode_fields(self).items() if name != other}
 
-    @classmethod
-    def read(cls, fields: Fields) -> Profile:
-        kind = fields.choice("kind", (NUMBER, DATE, CATEGORY))
-        found = cls(
-            column=fields.identifier("column"),
-            is_target=fields.flag("is_target"),
-            edges=fields.numbers("edges", MOST_EDGES) if kind != CATEGORY else (),
-            values=fields.texts("values", MOST_VALUES) if kind == CATEGORY else (),
-            kind=kind,
-            rows=(),
-        )
-        if not all(low < high for low, high in zip(found.edges, found.edges[1:])):
-            raise fields.wrong("must ascend", "edges")
-        rows = fields.wholes("rows", found.bins, found.bins)
-        fields.done()
-        return cls(**{**vars(found), "rows": rows})
+    def require_agreement(self) -> None:
+        if self.edges and self.kind == CATEGORY or self.values and self.kind != CATEGORY:
+            raise Misfit("has to have values if it is a category, and edges if not")
+        if not all(low < high for low, high in zip(self.edges, self.edges[1:])):
+            raise Misfit("has to ascend", "edges")
+        if len(self.rows) != self.bins:
+            raise Misfit(f"has to have {self.bins} items", "rows")
 
 
 def _day(since_1970: float) -> str:

@@ -12,14 +12,16 @@ The SQL of each is in cerebro_plpy/packing/rows/feature_sql.py.  How the paramet
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Union
+import abc
+from typing import Annotated, Any, ClassVar
 
-from .. import sql_types
-from ..documents import Fields
+from .. import codec
+from ..codec import Misfit, Number, OneOf, Text, Within, different
+from ..documents import LARGEST_NUMBER
 from ..records import dataclass
-from ..sql_types import SqlType
+from ..sql_types import FAMILIES, SqlType
 
-Json = dict[str, Any]
+Texts = Annotated[tuple[Text, ...], different]
 
 TRANSFORMS = ("standard", "log", "quantile")
 CYCLES = ("year", "month", "week", "day")
@@ -29,23 +31,55 @@ LEAST = 1e-305  # of what numbers are divided by
 MOST_LENGTH, MOST_IDS, MOST_BUCKETS = 10_000, 1_000_000, 1_000_000
 MOST_KNOTS = 1000
 NARROWEST = 0.005  # bin of a number, in deviations: 16-bit numbers are precise enough
+Knots = Annotated[tuple[Number, ...], Within(0, MOST_KNOTS)]
+
+
+def _far_apart(edges: tuple[float, ...]) -> None:
+    if any(high - low < NARROWEST for low, high in zip(edges, edges[1:])):
+        raise Misfit(f"has to ascend, each by at least {NARROWEST:g}")
+
+
+Edges = Annotated[tuple[Annotated[float, Within(-FARTHEST, FARTHEST)], ...], Within(0, MOST_KNOTS), _far_apart]
 
 
 @dataclass(frozen=True)
-class NumberFeature:
-    prepared_as: ClassVar[str] = "number"
-    family: str  # of the column's type, see sql_types.py
+class Feature(abc.ABC):
+    """What one column becomes."""
+
+    prepared_as: ClassVar[str]
+    family: Annotated[str, OneOf(*FAMILIES)]  # of the column's type, see sql_types.py
     type: SqlType
-    transform: str
-    mean: float  # of the transformed values
-    deviation: float
-    fill: float  # a NULL counts as this value
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """Of the values, in their order."""
+
+    def tag(self) -> dict[str, str]:
+        return {"prepared_as": self.prepared_as}
+
+    @classmethod
+    def from_document(cls, document: Any) -> Feature:
+        return codec.tagged(FEATURES, "prepared_as", document)
+
+    def require_agreement(self) -> None:
+        if self.type.name not in FAMILIES[self.family] and (self.family != "text" or self.type.is_built_in):
+            raise Misfit(f"is {self.type}, which is not of the family {self.family}", "type")
+
+
+@dataclass(frozen=True)
+class NumberFeature(Feature):
+    prepared_as = "number"
+    transform: Annotated[str, OneOf(*TRANSFORMS)]
+    mean: Number  # of the transformed values
+    deviation: Annotated[float, Within(LEAST, LARGEST_NUMBER)]
+    fill: Number  # a NULL counts as this value
     missing: bool  # whether an indicator of NULL follows
-    not_finite: str  # "error", or "null": NaN and infinity count as NULL
-    unit: float = 1.0  # log: values far below it stay nearly linear
-    knots: tuple[float, ...] = ()  # quantile: values, ascending …
-    scores: tuple[float, ...] = ()  # … and what they become
-    edges: tuple[float, ...] = ()  # quantiles of what the values become, ascending; older tables have none
+    not_finite: Annotated[str, OneOf("error", "null")]  # null: NaN and infinity count as NULL
+    unit: Annotated[float, Within(LEAST, 1e200)] = 1.0  # log: values far below it stay nearly linear; times 1e100
+    knots: Knots = ()  # quantile: values, ascending …
+    scores: Annotated[tuple[Annotated[float, Within(-1e6, 1e6)], ...], Within(0, MOST_KNOTS)] = ()  # … become these
+    edges: Edges = ()  # quantiles of what the values become, ascending; older tables have none
 
     @property
     def names(self) -> list[str]:
@@ -56,48 +90,23 @@ class NumberFeature:
         """The edges of the bins of each value; none of an indicator."""
         return [self.edges, *([()] if self.missing else [])]
 
-    @classmethod
-    def read(cls, fields: Fields) -> NumberFeature:
-        found = cls(
-            *sql_types.read_family(fields),
-            transform=fields.choice("transform", TRANSFORMS),
-            mean=fields.number("mean"),
-            deviation=fields.number("deviation", LEAST),
-            fill=fields.number("fill"),
-            missing=fields.flag("missing"),
-            not_finite=fields.choice("not_finite", ("error", "null")),
-            unit=fields.number("unit", LEAST, 1e200),  # multiplied by 1e100
-            knots=fields.numbers("knots", MOST_KNOTS),
-            scores=fields.numbers("scores", MOST_KNOTS, -1e6, 1e6),
-            edges=_edges(fields),
-        )
-        knots = found.knots
-        if not all(low < high for low, high in zip(knots, knots[1:])) or len(knots) != len(found.scores):
-            raise fields.wrong("must ascend, with one entry of 'scores' for each", "knots")
-        if found.transform == "quantile" and len(knots) < 2:
-            raise fields.wrong("must have two items at least", "knots")
-        if any(high - low < LEAST for low, high in zip(knots, knots[1:])):
-            raise fields.wrong("must not be that close together", "knots")
-        return found
-
-
-def _edges(fields: Fields) -> tuple[float, ...]:
-    found = fields.numbers("edges", MOST_KNOTS, -FARTHEST, FARTHEST) if fields.has("edges") else ()
-    if any(high - low < NARROWEST for low, high in zip(found, found[1:])):
-        raise fields.wrong(f"must ascend, each by at least {NARROWEST:g}", "edges")
-    return found
+    def require_agreement(self) -> None:
+        super().require_agreement()
+        knots = self.knots
+        if any(high - low < LEAST for low, high in zip(knots, knots[1:])) or len(knots) != len(self.scores):
+            raise Misfit("has to ascend, with one entry of 'scores' for each", "knots")
+        if self.transform == "quantile" and len(knots) < 2:
+            raise Misfit("has to have two items at least", "knots")
 
 
 @dataclass(frozen=True)
-class DateFeature:
-    prepared_as: ClassVar[str] = "date"
-    family: str
-    type: SqlType
-    cycles: tuple[str, ...]
-    mean: float  # days since 1970-01-01
-    deviation: float  # 0: the days themselves are left out
+class DateFeature(Feature):
+    prepared_as = "date"
+    cycles: Annotated[tuple[Annotated[str, OneOf(*CYCLES)], ...], different]
+    mean: Number  # days since 1970-01-01
+    deviation: Annotated[float, Within(0.0, LARGEST_NUMBER)]  # 0: the days themselves are left out
     missing: bool
-    edges: tuple[float, ...] = ()  # as those of a number: of the days
+    edges: Edges = ()  # as those of a number: of the days
 
     @property
     def names(self) -> list[str]:
@@ -110,32 +119,19 @@ class DateFeature:
         cycles = [EDGES_OF_CYCLE] * 2 * len(self.cycles)
         return [*cycles, *([self.edges] if self.deviation else []), *([()] if self.missing else [])]
 
-    @classmethod
-    def read(cls, fields: Fields) -> DateFeature:
-        found = cls(
-            *sql_types.read_family(fields),
-            cycles=fields.texts("cycles", len(CYCLES)),
-            mean=fields.number("mean"),
-            deviation=fields.number("deviation", 0.0),
-            missing=fields.flag("missing"),
-            edges=_edges(fields),
-        )
-        if not set(found.cycles) <= set(CYCLES):
-            raise fields.wrong(f"must be some of {', '.join(CYCLES)}", "cycles")
-        if 0 < found.deviation < LEAST or not found.names:
-            raise fields.wrong("must be larger", "deviation")
-        return found
+    def require_agreement(self) -> None:
+        super().require_agreement()
+        if 0 < self.deviation < LEAST or not self.names:
+            raise Misfit("has to be larger", "deviation")
 
 
 @dataclass(frozen=True)
-class CategoryFeature:
-    prepared_as: ClassVar[str] = "category"
-    family: str
-    type: SqlType
-    values: tuple[str, ...]  # they get the codes 1, 2, …
-    rare: tuple[str, ...]  # they share the next code
-    buckets: int  # all other values share so many codes; 0: they are unknown
-    unknown: str  # "notice" or "error"
+class CategoryFeature(Feature):
+    prepared_as = "category"
+    values: Texts  # they get the codes 1, 2, …
+    rare: Texts  # they share the next code
+    buckets: Annotated[int, Within(0, MOST_BUCKETS)]  # all other values share so many codes; 0: they are unknown
+    unknown: Annotated[str, OneOf("notice", "error")]
 
     @property
     def names(self) -> list[str]:
@@ -155,54 +151,23 @@ class CategoryFeature:
     def first_bucket(self) -> int:
         return self.size - self.buckets
 
-    @classmethod
-    def read(cls, fields: Fields) -> CategoryFeature:
-        found = cls(
-            *sql_types.read_family(fields),
-            values=fields.texts("values"),
-            rare=fields.texts("rare"),
-            buckets=fields.whole("buckets", 0, MOST_BUCKETS),
-            unknown=fields.choice("unknown", ("notice", "error")),
-        )
-        if not set(found.values).isdisjoint(found.rare):
-            raise fields.wrong("must not have a value that is in 'values'", "rare")
-        return found
+    def require_agreement(self) -> None:
+        super().require_agreement()
+        if not set(self.values).isdisjoint(self.rare):
+            raise Misfit("has a value that is in 'values'", "rare")
 
 
 @dataclass(frozen=True)
-class WordsFeature:
-    prepared_as: ClassVar[str] = "words"
-    family: str
-    type: SqlType
-    length: int  # ids per row
-    ids: int  # different ids, 0 included
+class WordsFeature(Feature):
+    prepared_as = "words"
+    length: Annotated[int, Within(1, MOST_LENGTH)]  # ids per row
+    ids: Annotated[int, Within(2, MOST_IDS)]  # different ids, 0 included
 
     @property
     def names(self) -> list[str]:
         return [f"word {place}" for place in range(1, self.length + 1)]
 
-    @classmethod
-    def read(cls, fields: Fields) -> WordsFeature:
-        return cls(
-            *sql_types.read_family(fields),
-            length=fields.whole("length", 1, MOST_LENGTH),
-            ids=fields.whole("ids", 2, MOST_IDS),
-        )
 
-
-Feature = Union[NumberFeature, DateFeature, CategoryFeature, WordsFeature]
-FEATURES: dict[str, Any] = {
+FEATURES: dict[str, type[Feature]] = {
     kind.prepared_as: kind for kind in (NumberFeature, DateFeature, CategoryFeature, WordsFeature)
 }
-
-
-def to_json(feature: Feature) -> Json:
-    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(feature).items()}
-    return {"prepared_as": feature.prepared_as, **fields, "type": feature.type.name}
-
-
-def read(fields: Fields) -> Feature:
-    """The feature that a document describes; BadData if it describes none."""
-    feature: Feature = FEATURES[fields.choice("prepared_as", FEATURES)].read(fields)
-    fields.done()
-    return feature

@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """The layout of a packed table: its variables, its partitions, and the JSON in which the summary stores both.
 
 docs/architecture.md shows the JSON.  Trainers get the part of it that ``Variable.for_trainer`` gives.
@@ -7,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from .. import documents, sql_types
-from ..documents import Fields
+from .. import codec, documents
+from ..codec import Identifier, Misfit, OneOf, Text, Whole, Within, different
+from ..documents import LARGEST_WHOLE
+from ..errors import BadData
 from ..records import dataclass, field
 from ..sql_types import SqlType
-from . import preparation
-from .buffer_format import LARGEST_BYTES, elements
+from .buffer_format import ITEM_BYTES, LARGEST_BYTES, elements
 from .preparation import MOST_COLUMNS, MOST_FOLDS, PACK_AGAIN, Fold, Preparation
 from .subgroups import LONGEST_LABEL, MOST_GROUPS, Piece
 from .windows import Windows
@@ -37,10 +39,10 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class Variable:
     """One input or output: a column of the packed table, and one of the model's inputs or outputs."""
 
-    name: str
-    dtype: str  # of the packed values
-    shape: tuple[int, ...]  # of one row
-    columns: tuple[str, ...]  # of the source table
+    name: Identifier
+    dtype: Annotated[str, OneOf(*ITEM_BYTES)]  # of the packed values
+    shape: Annotated[tuple[Annotated[int, Within(1, LARGEST_ID)], ...], Within(1, MOST_DIMENSIONS)]  # of one row
+    columns: Annotated[tuple[Identifier, ...], Within(1, MOST_COLUMNS), different]  # of the source table
     preparation: Preparation
 
     @property
@@ -69,111 +71,89 @@ class Variable:
             return {**shown, "scale": self.preparation.scale(self.dtype)}
         return {**shown, "kind": self.target}
 
-    def to_json(self) -> Json:
+    def to_document(self) -> Json:
         columns = {} if self.columns == (self.name,) else {"columns": list(self.columns)}
-        return {**self.for_trainer(), **columns, "preparation": self.preparation.to_json()}
+        return {**self.for_trainer(), **columns, "preparation": codec.encode(self.preparation)}
 
     @classmethod
-    def read(cls, fields: Fields, purpose: Sequence[str | None], windows: int | None) -> Variable:
-        """The variable that a document describes.  ``windows``: the rows of a window, if it is an input of windows."""
-        name = fields.identifier("name")
-        fields.where += f" '{name}'"
-        prepared = preparation.read(fields.object("preparation", f"{fields.where}: preparation"), purpose)
-        shape = fields.wholes("shape", 1, MOST_DIMENSIONS, 1)
-        columns = fields.identifiers("columns", 1, MOST_COLUMNS) if fields.has("columns") else (name,)
-        found = cls(name, fields.choice("dtype", prepared.dtypes), shape, columns, prepared)
-        of_row = shape[1:] if windows is not None and shape[0] == windows else shape if windows is None else ()
-        if not of_row or not prepared.fits(of_row, len(columns)) or 4 * found.elements > LARGEST_BYTES:
-            raise fields.wrong(f"cannot be {list(shape)}, by the preparation and the number of columns", "shape")
-        for key, value in found.for_trainer().items():
-            if fields.value(key) != value:
-                raise fields.wrong(f"should be {value!r}, by its preparation", key)
-        fields.done()
+    def from_document(cls, document: Any) -> Variable:
+        """What trainers get is in the document, too, and has to be what follows from the rest."""
+        if not isinstance(document, dict):
+            raise codec.wrong("a JSON object", document)
+        own = {name: value for name, value in document.items() if name not in ("scale", "kind")}
+        found = codec.decoded(cls, {"columns": [own.get("name")], **own})
+        told = found.for_trainer()
+        for name in ("scale", "kind"):
+            if document.get(name) != told.get(name):
+                raise Misfit(f"has to be {told.get(name)!r}, by its preparation", name)
         return found
+
+    def require_agreement(self) -> None:
+        if self.dtype not in self.preparation.dtypes:
+            raise Misfit(f"cannot be {self.dtype}, by the preparation", "dtype")
+
+    def require_use(self, targets: Sequence[str | None], windows: int | None) -> None:
+        """An error if it is not prepared for one of these.  ``windows``: the rows of a window, of an input of such."""
+        if self.target not in targets:
+            raise Misfit(f"cannot be {self.preparation.kind}", "preparation.kind")
+        of_row = self.shape if windows is None else self.shape[1:] if self.shape[0] == windows else ()
+        if not of_row or not self.preparation.fits(of_row, len(self.columns)) or 4 * self.elements > LARGEST_BYTES:
+            raise Misfit(f"cannot be {list(self.shape)}, by the preparation and the number of columns", "shape")
 
     def settled(self, settled: Settled) -> Variable:
         """The variable with other names for the types in its document."""
         return replace(self, preparation=self.preparation.settled(settled))
 
 
+def _checksum(text: str) -> None:
+    if not _SHA256.fullmatch(text):
+        raise Misfit("has to be a checksum of 64 hexadecimal digits")
+
+
+def _in_order(pieces: tuple[Piece, ...]) -> None:
+    if any(earlier >= later for (earlier, _), (later, _) in zip(pieces, pieces[1:])):
+        raise Misfit("has to have each group once, in the order of the numbers")
+
+
+Counted = Annotated[int, Within(1, LARGEST_WHOLE)]
+RowsOfFolds = Annotated[tuple[Whole, ...], Within(2, MOST_FOLDS)]
+
+
 @dataclass(frozen=True)
 class Partition:
     """The packed rows of one segment."""
 
-    key: int  # value of __dist_key__
-    rows: int
-    buffers: int
-    bytes: int
-    sha256: str  # over each buffer in buffer_id order: the bytes of every input, then of every output
-    folds: tuple[int, ...] = ()  # rows of each fold, if rows have folds
-    groups: tuple[Piece, ...] = ()  # number and rows of each group, in the order in which they lie, if rows have groups
-    group_folds: tuple[tuple[int, ...], ...] = ()  # of each of these, the rows of each fold, if rows have both
+    key: Annotated[int, Within(-(2**31), 2**31 - 1)]  # value of __dist_key__
+    rows: Whole
+    buffers: Whole
+    bytes: Whole
+    # Over each buffer in buffer_id order: the bytes of every input, then of every output.
+    sha256: Annotated[str, _checksum]
+    folds: RowsOfFolds = codec.omitted(())  # if rows have folds
+    # If rows have groups, the number and the rows of each, in the order in which they lie.
+    groups: Annotated[tuple[tuple[Counted, Counted], ...], Within(1, MOST_GROUPS), _in_order] = codec.omitted(())
+    # Of each of these, if rows have both.
+    group_folds: Annotated[tuple[RowsOfFolds, ...], Within(1, MOST_GROUPS)] = codec.omitted(())
 
-    def to_json(self) -> Json:
-        document = asdict(self)
-        folds, groups, group_folds = (document.pop(name) for name in ("folds", "groups", "group_folds"))
-        return {
-            **document,
-            **({"folds": list(folds)} if folds else {}),
-            **({"groups": [list(piece) for piece in groups]} if groups else {}),
-            **({"group_folds": [list(folds) for folds in group_folds]} if group_folds else {}),
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> Partition:
-        found = cls(
-            key=fields.whole("key", -(2**31), 2**31 - 1),
-            rows=fields.whole("rows"),
-            buffers=fields.whole("buffers"),
-            bytes=fields.whole("bytes"),
-            sha256=fields.text("sha256", 64),
-            folds=fields.wholes("folds", 2, MOST_FOLDS) if fields.has("folds") else (),
-            groups=cls._pieces(fields) if fields.has("groups") else (),
-            group_folds=cls._folds_of_pieces(fields) if fields.has("group_folds") else (),
-        )
-        fields.done()
-        if not _SHA256.fullmatch(found.sha256):
-            raise fields.wrong("must be a checksum of 64 hexadecimal digits", "sha256")
-        if found.folds and sum(found.folds) != found.rows:
-            raise fields.wrong(f"must add up to the {found.rows} rows", "folds")
-        if found.groups and sum(rows for _, rows in found.groups) != found.rows:
-            raise fields.wrong(f"must add up to the {found.rows} rows", "groups")
-        if len(found.group_folds) != (len(found.groups) if found.folds else 0):
-            raise fields.wrong("must have the rows of each fold for each group", "group_folds")
-        if [sum(folds) for folds in found.group_folds] != [rows for _, rows in found.groups if found.folds]:
-            raise fields.wrong("must add up to the rows of each group", "group_folds")
-        if found.group_folds and tuple(map(sum, zip(*found.group_folds))) != found.folds:
-            raise fields.wrong("must add up to the rows of each fold", "group_folds")
-        return found
-
-    @staticmethod
-    def _folds_of_pieces(fields: Fields) -> tuple[tuple[int, ...], ...]:
-        found = []
-        for one in fields.list("group_folds", 1, MOST_GROUPS):
-            listed = isinstance(one, (list, tuple)) and 2 <= len(one) <= MOST_FOLDS
-            if not listed or not all(documents.is_whole_number(number, 0) for number in one):
-                raise fields.wrong("must have lists of the rows of each fold", "group_folds")
-            found.append(tuple(one))
-        return tuple(found)
-
-    @staticmethod
-    def _pieces(fields: Fields) -> tuple[Piece, ...]:
-        found = []
-        for one in fields.list("groups", 1, MOST_GROUPS):
-            pair = isinstance(one, (list, tuple)) and len(one) == 2
-            if not pair or not all(documents.is_whole_number(number, 1) for number in one):
-                raise fields.wrong("must have pairs of a group's number and its rows", "groups")
-            found.append((one[0], one[1]))
-        if any(earlier >= later for (earlier, _), (later, _) in zip(found, found[1:])):
-            raise fields.wrong("must have each group once, in the order of the numbers", "groups")
-        return tuple(found)
+    def require_agreement(self) -> None:
+        pieces = [rows for _, rows in self.groups]
+        if self.folds and sum(self.folds) != self.rows:
+            raise Misfit(f"has to add up to the {self.rows} rows", "folds")
+        if pieces and sum(pieces) != self.rows:
+            raise Misfit(f"has to add up to the {self.rows} rows", "groups")
+        if len(self.group_folds) != (len(pieces) if self.folds else 0):
+            raise Misfit("has to have the rows of each fold for each group", "group_folds")
+        if self.group_folds and [sum(folds) for folds in self.group_folds] != pieces:
+            raise Misfit("has to add up to the rows of each group", "group_folds")
+        if self.group_folds and tuple(map(sum, zip(*self.group_folds))) != self.folds:
+            raise Misfit("has to add up to the rows of each fold", "group_folds")
 
 
 @dataclass(frozen=True)
 class GroupColumn:
     """A column whose values tell the groups apart."""
 
-    name: str
+    name: Identifier
     type: SqlType
 
 
@@ -181,57 +161,40 @@ class GroupColumn:
 class Groups:
     """The groups of the rows: the columns that tell them apart, and the values of each group, in the numbers' order."""
 
-    columns: tuple[GroupColumn, ...]
-    labels: tuple[tuple[str | None, ...], ...]
+    columns: Annotated[tuple[GroupColumn, ...], Within(1, MOST_COLUMNS)]
+    labels: Annotated[tuple[tuple[Optional[Text], ...], ...], Within(1, MOST_GROUPS), different]
 
-    def to_json(self) -> Json:
-        return {
-            "columns": [{"name": one.name, "type": one.type.name} for one in self.columns],
-            "labels": [list(label) for label in self.labels],
-        }
-
-    @classmethod
-    def read(cls, fields: Fields) -> Groups:
-        columns = []
-        for one in fields.objects("columns", 1, MOST_COLUMNS):
-            columns.append(GroupColumn(one.identifier("name"), sql_types.read(one)))
-            one.done()
-        labels = tuple(cls._label(one, len(columns), fields) for one in fields.list("labels", 1, MOST_GROUPS))
-        fields.done()
-        if len({one.name for one in columns}) < len(columns):
-            raise fields.wrong("must have different names", "columns")
-        if len(set(labels)) < len(labels):
-            raise fields.wrong("must not have the same values twice", "labels")
-        return cls(tuple(columns), labels)
-
-    @staticmethod
-    def _label(values: Any, columns: int, fields: Fields) -> tuple[str | None, ...]:
-        if not isinstance(values, (list, tuple)) or len(values) != columns:
-            raise fields.wrong(f"must have a list of {columns} for each group", "labels")
-        texts = Fields({"labels": [one for one in values if one is not None]}, fields.where, fields.hint)
-        known = texts.texts("labels", columns, different=False)
-        if sum(len(one.encode()) for one in known) > LONGEST_LABEL:
-            raise fields.wrong(f"must have at most {LONGEST_LABEL} bytes for each group", "labels")
-        return tuple(values)
+    def require_agreement(self) -> None:
+        if len({one.name for one in self.columns}) < len(self.columns):
+            raise Misfit("has to have different names", "columns")
+        for label in self.labels:
+            if len(label) != len(self.columns):
+                raise Misfit(f"has to have a list of {len(self.columns)} for each group", "labels")
+            if sum(len(one.encode()) for one in label if one is not None) > LONGEST_LABEL:
+                raise Misfit(f"has to have at most {LONGEST_LABEL} bytes for each group", "labels")
 
     def settled(self, settled: Settled) -> Groups:
         return replace(self, columns=tuple(replace(one, type=settled(one.type)) for one in self.columns))
+
+
+Variables = Annotated[tuple[Variable, ...], Within(1, MOST_COLUMNS)]
 
 
 @dataclass(frozen=True)
 class Layout:
     """What is in a packed table."""
 
-    inputs: tuple[Variable, ...]
-    outputs: tuple[Variable, ...]
-    rows: int
-    partitions: tuple[Partition, ...]
-    windows: Windows | None = None  # a row is a window of rows of the source
-    weight: Variable | None = None  # how much each row counts in training
-    fold: Variable | None = None  # the fold of each row
-    key: str | None = None  # the column of the source that identifies a row, if one does
-    groups: Groups | None = None  # the rows of each group lie together
-    end: int = FIRST_ADDED  # buffers with this id, or a later one, were added to the table after it had this layout
+    inputs: Variables
+    outputs: Variables
+    rows: Whole
+    partitions: Annotated[tuple[Partition, ...], Within(0, MOST_PARTITIONS)]
+    windows: Optional[Windows] = codec.named("sequence", None)  # a row is a window of rows of the source
+    weight: Optional[Variable] = None  # how much each row counts in training
+    fold: Optional[Variable] = None  # the fold of each row
+    key: Optional[Identifier] = None  # the column of the source that identifies a row, if one does
+    groups: Optional[Groups] = None  # the rows of each group lie together
+    # Buffers with this id, or a later one, were added to the table after it had this layout.
+    end: Annotated[int, Within(FIRST_ADDED, LARGEST_ID)] = codec.omitted(FIRST_ADDED)
 
     @property
     def without_groups(self) -> Layout:
@@ -245,18 +208,7 @@ class Layout:
         return self.fold.preparation.folds if self.fold and isinstance(self.fold.preparation, Fold) else 0
 
     def to_json(self) -> Json:
-        return {
-            "inputs": [variable.to_json() for variable in self.inputs],
-            "outputs": [variable.to_json() for variable in self.outputs],
-            "rows": self.rows,
-            "partitions": [partition.to_json() for partition in self.partitions],
-            **({"sequence": self.windows.to_json()} if self.windows else {}),
-            **({"weight": self.weight.to_json()} if self.weight else {}),
-            **({"fold": self.fold.to_json()} if self.fold else {}),
-            **({"key": self.key} if self.key is not None else {}),
-            **({"groups": self.groups.to_json()} if self.groups else {}),
-            **({"end": self.end} if self.end != FIRST_ADDED else {}),
-        }
+        return codec.encode_fields(self)
 
     def settled(self, settled: Settled) -> Layout:
         """The layout with other names for the types in it: ``settled`` gives the new name of each."""
@@ -270,65 +222,55 @@ class Layout:
     @classmethod
     def from_json(cls, document: Any, where: str = "the layout") -> Layout:
         """BadData, beginning with ``where``, if the document is not a layout."""
-        fields = Fields(document, where, PACK_AGAIN)
-        windows = Windows.from_json(fields.value("sequence"), f"{where}: sequence") if fields.has("sequence") else None
-        length = None if windows is None else windows.length
-
-        def one(name: str) -> Variable | None:
-            return Variable.read(fields.object(name), (name,), None) if fields.has(name) else None
-
-        found = cls(
-            inputs=tuple(Variable.read(one, INPUT, length) for one in fields.objects("inputs", 1, MOST_COLUMNS)),
-            outputs=tuple(Variable.read(one, OUTPUT, None) for one in fields.objects("outputs", 1, MOST_COLUMNS)),
-            rows=fields.whole("rows"),
-            partitions=tuple(map(Partition.read, fields.objects("partitions", 0, MOST_PARTITIONS))),
-            windows=windows,
-            weight=one("weight"),
-            fold=one("fold"),
-            key=fields.identifier("key") if fields.has("key") else None,
-            groups=Groups.read(fields.object("groups", f"{where}: groups")) if fields.has("groups") else None,
-            end=fields.whole("end", FIRST_ADDED, LARGEST_ID) if fields.has("end") else FIRST_ADDED,
-        )
-        fields.done()
-        found._require_agreement(fields)
-        return found
+        return codec.decode(cls, document, where, BadData, PACK_AGAIN)
 
     @classmethod
     def parse(cls, text: Any, where: str) -> Layout:
         """The layout in a JSON text; BadData, beginning with ``where``, if it has none."""
         return cls.from_json(documents.decoded(text, where, PACK_AGAIN), where)
 
-    def _require_agreement(self, fields: Fields) -> None:
-        """An error if the parts of the layout contradict each other."""
+    def require_agreement(self) -> None:
+        length = None if self.windows is None else self.windows.length
+        for part, variables, targets, windows in (
+            ("inputs", self.inputs, INPUT, length),
+            ("outputs", self.outputs, OUTPUT, None),
+            ("weight", (self.weight,), ("weight",), None),
+            ("fold", (self.fold,), ("fold",), None),
+        ):
+            for variable in filter(None, variables):
+                try:
+                    variable.require_use(targets, windows)
+                except Misfit as misfit:
+                    raise misfit.within(f".{part} '{variable.name}'") from None
         if {len(partition.folds) for partition in self.partitions} - {self.folds}:
-            raise fields.wrong("must have the rows of each fold", "partitions")
-        self._require_groups(fields)
+            raise Misfit("has to have the rows of each fold", "partitions")
+        self._require_groups()
         if self.partitions and sum(partition.rows for partition in self.partitions) != self.rows:
-            raise fields.wrong(f"must add up to the {self.rows} rows", "partitions")
+            raise Misfit(f"has to add up to the {self.rows} rows", "partitions")
         if len({partition.key for partition in self.partitions}) < len(self.partitions):
-            raise fields.wrong("must have different keys", "partitions")
+            raise Misfit("has to have different keys", "partitions")
         names = [variable.name for variable in (*self.inputs, *self.outputs, self.weight, self.fold) if variable]
         if len(set(names)) < len(names):
-            raise fields.wrong("has two variables of one name")
+            raise Misfit("has two variables of one name")
         columns = [column for variable in self.inputs for column in variable.columns]
         if len(set(columns)) < len(columns):
-            raise fields.wrong("has two inputs made of one column")
+            raise Misfit("has two inputs made of one column")
 
-    def _require_groups(self, fields: Fields) -> None:
+    def _require_groups(self) -> None:
         """An error if the pieces of groups contradict the rows or the list of the groups."""
         count = len(self.groups.labels) if self.groups is not None else 0
         pieces = sum(len(partition.groups) for partition in self.partitions)
         if any(
             bool(partition.groups) != (self.groups is not None and partition.rows > 0) for partition in self.partitions
         ):
-            raise fields.wrong("must have the rows of each group", "partitions")
+            raise Misfit("has to have the rows of each group", "partitions")
         if any(partition.groups[-1][0] > count for partition in self.partitions if partition.groups):
-            raise fields.wrong(f"must have groups from 1 to {count}", "partitions")
+            raise Misfit(f"has to have groups from 1 to {count}", "partitions")
         if pieces > 2 * MOST_GROUPS:
-            raise fields.wrong(f"must have at most {2 * MOST_GROUPS} pieces of groups", "partitions")
+            raise Misfit(f"has to have at most {2 * MOST_GROUPS} pieces of groups", "partitions")
         by = self.windows.by if self.windows is not None else None
         if self.groups is not None and by is not None and {one.name for one in self.groups.columns} - set(by):
-            raise fields.wrong('must have "by" with the columns of the groups', "sequence")
+            raise Misfit('has to have "by" with the columns of the groups', "sequence")
 
 
 def has_grown(before: Layout, now: Layout) -> bool:

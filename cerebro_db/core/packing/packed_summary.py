@@ -1,13 +1,17 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """What the summary of a packed table says besides the layout, and what its columns are called."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Optional
+from dataclasses import replace
+from typing import Annotated, Any, Optional
 
+from .. import codec
 from ..arguments import RECORDED
-from ..documents import LARGEST_WHOLE, Fields
-from ..errors import InvalidName
+from ..codec import Number, Text, Within, different
+from ..documents import LARGEST_WHOLE
+from ..errors import BadData
 from ..names import StoredName, split_list, written_list
 from ..records import dataclass
 from .buffer_format import MOST_CLASSES
@@ -15,7 +19,8 @@ from .division import Division
 from .drift import Profile
 from .preparation import MOST_COLUMNS
 
-Labels = Mapping[str, Optional[tuple[Optional[str], ...]]]
+Labels = Mapping[str, Optional[Annotated[tuple[Optional[Text], ...], Within(0, MOST_CLASSES), different]]]
+Texts = Annotated[tuple[Text, ...], Within(0, MOST_COLUMNS)]
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ def of(present: Collection[str]) -> SummaryColumns:
 
 
 LONGEST_ARGUMENT = 1_000_000  # characters
+_TEXT, _WHOLE = Annotated[Text, Within(0, LONGEST_ARGUMENT)], Annotated[int, Within(-LARGEST_WHOLE, LARGEST_WHOLE)]
+ARGUMENTS: dict[str, Any] = {
+    "Text": _TEXT, "Json": _TEXT, "Table": StoredName, "Whole": _WHOLE, "Large": _WHOLE, "Number": Number, "Flag": bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,111 +72,65 @@ class Packing:
     """How rows were packed, and how the values of their columns were distributed."""
 
     arguments: Mapping[str, Any]  # of RECORDED, those that are not NULL; a document's tables are stored names
-    fingerprint: str | None  # of rows and arguments
-    profiles: tuple[Profile, ...]
-    division: Division | None = None  # None: rows are not divided by a rule that other rows could follow
+    fingerprint: Optional[Annotated[Text, Within(0, 64)]] = None  # of rows and arguments
+    profiles: Annotated[tuple[Profile, ...], Within(0, MOST_COLUMNS)] = ()
+    division: Optional[Division] = None  # None: rows are not divided by a rule that other rows could follow
 
     @property
     def tables(self) -> dict[str, str]:
         """The tables that the arguments of a document name, for people."""
         return {name: one.for_people for name, one in self.arguments.items() if isinstance(one, StoredName)}
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "arguments": {
-                name: one.for_people if isinstance(one, StoredName) else one for name, one in self.arguments.items()
-            },
-            **({} if self.fingerprint is None else {"fingerprint": self.fingerprint}),
-            "profiles": [one.to_json() for one in self.profiles],
-            **({} if self.division is None else {"division": self.division.to_json()}),
-        }
-
     @classmethod
-    def read(cls, fields: Fields) -> Packing:
-        given = fields.object("arguments", f"{fields.where}: arguments")
-        arguments: dict[str, Any] = {}
-        for name in given.document:
-            kind = RECORDED.get(name)
-            if kind in ("Text", "Json"):
-                arguments[name] = given.text(name, LONGEST_ARGUMENT)
-            elif kind == "Table":
-                arguments[name] = given.stored_name(name)
-            elif kind in ("Whole", "Large"):
-                arguments[name] = given.whole(name, -LARGEST_WHOLE)
-            elif kind == "Number":
-                arguments[name] = given.number(name)
-            elif kind == "Flag":
-                arguments[name] = given.flag(name)
-        found = cls(
-            arguments,
-            fields.text("fingerprint", 64) if fields.has("fingerprint") else None,
-            tuple(Profile.read(one) for one in fields.objects("profiles", 0, MOST_COLUMNS)),
-            Division.read(fields.object("division", f"{fields.where}: division")) if fields.has("division") else None,
+    def from_document(cls, document: Any) -> Packing:
+        """Arguments of later versions are left out."""
+        found = codec.decoded(cls, document)
+        known = {name: ARGUMENTS[RECORDED[name]] for name in found.arguments if name in RECORDED}
+        return replace(
+            found, arguments={name: codec.entry(found.arguments, name, kind) for name, kind in known.items()}
         )
-        fields.done()
-        return found
 
 
 @dataclass(frozen=True)
 class PackedSummary:
     """``None``: the summary does not say it."""
 
-    source_table: StoredName | None  # whose rows were packed
-    target: tuple[str, ...] | None
-    inputs: tuple[str, ...] | None
-    target_types: tuple[str, ...] | None
-    classes: tuple[int, ...] | None
-    divide_by: float | None
+    source_table: Optional[StoredName]  # whose rows were packed
+    target: Optional[Texts]
+    inputs: Optional[Texts]
+    target_types: Optional[Texts]
+    classes: Optional[Annotated[tuple[Annotated[int, Within(0, MOST_CLASSES)], ...], Within(0, MOST_COLUMNS)]]
+    divide_by: Optional[Number]
     labels: Labels  # by output; NULL for a class without a label; None: the output has no labels
-    packing: Packing | None = None
+    packing: Optional[Packing] = None
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``read`` reads, in the plain form."""
-        lists = {"target_types": self.target_types, "classes": self.classes}
-        return {
-            "source_table": None if self.source_table is None else self.source_table.for_people,
-            "target": None if self.target is None else written_list(self.target),
-            "inputs": None if self.inputs is None else written_list(self.inputs),
-            **{name: None if value is None else list(value) for name, value in lists.items()},
-            "divide_by": self.divide_by,
-            **{name + PLAIN.labels: None if one is None else list(one) for name, one in self.labels.items()},
-            **({} if self.packing is None else {"packing": self.packing.to_json()}),
-        }
+        said = {**vars(self), **{one: written_list(its) for one in LISTS if (its := getattr(self, one)) is not None}}
+        labels = {name + PLAIN.labels: one for name, one in said.pop("labels").items()}
+        packing = {} if said.pop("packing") is None else {"packing": self.packing}
+        return {name: codec.encode(one) for name, one in {**said, **labels, **packing}.items()}
 
     @classmethod
     def read(cls, document: Any, outputs: Sequence[str], where: str, columns: SummaryColumns = PLAIN) -> PackedSummary:
         """BadData if a column that is needed has a wrong value.  ``outputs``: their names."""
-        fields = Fields(document, where)
+        row = codec.read(dict[str, Any], document, where)
+        said = {name: row.get(getattr(columns, name, name)) for name in cls.__dataclass_fields__}
+        said["labels"] = {output: row.get(output + columns.labels) for output in outputs}
+        for name in () if columns.lists else LISTS:
+            if said[name] is not None:
+                said[name] = codec.read(ColumnList, said[name], f"{where}: {name}")
+        return codec.decode(cls, said, where, BadData)
 
-        def says(name: str) -> bool:
-            return fields.value(name, None) is not None
 
-        def texts(name: str) -> tuple[str, ...] | None:
-            return fields.texts(name, MOST_COLUMNS, different=False) if says(name) else None
+LISTS = ("target", "inputs")  # columns with the text of a list of columns
 
-        def names(name: str) -> tuple[str, ...] | None:
-            if columns.lists or not says(name):
-                return texts(name)
-            try:
-                return tuple(split_list(fields.text(name), name))
-            except InvalidName as error:
-                raise fields.wrong(f"must be a list of columns: {error.message}", name) from None
 
-        labels = {}
-        for output in outputs:
-            name = output + columns.labels
-            found = fields.list(name, 0, MOST_CLASSES) if says(name) else None
-            if found is not None:
-                known = {name: [one for one in found if one is not None]}
-                Fields(known, where).texts(name, MOST_CLASSES)
-            labels[output] = None if found is None else tuple(found)
-        return cls(
-            source_table=fields.stored_name("source_table") if says("source_table") else None,
-            target=names(columns.target),
-            inputs=names(columns.inputs),
-            target_types=texts(columns.target_types),
-            classes=fields.wholes(columns.classes, 0, MOST_COLUMNS, 0, MOST_CLASSES) if says(columns.classes) else None,
-            divide_by=fields.number(columns.divide_by) if says(columns.divide_by) else None,
-            labels=labels,
-            packing=Packing.read(fields.object("packing", f"{where}: packing")) if says("packing") else None,
-        )
+class ColumnList:
+    """The text of a list of columns."""
+
+    @classmethod
+    def from_document(cls, text: Any) -> list[str]:
+        if not isinstance(text, str):
+            raise codec.wrong("a list of columns", text)
+        return split_list(text, "the list")

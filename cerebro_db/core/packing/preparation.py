@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """What the columns of a variable become, as a document that a packed table's summary stores.
 
 Packing, validation packing, evaluation and prediction all apply this document.  The kinds:
@@ -18,7 +19,7 @@ Packing, validation packing, evaluation and prediction all apply this document. 
 | fold       | folds           | the fold of a row, from 1 on                                                     |
 
 The features of numbers, categories and words are documents of features.py, one for each column.  A new kind is a class
-in this module, whose ``read`` checks each parameter, and its SQL expression in
+in this module, whose fields bound each parameter, and its SQL expression in
 cerebro_plpy/packing/rows/preparation.py.
 """
 
@@ -27,13 +28,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Optional
 
-from .. import sql_types
-from ..documents import Fields
+from .. import codec
+from ..codec import Misfit, Number, Text, Within, different
+from ..documents import LARGEST_NUMBER
 from ..records import dataclass
 from ..sql_types import SqlType
-from . import features
 from .buffer_format import (
     INTEGERS,
     ITEM_BYTES,
@@ -44,14 +45,13 @@ from .buffer_format import (
     Encoder,
     float32,
 )
-from .features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
-
-Json = dict[str, Any]
+from .features import LEAST, CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
 
 MOST_FOLDS = 100
 MOST_COLUMNS = 1600  # PostgreSQL's limit of a table
 LEAST_DIVISOR, LARGEST_DIVISOR = 1e-37, 3.5e38  # float32 numbers whose reciprocals are float32, too
 PACK_AGAIN = "Pack the table again with the function that has packed it."
+Divisor = Annotated[float, Within(LEAST_DIVISOR, LARGEST_DIVISOR)]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Preparation(abc.ABC):
     """What one variable's columns become.  Subclasses are the kinds; their fields are the parameters."""
 
     kind: ClassVar[str]
-    target: ClassVar[str | None] = None  # how a loss treats an output: class, encoded or real; None: an input
+    target: ClassVar[Optional[str]] = None  # how a loss treats an output: class, encoded or real; None: an input
     # Whether a value that needs a wider integer type makes the whole variable wider; otherwise the value is an error.
     widens: ClassVar[bool] = False
 
@@ -106,13 +106,12 @@ class Preparation(abc.ABC):
         """The preparation with other names for its types."""
         return self
 
-    def to_json(self) -> Json:
-        return {"kind": self.kind, **{name: _plain(value) for name, value in vars(self).items()}}
+    def tag(self) -> dict[str, str]:
+        return {"kind": self.kind}
 
     @classmethod
-    def read(cls, fields: Fields) -> Preparation:
-        """The preparation with the parameters of a document; BadData if one of them is wrong."""
-        return cls()
+    def from_document(cls, document: Any) -> Preparation:
+        return codec.tagged(KINDS, "kind", document)
 
 
 KINDS: dict[str, type[Preparation]] = {}
@@ -142,7 +141,7 @@ class AsIs(Preparation):
 @dataclass(frozen=True)
 class Divided(AsIs):
     kind = "divided"
-    by: float
+    by: Divisor
 
     def factor(self, dtype: str) -> float:
         return float32(1.0 / self.by) if dtype == "float32" else 1.0
@@ -150,16 +149,12 @@ class Divided(AsIs):
     def scale(self, dtype: str) -> float:
         return 1.0 if dtype == "float32" else self.by
 
-    @classmethod
-    def read(cls, fields: Fields) -> Divided:
-        return cls(fields.number("by", LEAST_DIVISOR, LARGEST_DIVISOR))
-
 
 @known
 @dataclass(frozen=True)
 class Pixels(Preparation):
     kind = "pixels"
-    by: float = 1.0
+    by: Divisor = 1.0
 
     def dtype(self, integers: bool) -> str:
         return "uint8"
@@ -176,9 +171,10 @@ class Pixels(Preparation):
     def fits(self, shape: tuple[int, ...], columns: int) -> bool:
         return columns == 1
 
-    @classmethod
-    def read(cls, fields: Fields) -> Pixels:
-        return cls(fields.number("by", LEAST_DIVISOR, LARGEST_DIVISOR))
+
+def _null_comes_first(labels: tuple[str | None, ...]) -> None:
+    if None in labels[1:]:
+        raise Misfit("has a null that is not the first item")
 
 
 @known
@@ -188,7 +184,7 @@ class OneHot(Preparation):
     target = "class"
     type: SqlType  # of the column
     # As text, in the type's order, NULL (None) first if it is a label; classes declared beyond them have no label yet.
-    labels: tuple[str | None, ...] = ()
+    labels: Annotated[tuple[Optional[Text], ...], Within(0, MOST_CLASSES), different, _null_comes_first] = ()
 
     def dtype(self, integers: bool) -> str:
         return ClassEncoder.dtype
@@ -205,15 +201,6 @@ class OneHot(Preparation):
 
     def settled(self, settled: Callable[[SqlType], SqlType]) -> OneHot:
         return replace(self, type=settled(self.type))
-
-    def to_json(self) -> Json:
-        return {"kind": self.kind, "type": self.type.name, "labels": list(self.labels)}
-
-    @classmethod
-    def read(cls, fields: Fields) -> OneHot:
-        labels = fields.list("labels", 0, MOST_CLASSES)
-        first: tuple[str | None, ...] = (None,) if labels and labels[0] is None else ()
-        return cls(sql_types.read(fields), (*first, *fields.texts("labels", MOST_CLASSES, skipped=len(first))))
 
     @property
     def null_is_a_class(self) -> bool:
@@ -247,12 +234,8 @@ class Real(Preparation):
 @dataclass(frozen=True)
 class Measured(Real):
     kind = "measured"
-    mean: float
-    deviation: float
-
-    @classmethod
-    def read(cls, fields: Fields) -> Measured:
-        return cls(fields.number("mean"), fields.number("deviation", features.LEAST))
+    mean: Number
+    deviation: Annotated[float, Within(LEAST, LARGEST_NUMBER)]
 
 
 @known
@@ -262,8 +245,8 @@ class Weight(Preparation):
 
     kind = "weight"
     target = "weight"
-    labels: tuple[str, ...] = ()  # every spelling
-    factors: tuple[float, ...] = ()
+    labels: Annotated[tuple[Text, ...], different] = ()  # every spelling
+    factors: tuple[Annotated[float, Within(0.0, LARGEST_DIVISOR)], ...] = ()
 
     def dtype(self, integers: bool) -> str:
         return "float32"
@@ -271,12 +254,9 @@ class Weight(Preparation):
     def fits(self, shape: tuple[int, ...], columns: int) -> bool:
         return shape == (1,) and columns <= 2
 
-    @classmethod
-    def read(cls, fields: Fields) -> Weight:
-        found = cls(fields.texts("labels"), fields.numbers("factors", low=0.0, high=LARGEST_DIVISOR))
-        if len(found.labels) != len(found.factors):
-            raise fields.wrong("must have one number for each of 'labels'", "factors")
-        return found
+    def require_agreement(self) -> None:
+        if len(self.labels) != len(self.factors):
+            raise Misfit("has to have one number for each of 'labels'", "factors")
 
 
 @known
@@ -286,7 +266,7 @@ class Fold(Preparation):
 
     kind = "fold"
     target = "fold"
-    folds: int
+    folds: Annotated[int, Within(2, MOST_FOLDS)]
 
     def dtype(self, integers: bool) -> str:
         return INTEGERS[0]  # one byte
@@ -294,17 +274,13 @@ class Fold(Preparation):
     def fits(self, shape: tuple[int, ...], columns: int) -> bool:
         return shape == (1,)
 
-    @classmethod
-    def read(cls, fields: Fields) -> Fold:
-        return cls(fields.whole("folds", 2, MOST_FOLDS))
-
 
 @dataclass(frozen=True)
 class ByColumn(Preparation):
     """Columns that are prepared one by one.  ``kinds``: what their features may be."""
 
-    prepared: tuple[Feature, ...]
-    kinds: ClassVar[tuple[type[NumberFeature | DateFeature | CategoryFeature | WordsFeature], ...]]
+    prepared: Annotated[tuple[Feature, ...], Within(1, MOST_COLUMNS)] = codec.named("features")
+    kinds: ClassVar[tuple[type[Feature], ...]]
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -320,15 +296,9 @@ class ByColumn(Preparation):
     def settled(self, settled: Callable[[SqlType], SqlType]) -> ByColumn:
         return replace(self, prepared=tuple(replace(one, type=settled(one.type)) for one in self.prepared))
 
-    def to_json(self) -> Json:
-        return {"kind": self.kind, "features": [features.to_json(feature) for feature in self.prepared]}
-
-    @classmethod
-    def read(cls, fields: Fields) -> ByColumn:
-        found = cls(tuple(map(features.read, fields.objects("features", 1, MOST_COLUMNS))))
-        if not all(isinstance(feature, cls.kinds) for feature in found.prepared):
-            raise fields.wrong(f"must be {' or '.join(kind.prepared_as for kind in cls.kinds)}", "features")
-        return found
+    def require_agreement(self) -> None:
+        if not all(isinstance(feature, self.kinds) for feature in self.prepared):
+            raise Misfit(f"has to be {' or '.join(kind.prepared_as for kind in self.kinds)}", "features")
 
 
 @known
@@ -382,18 +352,3 @@ class Words(ByColumn):
 
 def divided_by(constant: float) -> Preparation:
     return AsIs() if constant == 1.0 else Divided(constant)
-
-
-def read(fields: Fields, allowed: Sequence[str | None]) -> Preparation:
-    """The preparation that a document describes; BadData if it describes none.
-
-    ``allowed``: what it may be for, as ``Preparation.target`` says.
-    """
-    kinds = [name for name, kind in KINDS.items() if kind.target in allowed]
-    found = KINDS[fields.choice("kind", kinds)].read(fields)
-    fields.done()
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

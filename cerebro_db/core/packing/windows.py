@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from ..documents import shown
-from ..errors import BadData, InvalidArgument, InvalidName
-from ..names import check
+from .. import codec
+from ..codec import Identifier, Misfit, OneOf, Within, different
 from ..records import dataclass
-from .preparation import MOST_COLUMNS, PACK_AGAIN
-
-Json = dict[str, Any]
+from .preparation import MOST_COLUMNS
 
 TARGETS = ("last", "majority")
 EXAMPLE = 'For instance {"by": "subject", "order": "ts", "length": 100, "step": 50}.'
 LONGEST = 1_000_000
+COLUMNS = ("by", "order")
 
 
 @dataclass(frozen=True)
 class Windows:
     """How rows become windows.  The first window of a subject begins at its first row."""
 
-    by: tuple[str, ...]  # the columns that name the subject; none: all rows belong to one
-    order: tuple[str, ...]
-    length: int
-    step: int  # rows from the beginning of a window to that of the next
-    target: str  # whose: that of the last row, or the most frequent class
-    horizon: int = 0  # rows from the last row of a window to the row whose target it has
+    # The columns that name the subject; none: all rows belong to one.
+    by: Annotated[tuple[Identifier, ...], Within(0, MOST_COLUMNS), different]
+    order: Annotated[tuple[Identifier, ...], Within(1, MOST_COLUMNS), different]
+    length: Annotated[int, Within(2, LONGEST)]
+    step: Annotated[int, Within(1, LONGEST)]  # rows from the beginning of a window to that of the next
+    target: Annotated[str, OneOf(*TARGETS)]  # whose: that of the last row, or the most frequent class
+    # Rows from the last row of a window to the row whose target it has.
+    horizon: Annotated[int, Within(0, LONGEST)] = codec.omitted(0)
 
-    def to_json(self) -> Json:
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        if not self.horizon:
-            del found["horizon"]
-        return found
-
-    @classmethod
-    def from_json(cls, document: Any, where: str) -> Windows:
-        """BadData if the document of a summary does not describe windows."""
-        try:
-            return wanted(document, where)
-        except InvalidArgument as error:
-            raise BadData(error.message, hint=PACK_AGAIN) from None
+    def require_agreement(self) -> None:
+        if self.horizon and self.target != TARGETS[0]:
+            raise Misfit("has to be left out with a horizon: the target is that of one row after the window", "target")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -49,55 +39,9 @@ class Windows:
 
 def wanted(document: Any, where: str) -> Windows:
     """The windows that a user's JSON asks for.  by and order are a column or a list of columns."""
-    if not isinstance(document, dict):
-        raise InvalidArgument(f"{where} must be a JSON object.", hint=EXAMPLE)
-    known = ("by", "order", "length", "step", "target", "horizon")
-    for name in document:
-        if name not in known:
-            raise InvalidArgument(f"{where} has no entry {shown(name)}.", hint=f"It has {', '.join(known)}.")
-    length = _count(document.get("length"), "length", 2, where)
-    target = document.get("target", TARGETS[0])
-    if target not in TARGETS:
-        raise InvalidArgument(f"{where}: target cannot be {shown(target)}.", hint=f"It is {' or '.join(TARGETS)}.")
-    order = _names(document.get("order"), "order", where)
-    if not order:
-        raise InvalidArgument(f"{where} does not say the order of the rows.", hint=EXAMPLE)
-    step, horizon = document.get("step"), document.get("horizon")
-    horizon = 0 if horizon is None else _count(horizon, "horizon", 0, where)
-    if horizon and target != TARGETS[0]:
-        raise InvalidArgument(
-            f"{where}: target cannot be {shown(target)} with a horizon.",
-            hint="The target is that of one row, so many rows after the window. Leave target out.",
-        )
-    if step is None:
-        step = 1 if horizon else length  # the newest window has to end at the newest row
-    return Windows(
-        by=_names(document.get("by"), "by", where),
-        order=order,
-        length=length,
-        step=_count(step, "step", 1, where),
-        target=target,
-        horizon=horizon,
-    )
-
-
-def _names(value: Any, entry: str, where: str) -> tuple[str, ...]:
-    listed = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(name, str) and name for name in listed) or len(set(listed)) < len(listed):
-        raise InvalidArgument(f"{where}: {entry} must be a column or a list of different columns.", hint=EXAMPLE)
-    if len(listed) > MOST_COLUMNS:
-        raise InvalidArgument(f"{where}: {entry} has more than {MOST_COLUMNS} columns.", hint=EXAMPLE)
-    try:
-        for name in listed:
-            check(name)
-    except InvalidName as error:
-        raise InvalidArgument(f"{where}: {entry}: {error.message}.", hint=EXAMPLE) from None
-    return tuple(listed)
-
-
-def _count(value: Any, entry: str, least: int, where: str) -> int:
-    if type(value) is not int or not least <= value <= LONGEST:
-        raise InvalidArgument(
-            f"{where}: {entry} cannot be {shown(value)}.", hint=f"It must be an integer from {least} to {LONGEST}."
-        )
-    return value
+    if isinstance(document, dict):
+        document = {"by": [], "target": TARGETS[0], **{name: one for name, one in document.items() if one is not None}}
+        # With a horizon, the newest window has to end at the newest row.
+        document.setdefault("step", 1 if document.get("horizon") else document.get("length"))
+        document.update((name, [document[name]]) for name in COLUMNS if isinstance(document.get(name), str))
+    return codec.decode(Windows, document, where, hint=EXAMPLE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..documents import Fields
+from .. import codec
 from ..errors import CerebroError, InvalidArgument
 from ..records import dataclass, field
 from . import custom, params, writing
@@ -95,8 +95,7 @@ def of_architecture(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def recorded(parameters: object, where: str, known: Known = custom.NONE) -> tuple[dict[str, Any], dict[str, Any]]:
     """The canonical compile and fit parameters in what ``flatten`` made; an error if it made no such value."""
-    fields = Fields(parameters, where)
-    given: dict[str, Any] = fields.document
+    given: dict[str, Any] = codec.read(dict[str, Any], parameters, where)
     try:
         return parts(given, of_architecture(given), where).canonical(known)
     except CerebroError as error:

@@ -8,8 +8,8 @@ from typing import Any, Optional
 
 from cerebro_db.core.errors import CerebroError, InvalidArgument, from_dict
 
+from .. import codec
 from ..records import dataclass, field
-from . import codec
 
 Json = dict[str, Any]  # a JSON document: a configuration, a layout (docs/architecture.md describes both)
 

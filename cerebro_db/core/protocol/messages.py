@@ -9,7 +9,7 @@ from typing import Any, Optional, TypeVar, Union
 
 from cerebro_db.core.errors import InvalidArgument
 
-from . import codec
+from .. import codec
 from .answers import Failure, Json, Progress, WorkerOpened
 from .orders import Begin, Order, Route, decode_answer
 from .parts import TrainerSettings

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, Optional, TypeVar
 
 from cerebro_db.core.errors import InvalidArgument
 
+from .. import codec
 from ..records import dataclass, field
-from . import codec
 from .answers import (
     Described,
     Done,

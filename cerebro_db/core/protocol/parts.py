@@ -10,9 +10,9 @@ from cerebro_db.core.engines import AUTO_REUSE, NO_REUSE
 from cerebro_db.core.errors import InvalidArgument
 from cerebro_db.core.options import OPTIONS, default
 
+from ..codec import fields_of
 from ..records import dataclass, field
 from .answers import FrozenPart, MetricStates
-from .codec import fields_of
 
 MOST_BACKGROUND = 1024  # rows that explanations are compared with
 MOST_REPEATS = 1000  # of an exchange

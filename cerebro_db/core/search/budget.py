@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
+from ..codec import Within
 from ..documents import shown
-from ..protocol.codec import Within
 from ..records import dataclass, field
 
 MOST = 1e15  # of any limit

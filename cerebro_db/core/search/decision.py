@@ -1,15 +1,16 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """Decisions about a run and its models, and the models that they add: what one row of cerebro.decision holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Optional
 
-from ..documents import LARGEST_WHOLE, Fields, decoded
+from .. import codec
+from ..codec import Text, Whole, Within
+from ..documents import LARGEST_WHOLE, decoded
 from ..errors import BadData
 from ..events import Decider, Verdict
-from ..protocol import codec
-from ..protocol.codec import Within
 from ..records import dataclass, field
 from .budget import Budget
 
@@ -17,6 +18,7 @@ LARGEST = 2**31 - 1  # of a number in the log
 MOST_VISITS = 100_000  # of an epoch
 LONGEST_NAME = 1000  # characters, of an architecture
 MOST_ADDED = 1_000_000  # models of one decision
+Small = Annotated[int, Within(0, LARGEST)]  # as the columns of the log have it
 ABOUT_THE_RUN = (Verdict.ADD, Verdict.EXTEND, Verdict.BUDGET, Verdict.REFUSE)  # a decision without a model
 
 
@@ -38,40 +40,19 @@ class NewConfiguration:
     ``architecture`` a whole new one as JSON; with neither, a model with a parent has the parent's architecture.
     """
 
-    compile_params: str
-    fit_params: str
-    model_id: int | None = None
-    architecture: str | None = None
+    compile_params: Text
+    fit_params: Text
+    model_id: Optional[Small] = None
+    architecture: Optional[Text] = None
     chosen: Mapping[str, Any] = field(default_factory=dict)  # the point of the search space, as JSON
-    name: str | None = None  # of the new architecture
+    name: Optional[Annotated[Text, Within(0, LONGEST_NAME)]] = None  # of the new architecture
     arch_params: Mapping[str, Any] = field(default_factory=dict)  # what the new architecture was made with
-    weights: AddedWeights | None = None  # that its models start from; None: random weights, or those of the search
+    weights: Optional[AddedWeights] = None  # that its models start from; None: random weights, or those of the search
+    lenient = True
 
     def __post_init__(self) -> None:
         if self.model_id is not None and self.architecture is not None:
             raise ValueError("a new configuration has the number of an architecture or a whole one, not both")
-
-    def to_json(self) -> dict[str, Any]:
-        weights = {} if self.weights is None else {"weights": dict(vars(self.weights))}
-        return {**vars(self), "chosen": dict(self.chosen), "arch_params": dict(self.arch_params), **weights}
-
-    @classmethod
-    def from_json(cls, document: Any, where: str = "the configuration") -> NewConfiguration:
-        """BadData if a document of a table describes no configuration."""
-        fields = Fields(document, where)
-        weights = fields.value("weights", None)
-        return _made(
-            fields,
-            cls,
-            compile_params=fields.text("compile_params"),
-            fit_params=fields.text("fit_params"),
-            model_id=_number(fields, "model_id"),
-            architecture=None if fields.value("architecture", None) is None else fields.text("architecture"),
-            chosen={} if fields.value("chosen", None) is None else fields.object("chosen").document,
-            name=None if fields.value("name", None) is None else fields.text("name", LONGEST_NAME),
-            arch_params={} if fields.value("arch_params", None) is None else fields.object("arch_params").document,
-            weights=None if weights is None else codec.decode(AddedWeights, weights, f"{where}: weights", BadData),
-        )
 
 
 @dataclass(frozen=True)
@@ -86,9 +67,6 @@ class Variant:
         """None: all rows."""
         return None if fold is None and group_number is None else cls(fold, group_number)
 
-    def to_json(self) -> dict[str, int]:
-        return {name: number for name, number in vars(self).items() if number is not None}
-
 
 @dataclass(frozen=True)
 class NewModel:
@@ -98,15 +76,17 @@ class NewModel:
     them in before the decision is committed.
     """
 
-    key: int | None = None  # a configuration of the run; None: the parent's, or the new one
-    configuration: NewConfiguration | None = None  # of its own
-    parent: int | None = None  # the model whose whole state it starts from; None: it starts from its own initial state
-    visits: tuple[int, ...] | None = None  # the segments that it visits; None: all
-    fold: int | None = None  # the fold that it does not train on; None: it trains on all rows, or as its parent
-    group_number: int | None = None  # the group on whose rows it trains; None: it trains on all rows, or as its parent
-    model: int | None = None  # its number within the run
-    parent_hop: int | None = None  # after which hop of the parent the state is taken
-    from_best: bool = False  # whether it is the parent's best state, if that is kept; else the last one
+    key: Optional[Small] = None  # a configuration of the run; None: the parent's, or the new one
+    configuration: Optional[NewConfiguration] = None  # of its own
+    parent: Optional[Small] = None  # the model whose whole state it starts from; None: from its own initial state
+    # The segments that it visits; None: all
+    visits: Optional[Annotated[tuple[Small, ...], Within(1, MOST_VISITS)]] = None
+    fold: Optional[Small] = None  # that it does not train on; None: it trains on all rows, or as its parent
+    group_number: Optional[Small] = None  # on whose rows it trains; None: it trains on all rows, or as its parent
+    model: Optional[Small] = None  # its number within the run
+    parent_hop: Optional[Small] = None  # after which hop of the parent the state is taken
+    from_best: bool = codec.omitted(False)  # whether it is the parent's best state, if that is kept; else the last one
+    lenient = True
 
     def __post_init__(self) -> None:
         own = self.configuration
@@ -123,32 +103,15 @@ class NewModel:
         return Variant.of(self.fold, self.group_number)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "configuration": None if self.configuration is None else self.configuration.to_json(),
-            "parent": self.parent,
-            "visits": None if self.visits is None else list(self.visits),
-            **({} if self.variant is None else self.variant.to_json()),
-            "model": self.model,
-            "parent_hop": self.parent_hop,
-            **({"from_best": True} if self.from_best else {}),
-        }
+        return codec.encode_fields(self)
 
     @classmethod
     def from_json(cls, document: Any, where: str = "the new model") -> NewModel:
         """BadData if a document of a table describes no model.  Fields of later versions are left out."""
-        fields = Fields(document, where)
-        own, visits = fields.value("configuration", None), fields.value("visits", None)
-        return _made(
-            fields,
-            cls,
-            **{
-                name: _number(fields, name) for name in ("key", "parent", "fold", "group_number", "model", "parent_hop")
-            },
-            configuration=None if own is None else NewConfiguration.from_json(own, f"{where}: configuration"),
-            visits=None if visits is None else fields.wholes("visits", 1, MOST_VISITS, 0, LARGEST),
-            from_best=fields.flag("from_best", False),
-        )
+        return codec.decode(cls, document, where, BadData)
+
+
+COLUMNS = ("model", "epoch", "decision", "reason", "policy", "request")  # of the table, besides the detail
 
 
 @dataclass(frozen=True)
@@ -162,16 +125,16 @@ class Decision:
     ``gone_on`` are other models, which were stopped and train on with this decision.
     """
 
-    model: int | None
-    epoch: int | None  # complete when it was decided
-    verdict: Verdict
-    reason: str = ""
-    added: tuple[NewModel, ...] = ()
-    gone_on: tuple[int, ...] = ()
-    by: Decider = Decider.POLICY
-    request: int | None = None  # the number of the request that it answers
-    hop: int | None = None  # of a STOP within an epoch: the model's last hop
-    detail: Mapping[str, Any] = field(default_factory=dict)  # EXTEND: the epochs; BUDGET: the budget
+    model: Optional[Small]
+    epoch: Optional[Small]  # complete when it was decided
+    verdict: Verdict = codec.named("decision")
+    reason: Text = ""
+    added: Annotated[tuple[NewModel, ...], Within(0, MOST_ADDED)] = ()
+    gone_on: Annotated[tuple[Small, ...], Within(0, MOST_ADDED)] = codec.omitted(())
+    by: Decider = codec.named("policy", Decider.POLICY)
+    request: Optional[Whole] = None  # the number of the request that it answers
+    hop: Optional[Small] = None  # of a STOP within an epoch: the model's last hop
+    detail: Mapping[str, Any] = codec.unknown()  # EXTEND: the epochs; BUDGET: the budget
 
     def __post_init__(self) -> None:
         if (self.model is None) != (self.epoch is None):
@@ -200,68 +163,25 @@ class Decision:
 
         ``policy`` says who has decided; of a policy the row has its name, which whoever writes the row knows.
         """
-        detail = {"added": [new.to_json() for new in self.added], **self.detail}
-        if self.gone_on:
-            detail["gone_on"] = list(self.gone_on)
-        if self.hop is not None:
-            detail["hop"] = self.hop
-        return {
-            "model": self.model,
-            "epoch": self.epoch,
-            "decision": self.verdict.value,
-            "reason": self.reason,
-            "policy": self.by.value,
-            "request": self.request,
-            "detail": detail,
-        }
+        detail = codec.encode_fields(self)
+        return {**{name: detail.pop(name, None) for name in COLUMNS}, "detail": detail}
 
     @classmethod
     def from_json(cls, row: Any, where: str = "the decision") -> Decision:
         """BadData if a row of the table is no decision.  The detail is JSON, or its text."""
-        fields = Fields(row, where)
-        detail = fields.value("detail", None) or {}
+        said = codec.read(dict[str, Any], row, where)
+        detail = said.get("detail") or {}
         if isinstance(detail, str):
             detail = decoded(detail, f"{where}: detail")
-        inner = Fields(detail, f"{where}: detail")
-        who = fields.text("policy", default="")
-        verdict = Verdict(fields.choice("decision", [one.value for one in Verdict]))
-        if verdict is Verdict.EXTEND:
-            inner.whole("epochs", 1, LARGEST)
-        read = ("added", "gone_on", "hop")
-        more = {name: value for name, value in inner.document.items() if name not in read}
-        if verdict is Verdict.BUDGET:
-            _made(inner, Budget.from_document, value=more)
-        new = enumerate(inner.list("added", 0, MOST_ADDED)) if inner.has("added") else ()
-        return _made(
-            fields,
-            cls,
-            model=_number(fields, "model"),
-            epoch=_number(fields, "epoch"),
-            verdict=verdict,
-            reason="" if fields.value("reason", None) is None else fields.text("reason"),
-            added=tuple(NewModel.from_json(one, f"{where}: added[{place}]") for place, one in new),
-            gone_on=inner.wholes("gone_on", 0, MOST_ADDED, 0, LARGEST) if inner.has("gone_on") else (),
-            by=Decider(who) if who in set(Decider) else Decider.POLICY,
-            request=None if fields.value("request", None) is None else fields.whole("request"),
-            hop=_number(inner, "hop"),
-            detail=more,
-        )
+        detail = codec.read(dict[str, Any], detail, f"{where}: detail")
+        document = {name: value for name, value in detail.items() if name not in COLUMNS}
+        document.update((name, said.get(name)) for name in COLUMNS)
+        if document["policy"] not in [one.value for one in Decider]:
+            document["policy"] = Decider.POLICY.value
+        return codec.decode(cls, {**document, "reason": document["reason"] or ""}, where, BadData)
 
-
-M = TypeVar("M")
-
-
-def _made(fields: Fields, make: Callable[..., M], **values: Any) -> M:
-    """What the values make; BadData if they contradict each other."""
-    try:
-        return make(**values)
-    except ValueError as error:
-        raise fields.wrong(f"cannot be used: {error}") from None
-
-
-def _number(fields: Fields, name: str) -> int | None:
-    """A number as the columns of the log have them; None if there is none."""
-    if fields.value(name, None) is None:
-        return None
-    found: int = fields.whole(name, 0, LARGEST)
-    return found
+    def require_agreement(self) -> None:
+        if self.verdict is Verdict.EXTEND:
+            codec.entry(self.detail, "epochs", Annotated[int, Within(1, LARGEST)])
+        if self.verdict is Verdict.BUDGET:
+            Budget.from_document(self.detail)

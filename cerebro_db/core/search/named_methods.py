@@ -1,7 +1,7 @@
 """The search methods that users can name, and the policies that they stand for.
 
 A method is a class in a module of its own: a ``Sampler`` proposes points, a ``Policy`` stops models, and a ``Policy``
-with ``propose`` does both.  METHOD_CLASSES lists ours; the rest, tests and docs/search.md included, follows from the
+with ``propose`` does both.  METHOD_CLASSES lists ours; the rest, tests and docs/train.md included, follows from the
 classes.
 """
 

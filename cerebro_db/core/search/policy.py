@@ -30,7 +30,7 @@ class Policy:
     """
 
     name: str = ""  # what the log calls the policy, and what users call a method
-    does: str = ""  # for docs/search.md, if users can name it
+    does: str = ""  # for docs/train.md, if users can name it
     parameters: tuple[Parameter, ...] = ()  # that users can give
     # Whether the policy wants to be asked after each epoch of each model. If not, the run has no such decisions and
     # they cost nothing.

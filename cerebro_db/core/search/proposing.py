@@ -20,7 +20,7 @@ class Sampler(abc.ABC):
     """Says which points of a space are tried; a pure function of the history."""
 
     name: str
-    does: str  # for docs/search.md
+    does: str  # for docs/train.md
     parameters: tuple[Parameter, ...] = ()  # that users can give
     independent: bool = False  # whether it does not look at the results of models
     needs_optuna: bool = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from ..documents import Fields
+from .. import codec
+from ..codec import Within
+from ..documents import shown
 from ..errors import BadData
 from ..events import Action
 from ..records import dataclass
@@ -32,26 +34,28 @@ class Request:
     @property
     def model(self) -> int | None:
         """The model that it concerns: of a clone the parent."""
-        return self.new.parent if self.action is Action.ADD else self._fields().whole("model", 1, LARGEST, default=None)
+        if self.action is Action.ADD:
+            return self.new.parent
+        return self._number("model") if "model" in self.detail else None
 
     @property
     def new(self) -> NewModel:
         """The schedule gives it its number; a configuration of its own gets a new key."""
-        new = NewModel.from_json(self._fields().value("new"), "its new model")
+        new = NewModel.from_json(self.detail.get("new"), "its new model")
         key = new.key if new.configuration is None else None
         return replace(new, key=key, model=None, parent_hop=None, fold=None, group_number=None)
 
     @property
     def epochs(self) -> int:
-        epochs: int = self._fields().whole("epochs", 1, LARGEST)
-        return epochs
+        return self._number("epochs")
 
     @property
     def budget(self) -> Budget:
         return Budget.from_document(self.detail)
 
-    def _fields(self) -> Fields:
-        return Fields(self.detail, "its detail")
+    def _number(self, name: str) -> int:
+        number: int = codec.read(Annotated[int, Within(1, LARGEST)], self.detail.get(name), f"its {name}")
+        return number
 
     def require_sound(self) -> None:
         """Raise BadData if the detail is not that of the action: users can write rows of their own."""
@@ -63,11 +67,12 @@ class Request:
             except ValueError as error:
                 raise BadData(str(error)) from None
             return
-        fields = self._fields()
+        # The parameters of a new model are as the user gave them: the view cerebro.requests shows them.
+        names = {Action.ADD: ("new", "parameters"), Action.EXTEND: ("epochs",)}.get(self.action, ("model",))
+        others = codec.read(dict[str, Any], self.detail, "its detail").keys() - names
+        if others:
+            raise BadData(f"its detail has the unknown field {shown(min(others))}; it has: {', '.join(names)}.")
         if self.action is Action.ADD:
-            fields.value("new")
-            fields.value("parameters", None)  # as the user gave them: the view cerebro.requests shows them
             self.new.to_json()
         else:
-            fields.whole("epochs" if self.action is Action.EXTEND else "model", 1, LARGEST)
-        fields.done()
+            self._number(names[0])

@@ -16,8 +16,8 @@ import socket
 from dataclasses import asdict, field
 from typing import Union, cast
 
+from .. import codec
 from ..errors import InvalidArgument
-from ..protocol import codec
 from ..records import dataclass
 
 LARGEST = 1 << 16  # bytes of a packet

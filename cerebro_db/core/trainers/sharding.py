@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Annotated
 
-from ..documents import Fields
+from .. import codec
+from ..codec import Within
 from ..engines import MOST_SHARDS, NEVER_SHARD, SHARDING_ENGINES
 from ..errors import CerebroError, OutOfMemory, TrainerKilled
 from ..protocol import Described
@@ -17,36 +19,26 @@ from ..records import dataclass
 
 PROCESS_MB = 300  # of a trainer that has no model
 MOST_SLOWER = 1e9
-PAGE = "docs/train.md describes it."
+PAGE = "docs/experts.md describes it."
+
+
+Megabytes = Annotated[int, Within(0, 2**31 - 1)]
 
 
 @dataclass(frozen=True)
 class ModelMemory:
     """What a trainer needs in memory to train a model."""
 
-    shards: int = 1  # into which it is cut
-    needed_mb: int = 0  # with so many shards; 0: not known
-    uncut_mb: int = 0  # as a whole; 0: not known
-    slower: float = 0.0  # at least so many times as long a batch takes as without shards; 0: not measured
-
-    @classmethod
-    def read(cls, fields: Fields) -> ModelMemory:
-        """From an event; those of older versions say nothing of it."""
-
-        def whole(name: str, least: int) -> int:
-            return least if fields.value(name, None) is None else fields.whole(name, least, 2**31 - 1)
-
-        slower = 0.0 if fields.value("slower", None) is None else fields.number("slower", 0.0, MOST_SLOWER)
-        return cls(whole("shards", 1), whole("memory_mb", 0), whole("uncut_memory_mb", 0), slower)
+    shards: Annotated[int, Within(1, 2**31 - 1)] = codec.omitted(1)  # into which it is cut
+    needed_mb: Megabytes = codec.omitted(0, "memory_mb")  # with so many shards; 0: not known
+    uncut_mb: Megabytes = codec.omitted(0, "uncut_memory_mb")  # as a whole; 0: not known
+    # At least so many times as long a batch takes as without shards; 0: not measured.
+    slower: Annotated[float, Within(0.0, MOST_SLOWER)] = codec.omitted(0.0)
+    lenient = True  # it is read from an event, and those of older versions say nothing of it
 
     @classmethod
     def of(cls, described: Described) -> ModelMemory:
         return cls(described.shards, described.memory_mb, described.uncut_memory_mb, described.slower)
-
-    def to_json(self) -> dict[str, float]:
-        known = {"memory_mb": self.needed_mb, "uncut_memory_mb": self.uncut_mb, "slower": self.slower}
-        found = {name: value for name, value in known.items() if value}
-        return {"shards": self.shards, **found} if self.shards > 1 else found
 
     @property
     def is_cut(self) -> bool:

@@ -1,6 +1,6 @@
 {#-
   The materialization cerebro_model trains a model table on the rows of the model's query, unless neither the rows nor the
-  arguments have changed. docs/dbt.md is about it.
+  arguments have changed. docs/production.md#dbt is about it.
 
   The query becomes the view MODEL_rows. New models are trained in MODEL__new, beside the old ones. These predict until one
   transaction replaces them. The comment of MODEL_summary has the hash of the rows and arguments.

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Optional
 
+from cerebro_db.core.codec import Within
 from cerebro_db.core.models.model_columns import MST
 from cerebro_db.core.names import Name
-from cerebro_db.core.protocol.codec import Within
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.scheduling.plan import MOST_HOPS
 from cerebro_db.core.sql import identifier, joined, sql

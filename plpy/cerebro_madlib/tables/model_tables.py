@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Optional
 
+from cerebro_db.core import codec
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.models import model_columns
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing.packed_summary import VARNAMES
 from cerebro_db.core.parameters import writing
-from cerebro_db.core.protocol import codec
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_plpy.database import relations

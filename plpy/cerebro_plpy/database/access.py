@@ -108,31 +108,31 @@ class Database:
         self.called = before  # after an error, ``entry`` reads it
 
     def notice(self, text: str, hint: str | None = None) -> None:
-        """Something that people need to know, whatever ``cerebro.verbose`` says."""
+        """Something that people need to know, whatever ``cerebro.details`` says."""
         self.plpy.notice(harmless(text, lines=True), **_hint(hint))
 
     def told(self, text: str, hint: str | None = None) -> None:
-        """What a call decides, how it goes on, and what comes of it: not said if ``cerebro.verbose`` is off."""
+        """What a call decides, how it goes on, and what comes of it: not said if ``cerebro.details`` is off."""
         if self.verbose is not False:
             self.notice(text, hint)
 
     def detail(self, text: str, hint: str | None = None) -> None:
-        """How it is done: said only if ``cerebro.verbose`` is on."""
+        """How it is done: said only if ``cerebro.details`` is on."""
         if self.verbose:
             self.notice(text, hint)
 
     @property
     def verbose(self) -> bool | None:
-        """The setting ``cerebro.verbose`` of the caller's session; None if it is not set."""
+        """The setting ``cerebro.details`` of the caller's session; None if it is not set."""
         if self._verbose is UNKNOWN:
-            text = self.value(sql("SELECT pg_catalog.current_setting('cerebro.verbose', true)"))
+            text = self.value(sql("SELECT pg_catalog.current_setting('cerebro.details', true)"))
             self._verbose = SWITCH.get((text or "").strip().lower())
             if text and self._verbose is None:  # the server takes any text, and no error may end a run for it
-                self.warning(f"cerebro.verbose is '{text[:40]}', which is neither on nor off", "RESET cerebro.verbose;")
+                self.warning(f"cerebro.details is '{text[:40]}', which is neither on nor off", "RESET cerebro.details;")
         return self._verbose
 
     def tell_all(self) -> None:
-        """Say the details of this call, as if ``cerebro.verbose`` were on."""
+        """Say the details of this call, as if ``cerebro.details`` were on."""
         self._verbose = True
 
     @contextlib.contextmanager

@@ -11,8 +11,7 @@ import json
 import math
 import random
 import time
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 from cerebro_db.core import documents
@@ -22,32 +21,40 @@ from cerebro_db.core.models.calibration import Calibration, Classes, Errors
 from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Variable
-from cerebro_db.core.protocol import PredictionInput
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, shown, sql
 from cerebro_db.core.texts import counted
 
 from ..database import relations
 from ..database.access import Database
 from ..database.relations import Relation
-from ..models import calibrations
+from ..models import calibrations, document_columns
 from ..models.trained import TrainedModel, class_labels
-from ..packing import packed
-from ..packing.packed import Packed
-from ..predicting import by_group, streaming, trainers
+from ..predicting import by_group, streaming
 from ..predicting.keys_and_outputs import PAIR
-from ..segment.prediction import SegmentPrediction
-from . import judged_rows, packed_rows
+from . import judged_rows, samples
 from .actual_values import actual_of
-from .packed_rows import Known
+from .samples import Sample, share
 
-MOST_ROWS = 50_000  # a random sample of more rows
-MOST_VALUES = 500_000  # probabilities of a target's classes in all rows
 FEW_ROWS = 100  # a notice tells of fewer
 TRIED_ROWS = 1000  # tell how long more of them will take
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
-Values = Union[float, Sequence[float]]  # a number, or the probabilities of the classes
 Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
+
+
+@dataclass(frozen=True)
+class KnownQuality:
+    """How good a model is on the rows that it was calibrated with."""
+
+    configuration: int
+    made_of: str | None  # an ensemble
+    qualities: tuple[Quality, ...]
+    document: dict[str, Any]  # as it is kept
+
+    def to_json(self) -> dict[str, Any]:
+        """As the log of its run has it."""
+        return {"configuration": self.configuration, "made_of": self.made_of, "quality": self.document}
 
 
 def calibrate(
@@ -58,12 +65,10 @@ def calibrate(
     target: str | None = None,
     decide_by: str | None = calibration.F1,
     until: float | None = None,
-    qualities: list[Quality] | None = None,
-) -> list[dict[str, Any]]:
-    """What was found: a row for each target and measure.
+) -> tuple[list[dict[str, Any]], KnownQuality]:
+    """What was found, a row for each target and measure; and how good the model is on the same rows.
 
     ``rows``: returns a query, or the name of a packed table.  ``until``: when it should end, as time.monotonic().
-    ``qualities``: gets how good the model is for each target, on the same rows.
     """
     by_group.refuse_groups(model)
     info = _info(db, model)
@@ -74,20 +79,19 @@ def calibrate(
     measure = _measure(decide_by, chosen)
     found: dict[str, Errors | Classes] = dict(calibrations.of_model(db, model))
     told: list[dict[str, Any]] = []
-    samples = _samples(db, model, rows(), chosen, until)
-    for place, (variable, sample) in enumerate(samples):
+    qualities: list[Quality] = []
+    read = _samples(db, model, rows(), chosen, until)
+    for place, (variable, sample) in enumerate(read):
         predicted = _checked(db, variable, sample)
-        kept, lines = _calibrated(db, variable, sample, predicted, measure, _share(until, len(samples) - place))
+        kept, lines = _calibrated(db, variable, sample, predicted, measure, share(until, len(read) - place))
         found[variable.name] = kept
-        if qualities is not None:
-            with contextlib.suppress(OverflowError):  # squares of the largest numbers
-                qualities.append(_quality(variable, sample, predicted))
+        with contextlib.suppress(OverflowError):  # squares of the largest numbers
+            qualities.append(_quality(variable, sample, predicted))
         told += [
             {"target": variable.name, "measure": name, "before": before, "after": after}
             for name, before, after in lines
         ]
-    _keep(db, model, info, found)
-    return told
+    return told, _keep(db, model, info, found, qualities)
 
 
 def _quality(variable: Variable, sample: Sample, predicted: list[Any]) -> Quality:
@@ -121,25 +125,46 @@ def _info(db: Database, model: TrainedModel) -> Relation:
     return info
 
 
-def _keep(db: Database, model: TrainedModel, info: Relation, found: Calibration) -> None:
-    if calibrations.COLUMN not in relations.columns(db, info):  # tables of version 0.1 do not have it
-        db.patiently(
-            sql(
-                "ALTER TABLE {info} ADD COLUMN {column} pg_catalog.jsonb",
-                info=info.sql,
-                column=identifier(calibrations.COLUMN),
-            )  # fmt: skip
-        )
-    text = json.dumps(calibration.to_json(found))
+def _keep(
+    db: Database, model: TrainedModel, info: Relation, found: Calibration, qualities: Sequence[Quality]
+) -> KnownQuality:
+    for name in (calibrations.COLUMN, calibrations.QUALITY):
+        if name not in relations.columns(db, info):  # tables of version 0.1 do not have it
+            db.patiently(
+                sql("ALTER TABLE {info} ADD COLUMN {column} pg_catalog.jsonb", info=info.sql, column=identifier(name))
+            )
+    present = relations.columns(db, info)
+    document_columns.require(present, info.text, model.named.types)
+    document_columns.require_known_types(present, info.text, ["reason"])
     column, number, key = identifier(calibrations.COLUMN), identifier(model.named.configuration), model.key
+    kept = sql(
+        "SELECT quality::pg_catalog.text AS quality, CASE WHEN {trained} IS NULL THEN {reason}::pg_catalog.text END"
+        " AS made_of FROM {info} WHERE {number} = {key}",
+        trained=identifier(model.named.training_loss),
+        reason=sql("reason") if "reason" in present else sql("NULL"),
+        info=info.sql,
+        number=number,
+        key=key,
+    )
+    before = db.one(kept) or {"quality": None, "made_of": None}
+    where = f"the quality of configuration {key} in '{info.text}'"
+    known = documents.decoded(before["quality"] or "null", where, most=calibrations.LONGEST)
+    judged = KnownQuality(
+        configuration=key,
+        made_of=before["made_of"],
+        qualities=tuple(qualities),
+        document=quality.document(known, qualities, [one.name for one in model.layout.outputs]),
+    )
+    text = json.dumps(calibration.to_json(found))
     update = sql(
-        "UPDATE {info} SET {column} = ($1::text[])[1]::pg_catalog.jsonb WHERE {number} = {key}",
+        "UPDATE {info} SET {column} = ($1::text[])[1]::pg_catalog.jsonb,"
+        " quality = ($1::text[])[2]::pg_catalog.jsonb WHERE {number} = {key}",
         info=info.sql,
         column=column,
         number=number,
         key=key,
     )
-    db.patiently(update, [text])
+    db.patiently(update, [text, json.dumps(judged.document)])
     same = sql(
         "SELECT {column}::pg_catalog.jsonb = $1::pg_catalog.jsonb FROM {info} WHERE {number} = {key}",
         info=info.sql,
@@ -153,114 +178,34 @@ def _keep(db: Database, model: TrainedModel, info: Relation, found: Calibration)
             hint="A policy or a trigger of the table keeps it.",
         )
     model.remembered.clear()
+    return judged
 
 
 # -- the rows ------------------------------------------------------------------------------------------------
 
 
-class Sample:
-    """A random sample of rows: what is predicted of a target, and the value that it has."""
-
-    def __init__(self, variable: Variable) -> None:
-        self.labels = None if variable.target == "real" else class_labels(variable)
-        self.places = {label: place for place, label in enumerate(self.labels or ())}
-        self.predicted: list[Any] = []
-        self.actual: list[Any] = []
-        self.rows = self.left_out = 0
-        self._most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
-        self._random = random.Random(0)
-
-    def known(self, text: str | None) -> Known:
-        """The actual value from its text."""
-        if self.labels is not None:
-            return self.places.get(text)
-        number = math.nan if text is None else float(text)
-        return number if math.isfinite(number) else None
-
-    def add(self, payload: bytes, actual: list[Known]) -> None:
-        """The answers for some rows, as float32."""
-        numbers = array("f", payload)
-        width = len(numbers) // len(actual)
-        for row, known in enumerate(actual):
-            if known is None:
-                self.left_out += 1
-                continue
-            place = self.rows if self.rows < self._most else self._random.randrange(self.rows + 1)
-            self.rows += 1
-            if place >= self._most:
-                continue
-            values: Values = numbers[row] if self.labels is None else numbers[row * width : (row + 1) * width]
-            if place == len(self.actual):
-                self.predicted.append(values)
-                self.actual.append(known)
-            else:
-                self.predicted[place], self.actual[place] = values, known
-
-
 def _samples(
     db: Database, model: TrainedModel, rows: str, chosen: list[Variable], until: float | None
 ) -> list[tuple[Variable, Sample]]:
-    samples = [Sample(variable) for variable in chosen]
     if is_name(rows):
-        _read_packed_table(db, model, rows, chosen, samples, _share(until, 2))
-    else:
-        for variable, sample in zip(chosen, samples):
-            _read_query(db, model, rows, variable, sample)
-    return list(zip(chosen, samples))
+        return samples.of_packed_table(db, model, rows, chosen, share(until, 2))
+    return [(variable, _of_query(db, model, rows, variable)) for variable in chosen]
 
 
-def _read_query(db: Database, model: TrainedModel, query: str, variable: Variable, sample: Sample) -> None:
+def _of_query(db: Database, model: TrainedModel, query: str, variable: Variable) -> Sample:
+    sample = Sample(variable)
     judged = judged_rows.judged_of(db, model, query, variable.name)
     source, windows = judged.source, model.layout.windows
     actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
     pairs = shown(judged_rows.with_pairs(source.rows, actual, sql("NULL::pg_catalog.text"), variable, windows))
     rows, reading = streaming.reading_of(db, model, relations.of_query(db, pairs), PAIR, None)
     place = model.layout.outputs.index(variable)
-    with _predicting(db, model, [one.for_prediction() for one in reading.inputs]) as prediction:
+    with samples.predicting(db, model, [one.for_prediction() for one in reading.inputs]) as prediction:
         for count, ids, variables in streaming.chunks(db, rows, reading):
             answers = prediction.predict(count, variables)
             pair_of = [json.loads(one) for one in ids]
             sample.add(answers[place][3], [sample.known(pair[1]) if len(pair) > 1 else None for pair in pair_of])
-
-
-@contextlib.contextmanager
-def _predicting(db: Database, model: TrainedModel, inputs: list[PredictionInput]) -> Iterator[SegmentPrediction]:
-    order = trainers.order_of(model, model.version(db), inputs, None)
-    with (
-        trainers.own_segment(db, model.memory_mb) as (mine, _),
-        trainers.predicting(db, mine, model, order) as prediction,
-    ):
-        yield prediction
-
-
-def _share(until: float | None, steps: int) -> float | None:
-    """Until when the first of so many steps may take."""
-    return None if until is None else time.monotonic() + (until - time.monotonic()) / steps
-
-
-def _read_packed_table(
-    db: Database, model: TrainedModel, table: str, chosen: list[Variable], samples: list[Sample], until: float | None
-) -> None:
-    please = f"Name a packed table that fits the model, or give a query: 'SELECT * FROM {table.strip()}'."
-    test = packed.read(db, table, argument="query", please=please)
-    packed.require_same_shapes(model.layout, model.table.text, test)
-    layout = test.layout
-    places = [model.layout.outputs.index(variable) for variable in chosen]
-    for variable, place in zip(chosen, places):
-        if variable.target == "class" and class_labels(variable) != _labels(db, test, layout.outputs[place]):
-            raise BadData(f"'{test.relation.text}' has other classes of '{variable.name}' than the model.", hint=please)
-    with _predicting(db, model, packed_rows.inputs(layout)) as prediction:
-        for batch in packed_rows.batches(
-            db, test, layout, places, lambda: until is not None and time.monotonic() > until
-        ):
-            answers = prediction.predict(batch.rows, batch.inputs)
-            for place, sample, actual in zip(places, samples, batch.actual):
-                sample.add(answers[place][3], actual)
-
-
-def _labels(db: Database, test: Packed, output: Variable) -> list[str | None]:
-    kept = test.summary.labels.get(output.name)
-    return class_labels(output) if kept is None else [*kept, *class_labels(output)[len(kept) :]]
+    return sample
 
 
 # -- what is learned -----------------------------------------------------------------------------------------
@@ -282,9 +227,7 @@ def _measure(decide_by: str | None, chosen: list[Variable]) -> Any:
 def _checked(db: Database, variable: Variable, sample: Sample) -> list[Any]:
     """The predictions: numbers, or the probabilities of all classes; an error if they cannot be calibrated."""
     rows = len(sample.actual)
-    if sample.left_out:
-        what = "number" if sample.labels is None else "class that training had"
-        db.notice(f"{counted(sample.left_out, 'row')} without a {what} in '{variable.name}' are left out")
+    sample.tell_left_out(db)
     if rows < 2:
         raise BadData(f"there are {counted(rows, 'row')} to calibrate '{variable.name}' with; at least 2 are needed.")
     if rows < FEW_ROWS:
@@ -293,7 +236,13 @@ def _checked(db: Database, variable: Variable, sample: Sample) -> list[Any]:
         if not all(map(math.isfinite, sample.predicted)):
             raise BadData(f"the model predicts numbers of '{variable.name}' that are NaN or infinite.")
         return sample.predicted
-    probabilities = [_probabilities(variable, values, len(sample.labels)) for values in sample.predicted]
+    probabilities = sample.probabilities()
+    for its in probabilities:
+        if not (min(its) >= -NEARLY and abs(sum(its) - 1) <= NEARLY):
+            raise Unsupported(
+                f"the outputs of the model for '{variable.name}' are no probabilities.",
+                hint="End the architecture with a softmax, or with a sigmoid for two classes.",
+            )
     if len(set(sample.actual)) < 2:
         raise BadData(
             f"all {rows} rows have the same class of '{variable.name}'.", hint="Calibrate with rows of several classes."
@@ -359,14 +308,3 @@ def _weigh(db: Database, variable: Variable, sample: Sample, measure: Any) -> ca
         )
         return None
     return lambda probabilities, actual: calibration.weights_of(probabilities, actual, len(labels), measure)
-
-
-def _probabilities(variable: Variable, values: Sequence[float], classes: int) -> Sequence[float]:
-    """The probabilities of all classes; an error if the model's outputs are none."""
-    found = [1.0 - values[0], values[0]] if len(values) == 1 and classes == 2 else values
-    if not (min(found) >= -NEARLY and abs(sum(found) - 1) <= NEARLY):
-        raise Unsupported(
-            f"the outputs of the model for '{variable.name}' are no probabilities.",
-            hint="End the architecture with a softmax, or with a sigmoid for two classes.",
-        )
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core import documents
+from cerebro_db.core import codec, documents
 from cerebro_db.core.errors import BadData, InvalidArgument, WrongState
 from cerebro_db.core.packing import columns as deciding
 from cerebro_db.core.packing import drift
@@ -82,7 +82,7 @@ def read_packing(db: Database, ref: ModelRef) -> Packing | None:
     if document is None:
         return None
     where = f"the packing of '{ref.given}'"
-    return Packing.read(documents.Fields(documents.decoded(document, where), where))
+    return codec.read(Packing, documents.decoded(document, where), where)
 
 
 def _of_summary(db: Database, ref: ModelRef, column: str) -> Any:

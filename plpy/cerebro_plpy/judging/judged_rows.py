@@ -71,7 +71,9 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     if kind != "any" and is_number != (kind == "number"):
         raise InvalidArgument(
             f"the target '{variable.name}' is {'a number' if is_number else 'a class'}.",
-            hint="cerebro.residuals() judges numbers; the other functions judge classes.",
+            hint="cerebro.mistakes() returns the rows of which the model predicts a wrong class."
+            if kind == "number"
+            else "cerebro.evaluate() and cerebro.residuals() judge numbers.",
         )
     classes = None if is_number else class_labels(variable)
     judged_class = _class(variable, wanted_class if blank else None) if kind == "one" else None
@@ -101,15 +103,21 @@ class JudgedRows:
 def judged_of(db: Database, model: TrainedModel, query: str, target: str | None) -> JudgedRows:
     """An error if the query does not have the target, or it cannot be judged."""
     source, present = relations.of_query(db, query)
-    variable = target_of(model.layout, target)
+    variable = judged_target(model.layout, target)
     if variable.columns[0] not in present:
         raise UndefinedColumn(
             f"the query does not have the target '{variable.columns[0]}'.",
             hint=f"Predictions are compared with it. {relations.has_columns(present)}",
         )
+    return JudgedRows(source=source, present=present, variable=variable)
+
+
+def judged_target(layout: Layout, target: str | None) -> Variable:
+    """The target of this name, or the only one; an error if it cannot be judged."""
+    variable = target_of(layout, target)
     if variable.target == "encoded" or (variable.target == "real" and variable.elements > 1):
         raise Unsupported(f"the target '{variable.name}' is an array.", hint="Arrays cannot be judged.")
-    return JudgedRows(source=source, present=present, variable=variable)
+    return variable
 
 
 def target_of(layout: Layout, target: str | None) -> Variable:

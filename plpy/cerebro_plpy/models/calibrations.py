@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cerebro_db.core.models.calibration import Calibration
 
 COLUMN = "calibration"
+QUALITY = "quality"  # the column with how good the model was on the same rows
 LONGEST = 10_000_000  # characters
 KEPT = "kept calibration"  # among what is remembered of a model
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
+from cerebro_db.core.codec import Within
 from cerebro_db.core.models.model_columns import PLAIN
 from cerebro_db.core.sql import sql
 
@@ -14,7 +15,7 @@ from ..database.relations import Relation
 from . import document_columns
 
 COLUMN = "memory_mb"
-MOST_MB = 2**31 - 1
+Memory = Annotated[int, Within(1, 2**31 - 1)]
 
 
 def of_summary(db: Database, summary: Relation) -> int | None:
@@ -28,5 +29,5 @@ def of_summary(db: Database, summary: Relation) -> int | None:
 
 def of_row(row: dict[str, Any], summary: Relation) -> int | None:
     """The same, from the row of the summary, as far as that was read."""
-    found = row.get(COLUMN)
-    return None if found is None else int(Fields(row, summary.text).whole(COLUMN, 1, MOST_MB))
+    megabytes: int | None = codec.read(Optional[Memory], row.get(COLUMN), f"{summary.text}: {COLUMN}")
+    return megabytes

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from cerebro_db.core import documents
+from cerebro_db.core import codec, documents
 from cerebro_db.core.architecture import keras_json
-from cerebro_db.core.documents import Fields
+from cerebro_db.core.codec import OneOf
 from cerebro_db.core.errors import (
+    BadData,
     CerebroError,
     InvalidArgument,
     NotPermitted,
@@ -303,11 +304,12 @@ def _grouped(db: Database, tables: ModelTables, said: Said) -> Grouped | None:
     table, groups, row = tables.table, tables.groups, said.row
     if row.get("group_by") is None:
         return None
-    fields = Fields(row, f"{table.text}_summary")
+    where = f"{table.text}_summary"
     names = split_list(row["group_by"], "group_by")
-    kinds = [types.settled(db, SqlType(one)) for one in fields.texts("group_types", different=False)]
-    if len(kinds) != len(names):
-        raise fields.wrong(f"must have {len(names)} types", "group_types")
+    told = codec.read(list[SqlType], row["group_types"], f"{where}: group_types")
+    if len(told) != len(names):
+        raise BadData(f"{where}: group_types has to have {len(names)} types.")
+    kinds = [types.settled(db, one) for one in told]
     present = relations.columns(db, groups) if groups is not None else {}
     if groups is None or not has_groups(present):
         raise UndefinedObject(
@@ -318,7 +320,8 @@ def _grouped(db: Database, tables: ModelTables, said: Said) -> Grouped | None:
     document_columns.require(present, groups.text, GROUP_COLUMNS)
     relations.require_readable(db, groups, [present[name] for name in GROUP_COLUMNS])
     columns = tuple(GroupColumn(name, kind) for name, kind in zip(names, kinds))
-    return Grouped(groups, columns, fields.choice("new_groups", NEW_GROUPS))
+    new_groups = codec.read(Annotated[str, OneOf(*NEW_GROUPS)], row["new_groups"], f"{where}: new_groups")
+    return Grouped(groups, columns, new_groups)
 
 
 def tables_of(db: Database, ref: ModelRef) -> ModelTables:

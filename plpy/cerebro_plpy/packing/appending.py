@@ -10,9 +10,10 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec
+from cerebro_db.core.codec import Within
 from cerebro_db.core.errors import BadData, InUse, InvalidArgument, Unsupported, WrongState
 from cerebro_db.core.names import Name
 from cerebro_db.core.packing import buffer_format, drift
@@ -55,7 +56,7 @@ from .rows.argument_names import NATURAL
 from .rows.preparation import SourceVariable, find_shapes
 from .rows.summary import PackJob, Training
 
-DRIFTED = 0.25  # of the population stability index; docs/retrain.md
+DRIFTED = 0.25  # of the population stability index; docs/production.md#have-the-rows-changed
 NEEDED = ["seed", "buffer_size", "rows"]  # columns of a summary, besides those that all functions read
 PACK_ALL = "Pack all rows again, old and new, with cerebro.pack()."
 
@@ -131,11 +132,12 @@ def _target(db: Database, text: str | None, argument: str) -> Target:
         )
     if not layout.partitions:
         raise BadData(f"the layout of '{table.text}' has no partitions.", hint=PACK_ALL)
-    fields = Fields(row, f"the summary of '{table.text}'", PACK_ALL)
-    seed = fields.whole("seed", -(2**63), 2**63 - 1) if fields.value("seed") is not None else None
+    where = f"the summary of '{table.text}'"
+    seed = codec.read(Optional[int], row["seed"], f"{where}: seed", PACK_ALL)
+    size = codec.read(Annotated[int, Within(1, 2**31 - 1)], row["buffer_size"], f"{where}: buffer_size", PACK_ALL)
     training = summary.read_training(db, table.name.quoted, argument)
     form = form_of(relations.columns(db, described))
-    return Target(found, layout, training, form, seed, fields.whole("buffer_size", 1))
+    return Target(found, layout, training, form, seed, size)
 
 
 def _division(db: Database, target: Target, source: Relation, divide: bool | None) -> Division | None:
@@ -354,7 +356,7 @@ def _write_summary(db: Database, target: Target, grown: Packing | None, buffer_s
         "buffer_size": ("integer", buffer_size),
     }
     if grown is not None:
-        values["packing"] = ("jsonb", json.dumps(grown.to_json()))
+        values["packing"] = ("jsonb", json.dumps(codec.encode(grown)))
     if "fingerprint" in present:
         values["fingerprint"] = ("text", None)  # the rows are no longer those of one table
     changes = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cerebro_db.core import codec
+
 from ..database.access import Database
 from ..database.entry import entry
 from .rows.summary import read_layout
@@ -18,7 +20,7 @@ def prepared_columns(db: Database, packed_table: str | None) -> list[dict[str, A
     for variable in (*layout.inputs, *layout.outputs):
         start = 1
         for number, column in enumerate(variable.columns):
-            document = variable.preparation.to_json()
+            document = codec.encode(variable.preparation)
             features = variable.preparation.features
             width = len(features[number].names) if features else variable.elements // len(variable.columns)
             if features:

@@ -164,7 +164,7 @@ def say_result(db: Database, run: Run, output: Name, judged: Sequence[Quality]) 
     if _is_judged(run) and not judged and not db.verbose:
         db.told(_end(db, run))
     for one in judged:
-        db.told(f"{output} predicts {one.target}: {one.told}")
+        db.told(f"{output} predicts {one.target}: {one.says} for validation")
         if one.is_no_better:
             db.warning(
                 f"{output} predicts {one.target} no better than an answer that is {one.simple}",

@@ -152,7 +152,7 @@ def require_gpu(settings: TrainerSettings, started: EngineStarted) -> None:
             f"{framework} {started.versions.get('engine_version', '')} finds no GPU, though this machine has one",
             detail=started.no_gpu,
             hint=f"Install a build of {framework} for GPUs into the trainer's environment{how}, or call with"
-            " use_gpus => false. docs/gpus.md says what else may be missing.",
+            " use_gpus => false. docs/install.md#no-gpu-is-found says what else may be missing.",
         )
 
 

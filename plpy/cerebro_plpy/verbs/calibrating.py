@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from cerebro_db.core.errors import CerebroError, WrongState
-from cerebro_db.core.models.quality import Quality
 from cerebro_db.core.names import Name
 
 from .. import platform
@@ -14,11 +12,10 @@ from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import ModelRef, model_ref
 from ..judging import calibrate as judging
+from ..judging.calibrate import KnownQuality
 from ..models.model_cache import read_model
 from ..models.trained import TrainedModel
-from ..packing import packed
-from ..runs.record import own_runs
-from . import attempts
+from . import attempts, validation_rows
 
 
 @entry
@@ -36,13 +33,14 @@ def calibrate(
     until = None if seconds is None else time.monotonic() + seconds
     platform.of(db).require_own_session(db)
     model = read_model(db, model_ref(db, model_table), configuration)
-    return judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
+    told, _ = judging.calibrate(db, model, _rows(db, model, query), target=target, decide_by=decide_by, until=until)
+    return told
 
 
-def calibrate_or_say(db: Database, output: Name, until: float | None) -> list[Quality]:
+def calibrate_or_say(db: Database, output: Name, until: float | None) -> KnownQuality | None:
     """Calibrate the best model of a new table on the rows for validation, or say why it is not calibrated.
 
-    How good it is on them; empty if it is not calibrated.  ``until``: the deadline, as time.monotonic().
+    How good it is on them; None if it is not calibrated.  ``until``: the deadline, as time.monotonic().
     """
     hint = f"SELECT * FROM cerebro.calibrate('{output}');"
     with attempts.or_told(db, "cerebro.calibrate", "the best model is not calibrated", hint):
@@ -53,37 +51,16 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> list[Qu
             " are for classes.",
         )
         return found
-    return []
+    return None
 
 
-def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> list[Quality]:
+def calibrate_best(db: Database, output: Name, query: str | None, until: float | None = None) -> KnownQuality:
     """Calibrate the best model of a table; how good it is on these rows."""
     model = read_model(db, ModelRef.of_table(output), None)
-    qualities: list[Quality] = []
-    judging.calibrate(db, model, _rows(db, model, query), until=until, qualities=qualities)
-    return qualities
+    return judging.calibrate(db, model, _rows(db, model, query), until=until)[1]
 
 
 def _rows(db: Database, model: TrainedModel, query: str | None) -> Callable[[], str]:
     """Return the query, or the packed rows for validation; they are looked up only after all other checks."""
-    return lambda: _validation_table(db, model) if query is None else query
-
-
-def _validation_table(db: Database, model: TrainedModel) -> str:
-    """The packed table that the run evaluated its models on."""
     please = "Give a query that returns rows which did not train the model: cerebro.calibrate('…', 'SELECT * FROM …')."
-    run = own_runs.of_trained(db, model.table, model.layout)
-    if run is None:
-        raise WrongState(
-            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
-            hint=please,
-        )
-    try:
-        found = run.packed_validation(db)
-        if found is not None:
-            packed.read(db, found.name.quoted, argument="validation_table", please=please)
-    except CerebroError as error:
-        raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
-    if found is None:
-        raise WrongState(f"the run of '{model.table.text}' had no rows for validation.", hint=please)
-    return found.name.quoted
+    return lambda: validation_rows.packed_table_of(db, model, please) if query is None else query

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cerebro_db.core import documents
+from cerebro_db.core import codec
 from cerebro_db.core.architecture import building, ensembles
 from cerebro_db.core.arguments import PackArguments
 from cerebro_db.core.errors import BadData, InvalidArgument, NotPermitted, Unsupported, WrongState
@@ -109,7 +109,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
     if found.layout.outputs[1:]:
         raise Unsupported(
             f"'{model.name}' has {len(found.layout.outputs)} targets, and cerebro.retrain() compares models of one.",
-            hint="Train, judge and register it by hand (docs/retrain.md).",
+            hint="Train, judge and register it by hand (docs/production.md#retrain-by-hand).",
         )
     where = f"the packing of {model.name}@{version}"
     keys = db.rows(sql("SELECT configuration FROM {table} ORDER BY configuration", table=table.sql))
@@ -123,7 +123,7 @@ def of_alias(db: Database, registered_model: str | None, alias_name: str | None)
         infos=infos,
         summary=summary,
         run=own_runs.of_model(db, summary["run"], found.layout),
-        packing=Packing.read(documents.Fields(summary["packing"], where)),
+        packing=codec.read(Packing, summary["packing"], where),
         configurations=configurations,
         epochs=epochs or summary["epochs"],
         inputs=tuple(dict.fromkeys(name for one in found.layout.inputs for name in one.columns)),

@@ -41,7 +41,7 @@ OF_CLASSES = sql(
 def value(db: Database, metric: str, model: str, query: str) -> tuple[float, int]:
     """The metric, and the number of rows that it was measured on."""
     with db.naming("cerebro.evaluate"):
-        found = evaluating.metrics_of(db, _judging("cerebro.evaluate", model, query))
+        found = {one.metric: one.value for one in evaluating.of_query(db, _judging("cerebro.evaluate", model, query))}
     if metric not in found:
         raise InvalidArgument(
             f"metric cannot be '{metric}' for this target.",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_db.core import documents
+from cerebro_db.core import codec, documents
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.architecture.ensembles import ensemble as mean_of
 from cerebro_db.core.errors import InvalidArgument, UndefinedObject, Unsupported, WrongState
@@ -384,7 +384,7 @@ def _add_rows(db: Database, source: MemberTables, mean: Mean, output: Name, key:
     figures = {name: value for name, value in figures.items() if name in present}
     told = {}
     if "members" in present and mean.members:
-        told["members"] = json.dumps([one.to_json() for one in mean.members])
+        told["members"] = json.dumps(codec.encode(mean.members))
     more = joined("", (sql(", {column}", column=identifier(column)) for column in copied))
     db.execute(
         sql("INSERT INTO {about} ({number}, {size}, reason{more}{names}) SELECT $4, $2, $3{more}{values} FROM {info}"

@@ -77,7 +77,9 @@ def carry_out(db: Database, run: Run, output: Name, deadline: float | None = Non
                     ensembling.add_or_say(db, output, until)
             elif step.task is Following.CALIBRATE:
                 with db.as_steps():
-                    qualities = calibrating.calibrate_or_say(db, output, until)
+                    judged = calibrating.calibrate_or_say(db, output, until)
+                if judged is not None:
+                    qualities, found = [*judged.qualities], judged.to_json()
             else:
                 found = succession.carry_out(db, log, steps, step.task, output)
             log.events.note(Event.FOLLOWED, **{**found, "task": step.task.value})

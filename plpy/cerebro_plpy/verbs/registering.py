@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cerebro_db.core.errors import InvalidArgument, NotPermitted, SerializationFailure, Unsupported
+from cerebro_db.core.models import quality
 from cerebro_db.core.models.model_columns import (
     INFO_COLUMNS,
     LATER_COLUMNS,
@@ -98,6 +99,7 @@ def add_version(db: Database, given: RegisterArguments) -> int:
         rights.grant(registry, owned, version)
         its_info, its_summary = stored.rows(registry, table, copy.key)
         details = {**{one: its_info.get(one) for one in OF_INFO}, **{one: its_summary.get(one) for one in OF_SUMMARY}}
+        details["quality"] = quality.sentence_of(its_info.get("quality"))
         text = json.dumps({**details, **copied})
         if len(text) > LONGEST_DETAILS:
             raise InvalidArgument(
@@ -161,7 +163,7 @@ def _of_one_group(
     told = {name: value for name, value in row_of(db, summary, None).items() if name not in SUMMARY_OF_GROUPS}
     content = Content(
         {its.key: _architecture(db, its)},
-        [{**its_info, "calibration": None}],
+        [{**its_info, "calibration": None, "quality": None}],
         {**told, "group_key": group.key},
         [*_labels(db, its)],
     )

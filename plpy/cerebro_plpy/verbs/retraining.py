@@ -159,7 +159,7 @@ def _rows_to_train_on(db: Database, given: RetrainArguments, champion: Champion)
             else f"the run of {version} does not say it: the call named packed rows, or an earlier version recorded it"
         )
         return WrongState(
-            f"{argument}: {why}, so say which table.", hint=f"{argument} => 'schema.table'; docs/retrain.md says why."
+            f"{argument}: {why}, so say which table.", hint=f"{argument} => 'schema.table'; docs/security.md says why."
         )
 
     run = champion.run

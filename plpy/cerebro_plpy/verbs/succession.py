@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """The steps after the training of ``cerebro.retrain``: the new model is judged, registered, and promoted if better."""
 
 from __future__ import annotations
@@ -5,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Optional
 
 import psycopg2
 
-from cerebro_db.core import documents
-from cerebro_db.core.errors import CerebroError, WrongState
+from cerebro_db.core import codec
+from cerebro_db.core.codec import OneOf, Text, Within
+from cerebro_db.core.errors import BadData, CerebroError, WrongState
 from cerebro_db.core.events import Event, Following
 from cerebro_db.core.following import Step
 from cerebro_db.core.models import metrics
@@ -36,37 +38,32 @@ from .registering import RegisterArguments
 ENDINGS = ("", *COMPANIONS, *(PACKED + ending for ending in PACKED_ENDINGS))  # of the tables of a call
 
 
+Positive = Annotated[float, Within(0.0, sys.float_info.max)]
+
+
 @dataclass(frozen=True)
 class Judging:
     """How the new model is judged and promoted, as its run has it on record."""
 
-    registered_model: str
-    alias: str
-    metric: str
-    margin: float
-    standard_errors: float  # of the difference, by which the new model must be better
-    query: str | None  # of the rows for the comparison; None: those for validation
+    registered_model: Text
+    alias: Text
+    metric: Annotated[str, OneOf(*BEST_IS)]
+    margin: Positive
+    standard_errors: Positive  # of the difference, by which the new model must be better
+    query: Optional[Text] = None  # of the rows for the comparison; None: those for validation
+    lenient = True
 
     @property
     def steps(self) -> tuple[Step, ...]:
         judge, *others = (Following.JUDGE, Following.REGISTER, Following.PROMOTE, Following.REMOVE)
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return (Step(judge, arguments=given), *map(Step, others))
+        return (Step(judge, arguments=codec.encode_fields(self)), *map(Step, others))
 
     @classmethod
     def of(cls, steps: Sequence[Step], run: int) -> Judging:
         arguments = next((step.arguments for step in steps if step.task is Following.JUDGE), None)
         if arguments is None:
             raise WrongState(f"run {run} is not followed by the step '{Following.JUDGE.value}' of cerebro.retrain().")
-        fields = documents.Fields(arguments, f"what follows run {run}")
-        return cls(
-            fields.text("registered_model"),
-            fields.text("alias"),
-            fields.choice("metric", BEST_IS),
-            fields.number("margin", 0, sys.float_info.max),
-            fields.number("standard_errors", 0, sys.float_info.max),
-            fields.text("query", default=None),
-        )
+        return codec.decode(cls, arguments, f"what follows run {run}", BadData)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs the statements of task pages in their order, on the tables that docs/prepare.md makes."""
+"""Runs the statements of task pages in their order, on the tables that docs/prepare.md makes, and on iris."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cerebro_db.embedded.cluster import IRIS
 from tests.sql.lab import Lab
 from tests.sql.pages import blocks, statements
 
@@ -23,7 +24,7 @@ class Shown:
         self.rows: dict[str, Rows] = {}
         self.runs: dict[str, int] = {}
         self.pages: list[str] = []
-        for statement in statements(blocks("docs/prepare.md", "sql")[-1]):
+        for statement in [IRIS.read_text().replace("public.", ""), *statements(blocks("docs/prepare.md", "sql")[-1])]:
             lab(statement)
 
     def run(self, page: str) -> None:

@@ -1,4 +1,4 @@
-"""docs/dbt.md with a real dbt: its project trains, notices what has changed, and predicts."""
+"""The section dbt of docs/production.md with a real dbt: its project trains, notices what has changed, and predicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sql.users import Town, User, town
 
 pytestmark = pytest.mark.dbt
 
-PAGE = "docs/dbt.md"
+PAGE = "docs/production.md"
 QUICK = "verb='fit', configurations={'units': 4}, epochs=2, options={'seed': 1}"  # in place of a budget of minutes
 INCOME = "models/income.sql"
 

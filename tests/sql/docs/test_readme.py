@@ -1,4 +1,4 @@
-"""The SQL of README.md and the Python of docs/features.md run as printed, on the table that they name."""
+"""The SQL of README.md and the Python of docs/README.md run as printed, on the table that they name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_colleague_predicts_after_two_statements(server: str, irises: Lab) -> 
     shared = f"species_{secrets.token_hex(3)}"
     both, (ask,) = (
         statements(block.replace("'species", f"'{shared}").replace("FROM iris", f"FROM {irises.schema}.iris"))
-        for block in blocks("docs/features.md", "sql")
+        for block in blocks("docs/README.md", "sql")
     )
     assert len(both) == 2
     with town(server) as root:
@@ -93,10 +93,10 @@ def test_a_colleague_predicts_after_two_statements(server: str, irises: Lab) -> 
         irises(f"SELECT cerebro.unregister('{shared}', 1)")
 
 
-def test_the_page_about_features(
+def test_the_page_that_lists_all_pages(
     server: str, irises: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (code,) = blocks("docs/features.md", "python")
+    (code,) = blocks("docs/README.md", "python")
     monkeypatch.setenv("CEREBRO_DSN", make_dsn(server, options=f"-csearch_path={irises.schema},public,cerebro,madlib"))
     names: dict[str, Any] = {}
     exec(code, names)

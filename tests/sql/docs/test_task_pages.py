@@ -1,21 +1,16 @@
-"""The examples of the pages about preparing and training run as printed, on the tables of docs/prepare.md.
+"""The examples of the pages about preparing and training, and of the page for experts, run as printed, on the tables of
+docs/prepare.md.
 
-tests/sql/docs/test_judging_pages.py and test_serving_pages.py have the other task pages, and test_search_pages.py those
-about search and steering.
+tests/sql/docs/test_run_page.py has the page about runs; test_judging_pages.py and test_serving_pages.py have others.
 """
 
 from __future__ import annotations
 
-import shlex
-
 import pytest
-from typer.testing import CliRunner
 
-from cerebro_db.client import cli
-from tests.sql.docs.task_pages import RUN, Shown
-from tests.sql.pages import blocks
+from tests.sql.docs.task_pages import Shown
 
-PAGES = ("prepare", "train", "follow", "resume")
+PAGES = ("prepare", "train", "experts")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -36,24 +31,28 @@ def test_columns_become_what_the_page_says(shown: Shown) -> None:
 
 def test_runs_finish(shown: Shown) -> None:
     statuses = shown.statuses()
-    assert statuses.pop(shown.runs["resume"]) == "forgotten"  # by the page, at its end
     assert len(statuses) == 11 and set(statuses.values()) == {"finished"}
 
 
-def test_a_run_is_followed(shown: Shown, server: str) -> None:
-    assert shown.of("cerebro.wait(12)") == [[("finished",)]]
-    (board,) = shown.of("FROM cerebro.leaderboard WHERE run = 12")
-    (curve,) = shown.of("FROM cerebro.learning_curve WHERE run = 12")
-    assert [row[0] for row in board] == [1, 2, 3] and len(curve) == 3 * 5
-    run = str(shown.runs["follow"])
-    (commands,) = blocks("docs/follow.md", "sh")
-    for line in commands.splitlines():
-        arguments = shlex.split(RUN.sub(run, line), comments=True)[1:]
-        done = CliRunner().invoke(cli.app, arguments, env={"CEREBRO_DSN": server})
-        assert done.exit_code == 0 and run in done.output, (line, done.output)
+def test_a_search_stops_models(shown: Shown) -> None:
+    (board,) = shown.of("WHERE run = (SELECT run FROM churn_search_summary)")
+    assert len(board) == 12 and {row[2] for row in board} == {"finished", "stopped"}
+    assert board[0][1] > 0.6 and all(row[3] is not None for row in board), "every model has reached a rung"
+    momentum = {row[5]["optimizer"]: "momentum" in row[5] for row in board}
+    assert momentum == {"Adam": False, "SGD": True}
 
 
-def test_a_run_is_resumed(shown: Shown) -> None:
-    assert shown.of("cerebro.cancel(12)") == [[(True,)]]
-    assert shown.of("cerebro.wait(12, 60)") == [[("cancelled",)]]
-    assert shown.of("SELECT run, status, message")[0][0][:2] == (shown.runs["resume"], "cancelled")
+def test_an_architecture_has_parameters(shown: Shown) -> None:
+    assert "tower" in [row[0] for row in shown.of("FROM cerebro.architectures")[0]]
+    tried = shown.lab(
+        "SELECT chosen, status FROM cerebro.leaderboard WHERE run = (SELECT run FROM iris_towers_summary)"
+    )
+    assert {status for _, status in tried} == {"finished", "stopped"}
+    both = {"architecture", "dropout", "learning_rate"}
+    keys = {chosen["architecture"]: both & chosen.keys() | {"depth", "width"} & chosen.keys() for chosen, _ in tried}
+    assert keys == {"tower": {*both, "depth", "width"}, "mlp": both}
+
+
+def test_new_nodes_are_appended(shown: Shown) -> None:
+    first, second = shown.of("cerebro.propagate(")
+    assert first == [(1000,)] and 3 <= second[0][0] < 1001

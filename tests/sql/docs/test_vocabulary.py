@@ -1,6 +1,6 @@
 """One vocabulary: a word means one thing and has one type in SQL, in Python and on the command line.
 
-MADlib's functions have MADlib's words.  docs/vocabulary.md lists the words for readers.
+MADlib's functions have MADlib's words.  docs/README.md lists the words for readers.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ NUMBERS = {"integer", "bigint"}
 OF_THE_TARGET = {"actual", "predicted"}  # a class or a number
 DOCUMENTS = {"json", "jsonb"}  # one type to people; jsonb does not keep the order of keys, and prepare needs it
 OF_PYTHON = {"self", "run_or_table", "timeout", "arguments", "by"}
+IN_SQL = {"label": "class"}  # which is a keyword of Python
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,7 @@ def test_the_page_has_the_types_of_the_catalog(
     """Where the page gives a type of SQL: that of the arguments and columns in the row, and of the word itself."""
     found = types({**arguments, **columns})
     checked, wrong = 0, {}
-    for line in (ROOT / "docs" / "vocabulary.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "README.md").read_text().splitlines():
         _, _, word, kind, names, *_ = [*map(str.strip, line.split("|")), *[""] * 5]
         told = re.match(r"(text|integer|bigint|boolean|double precision)\b(?! or)", kind)
         for name in [word.replace(" ", "_"), *re.findall(r"`(\w+)`", names)] if told else []:
@@ -184,7 +185,7 @@ def test_python_has_the_words_of_sql(arguments: dict[str, dict[str, str]]) -> No
     checked = 0
     wrong = {}
     for name, method in inspect.getmembers(Cerebro, inspect.isfunction):
-        words = set(inspect.signature(method).parameters) - OF_PYTHON
+        words = {IN_SQL.get(word, word) for word in inspect.signature(method).parameters} - OF_PYTHON
         if name in arguments:
             checked += 1
             if others := sorted(words - arguments[name].keys()):

@@ -282,7 +282,7 @@ def test_a_replaced_table_has_no_calibration(made: Lab) -> None:
         ('{"targets": [{"name": "state", "kind": "number", "rows": 9, "temperature": 1, "weights": null}]}', "kind"),
         ('{"targets": [{"name": "other", "kind": "class", "rows": 9, "temperature": 1, "weights": null}]}', "name"),
         ('{"targets": "all"}', "targets"),
-        ("[]", "must be an object"),
+        ("[]", "has to be a JSON object"),
     ],
 )
 def test_a_document_written_by_hand_is_checked(made: Lab, document: str, says: str) -> None:

@@ -176,10 +176,10 @@ def test_tables_of_an_earlier_version_say_what_they_lack(houses: Lab) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ("jsonb_set(packing, '{profiles,0,rows}', '[1]')", "must be a list of 11 to 11 items"),
-        ("jsonb_set(packing, '{profiles,0,kind}', '\"sound\"')", "must be one of number, date, category"),
-        ("'[]'", "must be an object"),
-        ("jsonb_set(packing, '{profiles,0,edges}', '[3, 2]')", "must ascend"),
+        ("jsonb_set(packing, '{profiles,0,rows}', '[1]')", "has to have 11 items"),
+        ("jsonb_set(packing, '{profiles,0,kind}', '\"sound\"')", "has to be one of number, date, category"),
+        ("'[]'", "has to be a JSON object"),
+        ("jsonb_set(packing, '{profiles,0,edges}', '[3, 2]')", "has to ascend"),
         ("jsonb_set(packing, '{arguments,validation}', '\"x\"')", "validation"),
     ],
 )

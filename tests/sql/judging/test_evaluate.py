@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import psycopg2
 import pytest
 from sklearn import metrics
+from sklearn.dummy import DummyClassifier
 
 from tests.sql.lab import CROSS, Lab, flower_model
 
@@ -41,7 +43,11 @@ def flats(lab: Lab) -> Lab:
 
 def evaluated(lab: Lab, model: str, query: str = ROWS, *more: Any) -> dict[str, float]:
     values = ", ".join(["%s"] * (2 + len(more)))
-    return dict(lab(f"SELECT * FROM cerebro.evaluate({values})", model, query, *more))
+    return dict(lab(f"SELECT metric, value FROM cerebro.evaluate({values})", model, query, *more))
+
+
+def baselines(lab: Lab, model: str, query: str) -> dict[str, float | None]:
+    return dict(lab("SELECT metric, baseline FROM cerebro.evaluate(%s, %s)", model, query))
 
 
 def probabilities(lab: Lab, model: str, query: str, target: str) -> tuple[list[str], list[str], np.ndarray]:
@@ -185,6 +191,151 @@ def test_a_table_is_as_good_as_a_query(flats: Lab) -> None:
     assert evaluated(flats, "is_sunny", name) == evaluated(flats, "is_sunny", "SELECT * FROM flats WHERE id < 50")
     by_name = flats("SELECT * FROM cerebro.predict('grades', 'flats', 'id') ORDER BY 1")
     assert by_name == flats("SELECT * FROM cerebro.predict('grades', 'TABLE flats', 'id') ORDER BY 1")
+
+
+@pytest.mark.parametrize(("model", "target"), [("is_sunny", "sunny"), ("grades", "grade")])
+def test_beside_a_class_is_the_most_frequent_one(flats: Lab, model: str, target: str) -> None:
+    query = "SELECT * FROM flats WHERE id BETWEEN 100 AND 170"
+    actual = [row[0] for row in flats(f"SELECT {target}::text FROM ({query}) q")]
+    names = sorted(set(actual))
+    frequent = DummyClassifier(strategy="prior").fit(actual, actual)
+    said, prior = frequent.predict(actual), frequent.predict_proba(actual)
+    two = {"pos_label": names[1]} if len(names) == 2 else {"average": "macro"}
+    assert baselines(flats, model, query) == {
+        "accuracy": pytest.approx(metrics.accuracy_score(actual, said)),
+        "log_loss": pytest.approx(metrics.log_loss(actual, prior, labels=names)),
+        "f1": pytest.approx(metrics.f1_score(actual, said, **two, zero_division=0)),
+        "auc": 0.5,
+        "balanced_accuracy": pytest.approx(metrics.balanced_accuracy_score(actual, said)),
+        "ece": None,
+        "rows": None,
+    }
+
+
+@pytest.mark.parametrize("sunny", [True, False])
+def test_the_f1_of_two_classes_is_that_of_the_second_one(flats: Lab, sunny: bool) -> None:
+    """Nobody finds a row of it who always says the other one."""
+    query = f"SELECT * FROM flats WHERE sunny = {sunny} OR id < 40"
+    actual = [row[0] for row in flats(f"SELECT sunny FROM ({query}) q")]
+    assert 0 < sum(actual) < len(actual) and (sum(actual) > len(actual) / 2) is sunny
+    found = baselines(flats, "is_sunny", query)["f1"]
+    assert found == (pytest.approx(metrics.f1_score(actual, [True] * len(actual))) if sunny else 0)
+
+
+def test_beside_a_number_is_the_mean(flats: Lab) -> None:
+    actual = np.array([row[0] for row in flats(f"SELECT rent FROM ({ROWS}) q")])
+    said = np.full(len(actual), actual.mean())
+    assert baselines(flats, "rents", ROWS) == {
+        "rmse": pytest.approx(np.sqrt(metrics.mean_squared_error(actual, said))),
+        "mse": pytest.approx(metrics.mean_squared_error(actual, said)),
+        "mae": pytest.approx(metrics.mean_absolute_error(actual, said)),
+        "mape": pytest.approx(metrics.mean_absolute_percentage_error(actual, said)),
+        "r2": 0,
+        "rows": None,
+    }
+
+
+def test_rows_without_a_target_have_no_baseline(flats: Lab) -> None:
+    none = "SELECT id, size, city, NULL AS {} FROM flats"
+    for model, target in (("is_sunny", "sunny"), ("rents", "rent")):
+        assert set(baselines(flats, model, none.format(target)).values()) == {None}
+
+
+@pytest.fixture(scope="module")
+def validated(flats: Lab) -> Lab:
+    """Models whose rows for validation are a table, so that a query can return them, too."""
+    flats("CREATE TABLE others AS SELECT * FROM flats WHERE id % 3 = 0")
+    given = {**FEW, "validation_table": "others"}
+    named = ", ".join(f"{name} => %s" for name in given)
+    for target in ("sunny", "grade", "rent", "grade, rent"):
+        model = f"{target.replace(', ', '_')}_valid"
+        flats(f"SELECT cerebro.fit('flats', %s, target => %s, {named})", model, target, *given.values())
+        flats("SELECT FROM cerebro.calibrate(%s)", model)
+    return flats
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("sunny_valid", ""),
+        ("grade_valid", ""),
+        ("rent_valid", ""),
+        ("grade_rent_valid", ", target => 'grade'"),
+        ("grade_rent_valid", ", target => 'rent', coverage => 0.7"),
+        ("sunny_valid", ", calibrated => true"),
+        ("grade_valid", ", thresholds => true"),
+        ("rent_valid", ", coverage => 0.9"),
+    ],
+)
+def test_without_rows_those_for_validation_are_taken(validated: Lab, model: str, more: str) -> None:
+    asked = "SELECT metric, value, baseline FROM cerebro.evaluate('{}'{}{})"
+    without, by_query = (validated(asked.format(model, rows, more)) for rows in ("", ", 'others'"))
+    assert [row[0] for row in without] == [row[0] for row in by_query] and dict(
+        (metric, value) for metric, value, _ in without
+    )["rows"] == 133
+    for (_, *mine), (_, *wanted) in zip(without, by_query):
+        assert mine == [None if one is None else pytest.approx(one, rel=1e-5, abs=1e-6) for one in wanted]
+
+
+def test_it_says_which_rows_it_takes_if_asked(validated: Lab) -> None:
+    validated("SET cerebro.details = on")
+    try:
+        validated("SELECT FROM cerebro.evaluate('rent_valid')")
+        assert any("evaluated on the 133 rows for validation in" in line for line in validated.told())
+    finally:
+        validated("RESET cerebro.details")
+
+
+def test_of_many_rows_a_sample_is_taken(validated: Lab) -> None:
+    validated("CREATE TABLE many AS SELECT f.* FROM flats f, generate_series(1, 130)")
+    given = {**FEW, "validation_table": "many", "epochs": 1}
+    named = ", ".join(f"{name} => %s" for name in given)
+    validated(f"SELECT cerebro.fit('flats', 'of_many', target => 'rent', {named})", *given.values())
+    found = dict(validated("SELECT metric, value FROM cerebro.evaluate('of_many')"))
+    assert found["rows"] == 50_000
+    assert found["rmse"] == pytest.approx(evaluated(validated, "of_many", "many")["rmse"], rel=0.05)
+    assert validated("SELECT * FROM cerebro.evaluate('of_many')") == validated(
+        "SELECT * FROM cerebro.evaluate('of_many')"
+    )
+
+
+def test_the_last_notice_of_a_training_says_the_same(validated: Lab) -> None:
+    if validated.greenplum:
+        pytest.skip("on Greenplum, nothing is judged at the end")
+    validated.told()
+    validated("SELECT cerebro.train('flats', 'told', target => 'sunny', inputs => 'size, city', epochs => 3,"
+              " max_configurations => 2, options => '{\"seed\": 1}')")  # fmt: skip
+    (line,) = [line for line in validated.told() if "told predicts sunny: " in line]
+    found = {name: (value, beside) for name, value, beside in validated("SELECT * FROM cerebro.evaluate('told')")}
+    value, beside = found["accuracy"]
+    assert f"accuracy {value:.3f} (always '" in line and f"': {beside:.3f}), AUC {found['auc'][0]:.3f} on" in line
+
+
+def test_a_registered_model_takes_the_rows_of_its_run(validated: Lab) -> None:
+    name = f"validated_{secrets.token_hex(3)}"
+    validated(f"SELECT cerebro.register('{name}', 'rent_valid')")
+    try:
+        asked = "SELECT * FROM cerebro.evaluate('{}')"
+        assert validated(asked.format(f"{name}@1")) == validated(asked.format("rent_valid"))
+    finally:
+        validated(f"SELECT cerebro.unregister('{name}', 1)")
+
+
+def test_a_model_without_rows_for_validation_asks_for_a_query(validated: Lab) -> None:
+    named = ", ".join(f"{name} => %s" for name in FEW)
+    models = {"unvalidated": "validation => 0", "cities": "group_by => 'city'", "folded": "folds => 2"}
+    for model, more in models.items():
+        inputs = dict(FEW, inputs="size", epochs=1)
+        validated(f"SELECT cerebro.fit('flats', %s, target => 'rent', {named}, {more})", model, *inputs.values())
+    for model in ("unvalidated", "folded"):
+        with pytest.raises(psycopg2.Error, match="had no rows for validation alone"):
+            validated("SELECT * FROM cerebro.calibrate(%s)", model)
+    why = {**dict.fromkeys(models, "had no rows for validation alone"), "cities": "has models of groups"}
+    for model, says in why.items():
+        with pytest.raises(psycopg2.Error) as error:
+            validated("SELECT * FROM cerebro.evaluate(%s)", model)
+        assert says in str(error.value)
+        assert f"cerebro.evaluate('{model}', 'SELECT * FROM …')" in error.value.diag.message_hint
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def judged(lab: Lab) -> Lab:
         ("kinds", "precision_recall('{}', %s)"),
         ("many", "calibration('{}', %s, 'b')"),
         ("rents", "residuals('{}', %s)"),
+        ("many", "mistakes('{}', %s)"),
         ("rents", "importance('{}', %s)"),
         ("many", "evaluate('{}', %s)"),
     ],
@@ -126,6 +127,40 @@ def test_curves_are_those_of_scikit_learn(judged: Lab, model: str, label: str, a
 def test_the_second_of_two_classes_is_the_default(judged: Lab) -> None:
     own, default = (judged(f"SELECT * FROM cerebro.roc_curve('kinds', %s{more})", ROWS) for more in (", 'true'", ""))
     assert own == default and len(own) > 100
+
+
+def test_mistakes(judged: Lab) -> None:
+    """The rows off the diagonal of the confusion matrix."""
+    found = judged("SELECT key_value, actual, predicted, probability FROM cerebro.mistakes('many', %s, 'id')", ROWS)
+    wanted = judged(
+        "SELECT f.id::text, f.more, p.class, p.probability FROM flats f JOIN cerebro.predict('many', %s, 'id') p"
+        " ON p.key_value = f.id::text WHERE p.class <> f.more ORDER BY p.probability DESC, f.id::text", ROWS,
+    )  # fmt: skip
+    assert found == wanted and len(found) > 10
+    (off,) = judged("SELECT sum(count) FROM cerebro.confusion_matrix('many', %s) WHERE actual <> predicted", ROWS)
+    assert off == (len(found),)
+    numbers = judged("SELECT key_value::int FROM cerebro.mistakes('many', %s)", ROWS)
+    assert len(numbers) == len(found) and max(numbers) <= (400,)
+
+
+def test_mistakes_among_rows_without_a_target_and_with_new_classes(judged: Lab) -> None:
+    rows = (
+        "SELECT id, size, noise, city, CASE WHEN id < 200 THEN NULL WHEN id < 300 THEN 'new' ELSE more END AS more"
+        " FROM flats WHERE id > 100"
+    )
+    found = judged("SELECT key_value::int, actual FROM cerebro.mistakes('many', %s, 'id')", rows)
+    assert sorted(key for key, actual in found if actual == "new") == list(range(200, 300))
+    assert min(key for key, _ in found) == 200
+
+
+def test_mistakes_by_thresholds(judged: Lab) -> None:
+    judged("SELECT FROM cerebro.calibrate('kinds', %s)", ROWS)
+    asked = "SELECT key_value FROM cerebro.mistakes('kinds', %s, 'id', thresholds => true)"
+    wrong = judged(
+        "SELECT f.id::text FROM flats f JOIN cerebro.predict('kinds', %s, 'id', thresholds => true) p"
+        " ON p.key_value = f.id::text WHERE p.class <> f.kind::text", ROWS,
+    )  # fmt: skip
+    assert sorted(judged(asked, ROWS)) == sorted(wrong) and wrong
 
 
 def test_residuals(judged: Lab) -> None:

@@ -68,6 +68,20 @@ def test_tables_that_no_run_names(place: Lab) -> None:
     place.fit("train", "members", "mst_2", 1)
     place("SELECT cerebro.ensemble('members', 'together', 2)")
     assert listed(place, "together", "target, configurations, best_value") == ("species", 1, None)
+    said = place.value("SELECT reason FROM together_info")
+    assert said.startswith("the mean of configurations ")
+    assert listed(place, "together", "chosen_configuration, made_of, quality") == (1, said, None)
+
+
+@pytest.mark.parametrize(("validation", "options"), [(None, {}), ("val", {}), ("val", {"objective": "val_accuracy"})])
+def test_the_configuration_that_predict_takes(place: Lab, validation: str | None, options: dict[str, str]) -> None:
+    place("DROP TABLE IF EXISTS chosen, chosen_info, chosen_summary")
+    trained(place, "chosen", validation_table=validation, options=options)
+    chosen, made_of, quality = listed(place, "chosen", "chosen_configuration, made_of, quality")
+    asked = "SELECT * FROM cerebro.predict('chosen', 'garden', 'id'{}) ORDER BY 1"
+    assert place(asked.format("")) == place(asked.format(f", configuration => {chosen}"))
+    assert place(asked.format("")) != place(asked.format(f", configuration => {3 - chosen}"))
+    assert made_of is None and quality is None
 
 
 def test_a_model_of_madlib_keras_fit(madlib: Lab, place: Lab) -> None:
@@ -345,6 +359,11 @@ def test_hostile_figures_do_not_make_the_list_fail(people: tuple[Town, User, Use
         assert own in anna("SELECT model_table FROM cerebro.models"), change
         assert anna("SELECT length(run_name) <= 1000 AND length(target) <= 1000 FROM cerebro.models"
                    f" WHERE model_table = '{own}'") in ([True], [None])  # fmt: skip
+    anna(f"ALTER TABLE {own}_info ADD COLUMN quality jsonb")
+    for quality in ("'7'", "'{\"says\": {}}'", "'[]'", "jsonb_build_object('says', repeat(E'\\u0001', 100000))"):
+        anna(f"UPDATE {own}_info SET quality = {quality}")
+        assert anna(f"SELECT configurations > 0 AND COALESCE(length(quality), 0) <= 4000 FROM cerebro.models"
+                    f" WHERE model_table = '{own}'") == [True], quality  # fmt: skip
     for value in ("NaN", "Infinity", "-Infinity", "1e308"):
         anna(f"UPDATE {own}_info SET objective_value = '{value}'")
         assert anna(f"SELECT best_value::text FROM cerebro.models WHERE model_table = '{own}'")

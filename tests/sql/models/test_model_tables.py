@@ -14,7 +14,7 @@ from tests.sql.lab import CROSS, Lab, natural_fit, verb
 FIT = "batch_size=16, epochs=1"
 PARAMS = f"$$optimizer='Adam(lr=0.05)', {CROSS}$$"
 SAME = {"seed": 1, "deterministic": True}
-PAGE = Path(__file__).parents[3] / "docs" / "export.md"
+PAGE = Path(__file__).parents[3] / "docs" / "production.md"
 
 
 @pytest.fixture(scope="module")

@@ -466,7 +466,7 @@ def test_a_view_with_other_rows_in_each_pass_is_noticed(place: Lab, packed: Any)
     "division, why",
     [
         ({"columns": ["id"]}, "contradicts itself about folds"),
-        ({"columns": ["id"], "stratify": "kind", "limits": {}}, "must have 1 to 1000 classes"),
+        ({"columns": ["id"], "stratify": "kind", "limits": {}}, "has to have 1 to 1000 items"),
         ({"columns": ["id"], "limit": 5, "stratify": "kind", "limits": {"a": 1}}, "contradicts itself"),
         ({"at": "seen", "moment": "'; DROP TABLE people; --"}, "invalid input syntax for type timestamp"),
         ({"columns": ['id"; DROP TABLE people; --'], "limit": 5}, "does not have the column"),
@@ -486,8 +486,8 @@ def test_a_summary_written_by_hand_is_checked(place: Lab, packed: Any) -> None:
         assert why in refused(place, "SELECT cerebro.append(%s, 'more')", table)
     place(f"UPDATE {table}_summary SET layout = %s", json.dumps(layout))
     for change, why in (
-        ("ALTER buffer_size TYPE text USING 'many'", "must be a whole number"),
-        ("ALTER seed TYPE text USING 'some'", "must be a whole number"),
+        ("ALTER buffer_size TYPE text USING 'many'", "has to be a whole number"),
+        ("ALTER seed TYPE text USING 'some'", "has to be a whole number"),
         ("DROP buffer_size", "has no column 'buffer_size'"),
         ("DROP rows", "has no column 'rows'"),
     ):

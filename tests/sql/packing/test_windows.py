@@ -364,7 +364,7 @@ def test_images_and_series_beside_other_columns(moves: Lab, kind: str) -> None:
 @pytest.mark.parametrize(
     ("sequence", "more", "says"),
     [
-        ({"length": 0}, {}, "length cannot be 0"),
+        ({"length": 0}, {}, "length has to be from 2 to 1000000, not 0"),
         ({"by": "nobody"}, {}, "does not have the column 'nobody' of by"),
         ({"order": "sensors"}, {}, "order cannot be the column 'sensors' of type smallint[]"),
         ({"order": "foot"}, {}, "column 'foot' of sequence is NULL in"),

@@ -174,7 +174,8 @@ def test_predictions_are_judged_with_the_later_values(trained: Lab) -> None:
     for shop, windows in expected(trained).items():
         found = forward(trained, shop, [which for which, _ in windows])
         errors += [(one - sold) ** 2 for one, (_, sold) in zip(found, windows)]
-    figures = dict(trained("SELECT * FROM evaluate('models', %s)", "SELECT * FROM days WHERE shop <> 'shop 5'"))
+    others = "SELECT * FROM days WHERE shop <> 'shop 5'"
+    figures = dict(trained("SELECT metric, value FROM evaluate('models', %s)", others))
     assert figures["rows"] == len(errors)
     assert figures["rmse"] == pytest.approx(np.sqrt(np.mean(errors)), rel=1e-3)
 

@@ -339,9 +339,9 @@ def test_a_table_without_its_groups_is_refused(shops: Lab) -> None:
     ("change", "text"),
     [
         ("group_types = ARRAY['text); DROP TABLE shops; --']", "type"),
-        ("group_types = ARRAY['text', 'text']", "must have 1 types"),
+        ("group_types = ARRAY['text', 'text']", "has to have 1 types"),
         ("group_types = NULL", "group_types"),
-        ("group_by = 'shop, day'", "must have 2 types"),
+        ("group_by = 'shop, day'", "has to have 2 types"),
         ("new_groups = 'perhaps'", "new_groups"),
     ],
 )

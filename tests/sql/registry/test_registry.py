@@ -56,7 +56,7 @@ def test_a_version_predicts_what_its_model_predicts(place: Lab, name: str) -> No
         assert said == place(asked.format("model", f", configuration => {version}")) and len(said) == 3
     assert place(ASK.format(f"{name}@latest")) == place(ASK.format(f"{name}@2")) != place(ASK.format(f"{name}@1"))
     assert place(ASK.format(f" {name.upper()}@LATEST ")) == place(ASK.format(f"{name}@2"))
-    judged = "SELECT * FROM cerebro.evaluate('{}', 'SELECT * FROM garden'{})"
+    judged = "SELECT metric, value FROM cerebro.evaluate('{}', 'SELECT * FROM garden'{})"
     figures = (dict(place(judged.format(*which))) for which in ((f"{name}@1", ""), ("model", ", configuration => 1")))
     assert next(figures) == pytest.approx(next(figures), rel=1e-12)  # segments add them up in any order
     place(f"SELECT cerebro.predict_into('{name}@1', 'garden', 'said_{name}', 'id')")

@@ -150,7 +150,7 @@ def test_a_label_as_an_input_runs_nothing(stage: Stage, victim: Any, what: str) 
         layout["inputs"][0]["preparation"] = ONE_HOT_INPUT
         stage.write(table, layout)
     error = stage.tried(victim, statements(stage)[what])
-    assert error is not None and "'kind' must be one of as_is" in str(error)
+    assert error is not None and "type cannot be used" in str(error)
 
 
 @pytest.mark.usefixtures("kept")
@@ -163,7 +163,7 @@ def test_the_type_of_an_output_runs_nothing(stage: Stage, victim: Any, what: str
         layout["outputs"][0]["preparation"]["type"] = SQL[0]
         stage.write(table, layout)
     error = stage.tried(victim, statements(stage)[what])
-    assert error is not None and "'type' must be the name of an SQL type" in str(error)
+    assert error is not None and "is not the name of an SQL type" in str(error)
 
 
 @pytest.mark.usefixtures("kept")
@@ -473,7 +473,7 @@ def test_copies_of_a_strangers_tables_are_no_better(stage: Stage) -> None:
     for ending in ("", "_info", "_summary"):
         bob(f"CREATE TABLE mine{ending} AS TABLE {own}.guesses{ending}")
     error = stage.tried(bob, f"SELECT * FROM cerebro.predict('{bob.name}.mine', 'SELECT * FROM folk')")
-    assert error is not None and "'type' must be the name of an SQL type" in str(error)
+    assert error is not None and "is not the name of an SQL type" in str(error)
     assert CALL in SQL[0]
 
 
@@ -490,7 +490,7 @@ SEVERAL = (
 VERBS = {
     **{name: f"SELECT * FROM cerebro.{name}('guesses', %s)" for name in (
         "predict", "evaluate", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "calibration",
-        "importance", "explain", "drift", "calibrate")},
+        "importance", "explain", "drift", "calibrate", "mistakes")},
     "configurations": "SELECT cerebro.fit('mixed', 'never', %s, epochs => 1)",
     "stop_when": "SELECT cerebro.fit('mixed', 'never', '[{{\"learning_rate\": 0.1}}]', epochs => 1, stop_when => %s)",
 }  # fmt: skip

@@ -210,12 +210,14 @@ def test_the_owner_sees_the_canaries(aviary: tuple[Town, User, User, User]) -> N
         *(f"{view}.group_value" for view in ("leaderboard", "learning_curve", "metrics", "groups")),
         "decisions.reason",
         "leaderboard.reason",
+        "models.quality",
         "run_plan.layout",
         "run_plan.options",
         "run_plan.packed_summary",
         "run_plan.validation_layout",
         "run_progress.message",
         "runs.message",
+        "runs.quality",
     }
     assert {"failed", "finished"} == set(owner("SELECT status FROM cerebro.runs"))
     assert owner("SELECT count(*) FROM cerebro.requests WHERE refusal IS NOT NULL") >= [1]

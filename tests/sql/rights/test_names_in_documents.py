@@ -432,13 +432,14 @@ MORE_OF_CLIENT: dict[str, Any] = {
     "a run's page": lambda cerebro, named, path: pages.report(cerebro.engine, [(named["run"], named["own"])]),
 }
 SAME_IN_SQL = {
-    "add_configuration", "calibrate", "cancel", "clone_model", "drift", "drop_architecture", "drop_model", "dry_run",
-    "evaluate", "extend", "fit", "forget", "go_on", "materialize", "predict", "predict_into", "register", "resume",
-    "retrain", "roll_back", "search", "set_alias", "set_budget", "share", "stop_model", "train", "unregister",
-    "unshare",
+    "add_configuration", "append", "calibrate", "cancel", "class_metrics", "clone_model", "confusion_matrix",
+    "drift", "drop_architecture", "drop_model", "dry_run", "evaluate", "extend", "fit", "forget", "go_on",
+    "importance", "materialize", "mistakes", "pack", "precision_recall", "predict", "predict_into", "register",
+    "residuals", "resume", "retrain", "roc_curve", "roll_back", "search", "set_alias", "set_budget", "share",
+    "stop_model", "train", "unregister", "unshare",
 }  # fmt: skip
-READS_NO_DOCUMENT = {"add_architecture", "add_images", "close", "follow", "handle", "objects", "rows", "status_within",
-                     "rows_and_notices", "transaction", "track", "import_model"}  # fmt: skip
+READS_NO_DOCUMENT = {"add_architecture", "add_frame", "add_images", "close", "follow", "handle", "objects", "rows",
+                     "status_within", "rows_and_notices", "transaction", "track", "import_model"}  # fmt: skip
 
 
 def test_the_client(attack: Attack, tmp_path: Path) -> None:

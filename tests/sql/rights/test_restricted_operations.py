@@ -26,6 +26,7 @@ CALLS = {
         for name in (
             "evaluate",
             "confusion_matrix",
+            "mistakes",
             "roc_curve",
             "precision_recall",
             "calibration",

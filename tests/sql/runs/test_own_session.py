@@ -86,7 +86,7 @@ def test_one_transaction_packs_trains_evaluates_and_predicts(flowers: Lab) -> No
             mine, "SELECT validation_loss, (SELECT loss FROM fresh_judged), (SELECT count(*) FROM fresh_said)"
                   " FROM fresh_out_info WHERE configuration = 1")  # fmt: skip
         assert loss == pytest.approx(judged, abs=1e-6) and said == 30
-        if not flowers.greenplum:  # there a session that reads this log can lose its rows (docs/greenplum.md)
+        if not flowers.greenplum:  # there a session that reads this log can lose its rows (docs/operate.md)
             assert flowers("SELECT count(*) FROM cerebro.runs WHERE run = %s", number) == [(0,)], "committed too early"
         assert flowers("SELECT to_regclass('fresh')") == [(None,)]
         inside = weights(mine, "fresh_out")
@@ -314,7 +314,7 @@ def test_the_limits_harm_no_table_that_an_open_transaction_has_made(flowers: Lab
 
 @pytest.mark.greenplum
 def test_beside_runs_in_worker_sessions(flowers: Lab) -> None:
-    """Greenplum 7.0.0 can lose rows of the log (docs/greenplum.md).  No call succeeds with such a log."""
+    """Greenplum 7.0.0 can lose rows of the log (docs/operate.md).  No call succeeds with such a log."""
     ((busy,),) = flowers("SELECT cerebro.fit('train', 'busy_out', 'mst', epochs => 100000, wait => false)")
     outcomes = []
     try:

@@ -112,4 +112,4 @@ def test_the_doctor_warns_and_looks_at_processors(answers: dict[str, Any]) -> No
         assert found[segment, "trainer"][0] == "ok"
         status, text, advice = found[segment, "devices"]
         assert status == "warning" and "CPU" in text and "finds no GPU" in text and "nvidia-modprobe" in text
-        assert "docs/gpus.md" in advice
+        assert "docs/install.md#no-gpu-is-found" in advice

@@ -350,7 +350,7 @@ def test_bad_input_leaves_nothing(flats: Lab) -> None:
         ({"packed_table": "flats"}, "'flats' already exists"),
         ({"inputs": "rent"}, "the target 'rent' is among the inputs"),
         ({"validation_table": "nowhere"}, "validation_table: there is no table 'nowhere'"),
-        ({"sequence": {"length": 8}}, "cerebro.train: sequence does not say the order"),
+        ({"sequence": {"length": 8}}, "cerebro.train: sequence lacks the field order"),
         ({"sequence": {"order": "nobody", "length": 8}}, "does not have the column 'nobody' of order"),
         ({"sequence": {"order": "id", "length": 500}}, "does not have 500 consecutive rows"),
         ({"sequence": WINDOWS | {"by": "city", "order": "id"}, "stratify": True}, "stratify and sequence cannot be"),

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Optional
 
+from ...codec import Within
 from ...documents import LARGEST_NUMBER
-from ...protocol.codec import Within
 from ...records import dataclass
 from .. import scores
 from ..history import History

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cerebro_db.core.packing.columns import Found
 from cerebro_db.core.packing.drift import CATEGORY, DATE, MOST_LISTED, NUMBER, Profile, edges_of
@@ -59,15 +60,14 @@ def of(
         Profile(
             column.name,
             is_target,
+            kind,
             edges_of(found[column.name].numbers) if kind != CATEGORY else (),
             tuple(listed.get(column.name, ())),
-            kind,
-            (),
         )
         for column, is_target, kind in columns
     ]
     counts = counted(db, some, [Binned(column, one) for (column, _, _), one in zip(columns, empty)])
-    return tuple(Profile(**{**vars(one), "rows": tuple(rows)}) for one, rows in zip(empty, counts))
+    return tuple(replace(one, rows=tuple(rows)) for one, rows in zip(empty, counts))
 
 
 def counted(db: Database, source: Relation, columns: Sequence[Binned]) -> list[list[int]]:

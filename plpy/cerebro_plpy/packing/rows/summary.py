@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from cerebro_db.core import documents
-from cerebro_db.core.documents import Fields
+from cerebro_db.core import codec, documents
+from cerebro_db.core.codec import Within
 from cerebro_db.core.errors import BadData, UndefinedColumn, UndefinedTable, WrongState
 from cerebro_db.core.names import Name, with_ending, written_list
-from cerebro_db.core.packing import buffer_format, preparation
+from cerebro_db.core.packing import buffer_format
 from cerebro_db.core.packing.layout import MOST_PARTITIONS, Layout, Partition, Variable
 from cerebro_db.core.packing.packed_summary import ENDINGS, PLAIN, VARNAMES, PackedSummary, Packing, SummaryColumns
 from cerebro_db.core.packing.packed_summary import of as columns_of
-from cerebro_db.core.packing.preparation import LARGEST_DIVISOR, LEAST_DIVISOR, MOST_COLUMNS, Fold, OneHot
+from cerebro_db.core.packing.preparation import MOST_COLUMNS, Divisor, Fold, OneHot
 from cerebro_db.core.packing.windows import Windows
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, identifier, joined, sql
@@ -120,7 +120,7 @@ def write(db: Database, job: PackJob) -> None:
     if job.fingerprint is not None:
         columns.append(("fingerprint", "text", job.fingerprint))
     if job.packing is not None:
-        columns.append(("packing", "jsonb", json.dumps(job.packing.to_json())))
+        columns.append(("packing", "jsonb", json.dumps(codec.encode(job.packing))))
     name = job.output.suffixed("_summary").sql
     body = joined(
         ", ",
@@ -172,6 +172,9 @@ def _labels(variable: SourceVariable) -> tuple[str, list[str | None] | None]:
     return preparation.type.array.name, [*preparation.labels, *[None] * without]
 
 
+Classes = Annotated[list[Annotated[int, Within(0, buffer_format.MOST_CLASSES)]], Within(0, MOST_COLUMNS)]
+
+
 @dataclass(frozen=True)
 class Training:
     """What a validation table takes from the training table."""
@@ -207,14 +210,17 @@ def read_training(db: Database, text: str | None, argument: str, please: str = P
     if row is None:
         raise WrongState(f"Input table '{summary.text}' is empty!", hint=please.format(table.text))
     layout = with_labels(db, summary, parsed(db, row["layout"], table.text), present)
-    fields = Fields(row, f"the summary of '{table.text}'", please.format(table.text))
-    divide_by, classes = row[form.divide_by], row[form.classes]
+
+    def read(kind: Any, column: str) -> Any:
+        return codec.read(kind, row[column], f"the summary of '{table.text}': {column}", please.format(table.text))
+
+    divide_by = read(Optional[Divisor], form.divide_by)
     return Training(
         table.text,
-        1.0 if divide_by is None else fields.number(form.divide_by, LEAST_DIVISOR, LARGEST_DIVISOR),
+        1.0 if divide_by is None else divide_by,
         layout,
-        fields.whole("segments", 1, MOST_PARTITIONS),
-        None if classes is None else list(fields.wholes(form.classes, 0, MOST_COLUMNS, 0, buffer_format.MOST_CLASSES)),
+        read(Annotated[int, Within(1, MOST_PARTITIONS)], "segments"),
+        read(Optional[Classes], form.classes),
     )
 
 
@@ -270,12 +276,12 @@ def with_labels(db: Database, summary: Relation, layout: Layout, present: dict[s
         labels = label_column(db, summary, present, output.name) or []
         first = [None] if output.preparation.null_is_a_class and labels[:1] == [None] else []
         document = {
-            **output.preparation.to_json(),
+            **codec.encode_fields(output.preparation),
             "type": types.settled(db, SqlType(str(present[name].element))).name,
             "labels": [*first, *(label for label in labels if label is not None)],
         }
         where = f"column '{name}' of {summary.name}"
-        changed = replace(output, preparation=preparation.read(Fields(document, where), ["class"]))
+        changed = replace(output, preparation=codec.read(OneHot, document, where))
         if not changed.preparation.fits(output.shape, len(output.columns)):
             raise BadData(f"{where} has more labels than there are classes ({output.shape[0]}).")
         return changed

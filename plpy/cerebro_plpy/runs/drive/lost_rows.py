@@ -1,4 +1,4 @@
-"""Rows of a run's log that Greenplum loses while the caller's own transaction writes them (docs/greenplum.md)."""
+"""Rows of a run's log that Greenplum loses while the caller's own transaction writes them (docs/operate.md)."""
 
 from __future__ import annotations
 

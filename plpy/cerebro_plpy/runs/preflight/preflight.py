@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import psycopg2
 
-from cerebro_db.core import protocol
+from cerebro_db.core import codec, protocol
 from cerebro_db.core.engines import ALL_REUSE, AUTO, AUTO_REUSE
 from cerebro_db.core.errors import CerebroError, GpuMissing, RowsLost, TrainerFailed, TrainerKilled, Unsupported
 from cerebro_db.core.events import DataSetName, Event, Initial
@@ -62,7 +62,7 @@ class Built:
             "state_bytes": self.described.state_bytes,
             "engine": self.engine,
             **({"frozen_bytes": self.described.frozen_bytes} if self.described.frozen_bytes else {}),
-            **self.memory.to_json(),
+            **codec.encode_fields(self.memory),
             **self._of_features(),
             **self.why,
         }
@@ -339,7 +339,7 @@ def say_features(db: Database, run: Run, built: Mapping[int, Built]) -> FeatureP
             f"the option reuse keeps nothing for {counted(len(without), 'configuration')}: no frozen layers at the"
             " beginning of the model give features that can be kept",
             "The features end before the first layer that trains, or that depends on chance, such as Dropout, or on the"
-            " batch. docs/train.md says more.",
+            " batch. docs/experts.md says more.",
         )
     rows = rows_of(run.source)
     for (layers, size), keys in found.items():

@@ -133,7 +133,7 @@ def require_same_codes(db: Database, name: Name, rows: Layout) -> None:
         before = trained.get(one.name)
         if before is None or not {one.preparation.kind, before.preparation.kind} & CODED:
             continue
-        if one.preparation.to_json() != before.preparation.to_json():
+        if one.preparation != before.preparation:
             raise InvalidArgument(
                 f"warm_start cannot be used: '{one.name}' of the rows has other categories, words or classes than the"
                 f" models of '{name}' were trained on.",

@@ -333,7 +333,7 @@ def other_session(db: Database) -> Iterator[Session]:
         # The functions that a view of the caller's calls may need it.
         session.configure(search_path=db.value(sql("SELECT pg_catalog.current_setting('search_path')")))
         if db.verbose is not None:
-            session.run(sql("SELECT pg_catalog.set_config('cerebro.verbose', {}, false)"), [str(db.verbose)])
+            session.run(sql("SELECT pg_catalog.set_config('cerebro.details', {}, false)"), [str(db.verbose)])
         try:
             yield session
         except psycopg2.Error as error:

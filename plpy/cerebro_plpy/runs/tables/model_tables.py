@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_db.core import documents, run_options
+from cerebro_db.core import codec, documents, run_options
 from cerebro_db.core.architecture import keras_json
 from cerebro_db.core.errors import CorruptState, InUse, InvalidArgument, WrongState
 from cerebro_db.core.events import Event, RunStatus
@@ -294,7 +294,7 @@ def _make_summary(db: Database, made: MadeTables) -> None:
             ("cerebro_version", "text", run["cerebro_version"]),
             *labels(made, PLAIN.labels),
             ("layout", "jsonb", json.dumps(made.layout.without_groups.to_json()) if of_groups else run["layout"]),
-            ("packing", "jsonb", None if summary.packing is None else json.dumps(summary.packing.to_json())),
+            ("packing", "jsonb", None if summary.packing is None else json.dumps(codec.encode(summary.packing))),
             ("memory_mb", "integer", run["options"].trainer.memory_mb),
             *of_groups,
         ],

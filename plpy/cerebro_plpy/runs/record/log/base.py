@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
+from cerebro_db.core import codec
 from cerebro_db.core.errors import BadData, CorruptState, InvalidArgument
 from cerebro_db.core.events import Event
-from cerebro_db.core.protocol import MetricStates, codec
+from cerebro_db.core.protocol import MetricStates
 from cerebro_db.core.sql import Sql, identifier, joined, literal, marks, numbered, sql
 from cerebro_db.core.texts import shortened
 

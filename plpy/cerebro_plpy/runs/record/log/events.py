@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_db.core import codec
 from cerebro_db.core.documents import decoded
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import ENDINGS, Action, Decider, Event
@@ -286,5 +287,5 @@ def built_of(model: Model) -> dict[str, Any]:
     told = {"state_bytes": model.state_bytes, "engine": model.build.engine, "position": model.build.position}
     if model.frozen_bytes:
         told["frozen_bytes"] = model.frozen_bytes
-    told.update(model.build.memory.to_json())
+    told.update(codec.encode_fields(model.build.memory))
     return told if model.build.parameters is None else {**told, "parameters": model.build.parameters}

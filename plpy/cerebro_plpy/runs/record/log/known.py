@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cerebro_db.core import run_options
-from cerebro_db.core.documents import Fields, decoded
+from cerebro_db.core import codec, run_options
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.names import Name, StoredName
 from cerebro_db.core.packing.layout import Groups, Layout
 from cerebro_db.core.run_options import RunOptions
@@ -38,7 +38,7 @@ class Known(Part):
 
     def _chosen(self, text: str | None) -> dict[str, Any] | None:
         where = f"what was chosen for a configuration of run {self.run}"
-        return None if text is None else dict(Fields(decoded(text, where), where).document)
+        return None if text is None else codec.read(dict[str, Any], decoded(text, where), where)
 
     def size(self, owner: str) -> tuple[int, int]:
         """The planned epochs and the segments of a run that the caller may see."""

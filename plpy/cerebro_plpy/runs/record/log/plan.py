@@ -1,3 +1,4 @@
+# ruff: noqa: UP007, UP045  (get_type_hints evaluates the annotations, on Python 3.9 too)
 """A new run is put on record, and a run is read as far as its log goes."""
 
 from __future__ import annotations
@@ -5,15 +6,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Optional
 
-from cerebro_db.core import run_options
-from cerebro_db.core.documents import Fields, decoded
+from cerebro_db.core import codec, run_options
+from cerebro_db.core.codec import Identifier, OneOf, Whole, Within
+from cerebro_db.core.documents import decoded
 from cerebro_db.core.engines import ENGINES
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.events import Event, HopKind, Initial
 from cerebro_db.core.names import STATE_SCHEMA, Name
 from cerebro_db.core.packing.layout import MOST_PARTITIONS, DataSet, Layout
+from cerebro_db.core.records import dataclass
 from cerebro_db.core.search.decision import Variant
 from cerebro_db.core.sql import Sql, identifier, joined, literal, sql
 from cerebro_db.core.sql_types import SqlType
@@ -44,6 +47,24 @@ MODEL_COLUMNS = {
     "group_rows": "bigint",
     "validation_rows": "bigint",
 }
+
+
+Count = Annotated[int, Within(1, 2**31 - 1)]
+Keys = Annotated[list[Annotated[int, Within(-(2**31), 2**31 - 1)]], Within(1, MOST_PARTITIONS)]
+Visits = Annotated[tuple[Annotated[int, Within(0, 2**31 - 1)], ...], Within(1, MOST_PARTITIONS)]
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """What the event of a model that was built says."""
+
+    state_bytes: Whole
+    engine: Annotated[str, OneOf(*ENGINES)]
+    position: Optional[Annotated[int, Within(0, 2**31 - 1)]] = None  # in the ring
+    parameters: Optional[Whole] = None  # their number
+    frozen_bytes: Whole = 0  # that never change
+    memory: ModelMemory = codec.beside(ModelMemory())
+    lenient = True
 
 
 class PlanRow(NamedTuple):
@@ -123,7 +144,6 @@ class PlanLog(Part):
     def _run(self, plan: PlanRow) -> Run:
         where = f"run {self.run}"
         options = decoded(plan.options, f"{where}: options")
-        row = Fields({"dist_keys": plan.dist_keys, "storage": plan.storage, "options": options}, where)
         validation = plan.validation and self._data(
             plan.validation, plan.validation_layout, f"{where}: validation_layout"
         )
@@ -136,13 +156,13 @@ class PlanLog(Part):
             epochs=plan.epochs,
             evaluate_every=plan.evaluate_every,
             seed=plan.seed,
-            dist_keys=list(row.wholes("dist_keys", 1, MOST_PARTITIONS, -(2**31), 2**31 - 1)),
-            storage=row.identifier("storage"),
-            options=run_options.read(row.value("options"), f"{where}: options"),
+            dist_keys=codec.read(Keys, plan.dist_keys, f"{where}: dist_keys"),
+            storage=codec.read(Identifier, plan.storage, f"{where}: storage"),
+            options=run_options.read(options, f"{where}: options"),
         )
         gpus = run.options.gpus
         if [one.key for one in run.source.partitions] != run.dist_keys or (gpus and len(gpus) != run.segments):
-            raise row.wrong("must be the keys of the segments in the layout", "dist_keys")
+            raise BadData(f"{where}: dist_keys has to have the keys of the segments in the layout.")
         require_countable(plan.epochs, run.segments)
         return run
 
@@ -220,38 +240,36 @@ class PlanLog(Part):
     def _json(self, text: str, what: str) -> dict[str, Any]:
         """An object of a row, as the code that made it wrote it."""
         where = f"{what} of run {self.run}"
-        return Fields(decoded(text, where), where).document
+        document: dict[str, Any] = codec.read(dict[str, Any], decoded(text, where), where)
+        return document
 
     def _checked_visits(
         self, run: Run, number: int, given: Any, fold: int | None, group_number: int | None
     ) -> tuple[int, ...] | None:
         """The segments of a model; an error for a model that the run cannot have: its row may be one of a user."""
-        row = Fields({"visits": given}, f"model {number} of run {self.run}")
-        visits = None
-        if given is not None:
-            visits = tuple(row.wholes("visits", 1, MOST_PARTITIONS, 0, run.segments - 1))
+        where = f"model {number} of run {self.run}"
+        visits: tuple[int, ...] | None = codec.read(Optional[Visits], given, f"{where}: visits")
+        if visits is not None and max(visits) >= run.segments:
+            raise BadData(f"{where}: visits has segment {max(visits)}, and the run has {run.segments}.")
         if fold is not None and fold > run.folds:
-            raise row.wrong(f"has fold {fold}, and the run has {run.folds}")
+            raise BadData(f"{where} has fold {fold}, and the run has {run.folds}.")
         if group_number is not None and group_number not in run.source.pieces:
-            raise row.wrong(f"has group {group_number}, and the rows have none of that number")
+            raise BadData(f"{where} has group {group_number}, and the rows have none of that number.")
         variant, jointly = Variant.of(fold, group_number), run.options.adds_gradients
         if (group_number is not None or jointly) and visits != visits_of(run.source, variant, jointly):
             whose = "this model" if group_number is None else f"group {group_number}"
-            raise row.wrong(f"must be the segments of {whose}", "visits")
+            raise BadData(f"{where}: visits has to have the segments of {whose}.")
         return visits
 
     def _require_sound(self, asked: AskedModel) -> None:
         """An error for a configuration that the run cannot have."""
-        row = Fields({"fit": asked.definition["fit"]}, f"configuration {asked.key} of run {self.run}")
-        fit = row.object("fit")
-        for name, default in (("batch_size", 32), ("epochs", 1), ("steps_per_epoch", None)):
-            if fit.value(name, None) is not None:
-                fit.whole(name, 1, 2**31 - 1, default=default)
+        where = f"configuration {asked.key} of run {self.run}"
+        for name in ("batch_size", "epochs", "steps_per_epoch"):
+            codec.read(Optional[Count], asked.definition["fit"].get(name), f"{where}: fit.{name}")
         if not 0 <= asked.place < 2**31:
-            raise row.wrong("has a negative place")
+            raise BadData(f"{where} has a negative place.")
 
-    def _built(self) -> dict[int, tuple[int, str, int | None, int | None, int, ModelMemory]]:
-        """Model -> bytes of state, engine, ring position, number of parameters, bytes that never change, its memory."""
+    def _built(self) -> dict[int, BuiltModel]:
         found = {}
         for number, text in self._all(
             sql(
@@ -264,24 +282,16 @@ class PlanLog(Part):
             )
         ):
             where = f"event '{Event.BUILT}' of model {number} of run {self.run}"
-            fields = Fields(decoded(text, where), where)
-            found[number] = (
-                fields.whole("state_bytes", 0),
-                fields.choice("engine", ENGINES),
-                None if fields.value("position", None) is None else fields.whole("position", 0, 2**31 - 1),
-                None if fields.value("parameters", None) is None else fields.whole("parameters"),
-                fields.whole("frozen_bytes", 0, default=0),
-                ModelMemory.read(fields),
-            )
+            found[number] = codec.decode(BuiltModel, decoded(text, where), where, BadData)
         return found
 
     def _load_progress(self, run: Run) -> None:
         for number, built in self._built().items():
             model = run.models[number]
-            model.build.done = True
             build = model.build
-            model.state_bytes, build.engine, build.position, build.parameters, frozen, build.memory = built
-            model.frozen_bytes = min(frozen, model.state_bytes)
+            build.done, build.engine, build.position = True, built.engine, built.position
+            build.parameters, build.memory = built.parameters, built.memory
+            model.state_bytes, model.frozen_bytes = built.state_bytes, min(built.frozen_bytes, built.state_bytes)
         for number, group in self._all(
             sql(
                 "SELECT model, detail ->> 'group' FROM cerebro.event WHERE {own} AND event = {fused} AND {of_models}",
@@ -369,12 +379,10 @@ class PlanLog(Part):
 
     def _require_hop(self, run: Run, model: Model, hop: int, epoch: int, segment: int) -> None:
         """An error for a hop that the model cannot have: the row may be one of a user."""
-        row = Fields(
-            {"hop": hop, "epoch": epoch, "segment": segment}, f"hop {hop} of model {model.number} of run {self.run}"
-        )
-        row.whole("hop", 1, run.hops_of(model))
-        row.whole("epoch", 1, run.epochs)
-        row.whole("segment", 0, run.segments - 1)
+        if not (1 <= hop <= run.hops_of(model) and 1 <= epoch <= run.epochs and 0 <= segment < run.segments):
+            raise BadData(
+                f"hop {hop} of model {model.number} of run {self.run} cannot be in epoch {epoch} on segment {segment}."
+            )
 
     def given_architectures(self) -> dict[int, str]:
         """The run's architectures as they were loaded, those with parameters included; by model_id."""
@@ -388,7 +396,7 @@ class PlanLog(Part):
 
     def built(self) -> dict[int, tuple[str, int | None]]:
         """Model -> its engine and its ring position, for a replay."""
-        return {model: (engine, position) for model, (_, engine, position, *_) in self._built().items()}
+        return {model: (built.engine, built.position) for model, built in self._built().items()}
 
     def cut_models(self) -> set[int]:
         """The models that were cut into shards."""

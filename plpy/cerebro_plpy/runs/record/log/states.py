@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cerebro_db.core import codec
 from cerebro_db.core.events import HopKind, Initial
 from cerebro_db.core.options import BEST, LAST
-from cerebro_db.core.protocol import FrozenPart, codec
+from cerebro_db.core.protocol import FrozenPart
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import Sql, literal, sql
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from cerebro_db.core import codec
 from cerebro_db.core.models import metrics as metric_values
-from cerebro_db.core.protocol import EvaluatedModel, OutgoingState, TrainedVisit, codec
+from cerebro_db.core.protocol import EvaluatedModel, OutgoingState, TrainedVisit
 from cerebro_db.core.records import dataclass, field
 from cerebro_db.core.scheduling.schedule import Evaluate, Train
 from cerebro_db.core.sql import Sql, identifier, joined, sql

@@ -1,6 +1,7 @@
-"""The statements of docs/operations.md run as printed, in the order of the page, on a server of their own.
+"""The statements of docs/operate.md run as printed, in the order of the page, on a server of their own.
 
-The last section removes the extension: nothing of it is left, but the tables of users are.
+The last section removes the extension: nothing of it is left, but the tables of users are. Then the statements of
+docs/install.md install it again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.sql.lab import eventually, run
 from tests.sql.pages import blocks, statements
 
 pytestmark = pytest.mark.throw_away
-PAGE = "docs/operations.md"
+PAGE = "docs/operate.md"
 SETUP = """
 CREATE ROLE alice LOGIN;
 CREATE ROLE grafana LOGIN;
@@ -101,6 +102,16 @@ def test_nothing_is_left(place: Cluster, shown: dict[str, list[tuple[Any, ...]]]
         assert done.returncode == 0, done.stdout
     assert [file.name for file in place.data.iterdir() if "cerebro" in file.name] == ["cerebro.conf"]  # of `cerebro up`
     assert not shared_memory.folder_of(place.data, uid).exists()
+
+
+def test_the_extension_is_installed(place: Cluster, shown: dict[str, list[tuple[Any, ...]]]) -> None:
+    """After it was removed."""
+    (block,) = blocks("docs/install.md", "sql")
+    with contextlib.closing(connect(place.dsn())) as connection:
+        *made, problems = [run(connection, statement) for statement in statements(block)]
+        assert len(made) == 3 and "problem" not in {status for _, _, status, _ in problems}
+        granted = "SELECT pg_has_role('alice', 'cerebro_user', 'USAGE'), to_regnamespace('madlib') IS NOT NULL"
+        assert run(connection, granted) == [(True, True)]
 
 
 def nurseries(data: Path) -> list[str]:

@@ -1,0 +1,37 @@
+"""``cerebro.evaluate``: by the rows of a query, or by the rows for validation of the model's run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_db.core.errors import Unsupported
+
+from .. import platform
+from ..database.access import Database
+from ..database.entry import entry
+from ..definitions.references import model_ref
+from ..judging import evaluating
+from ..judging.judged_rows import JudgingArguments
+from ..models.model_cache import read_model
+from . import validation_rows
+
+PLEASE = "Give a query that returns rows which did not train the model: cerebro.evaluate('{model}', 'SELECT * FROM …')."
+
+
+@entry
+def evaluate(db: Database, **arguments: Any) -> list[dict[str, Any]]:
+    """Return a row for each metric."""
+    given = JudgingArguments(function="cerebro.evaluate", key=None, wanted="any", **arguments)
+    if given.query is not None:
+        found = evaluating.of_query(db, given)
+    else:
+        platform.of(db).require_own_session(db)
+        model = read_model(db, model_ref(db, given.model_table), given.configuration)
+        please = PLEASE.format(model=given.model_table)
+        if model.grouped is not None:
+            raise Unsupported(
+                f"'{model.table.text}' has models of groups, which the rows for validation do not judge together.",
+                hint=please,
+            )
+        found = evaluating.of_packed_table(db, model, validation_rows.packed_table_of(db, model, please), given)
+    return [{"metric": one.metric, "value": one.value, "baseline": one.baseline} for one in found]

@@ -1,0 +1,32 @@
+"""The rows for validation that the run of a model kept."""
+
+from __future__ import annotations
+
+from cerebro_db.core.errors import CerebroError, WrongState
+
+from ..database.access import Database
+from ..models.trained import TrainedModel
+from ..packing import packed
+from ..runs.record import own_runs
+
+
+def packed_table_of(db: Database, model: TrainedModel, please: str) -> str:
+    """The packed table that the run evaluated its models on; an error if this user did not begin the run.
+
+    ``please``: what to do without it.
+    """
+    run = own_runs.of_trained(db, model.table, model.layout)
+    if run is None:
+        raise WrongState(
+            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
+            hint=please,
+        )
+    try:
+        found = run.packed_validation(db)
+        if found is not None:
+            packed.read(db, found.name.quoted, argument="validation_table", please=please)
+    except CerebroError as error:
+        raise WrongState(f"the rows for validation cannot be read: {error.message}", hint=please) from None
+    if found is None or model.layout.folds:  # with folds, the run evaluated its models on the rows that it trained on
+        raise WrongState(f"the run of '{model.table.text}' had no rows for validation alone.", hint=please)
+    return found.name.quoted
