@@ -14,7 +14,14 @@ from cerebro_db import client
 from cerebro_db.client import arguments, orm
 from cerebro_db.client.cli import app
 from cerebro_db.client.methods import judging, registry, trained_models
-from cerebro_db.core.arguments import FitArguments, PackArguments, SearchArguments, VerbArguments, kinds_of
+from cerebro_db.core.arguments import (
+    FitArguments,
+    PackArguments,
+    PackingArguments,
+    SearchArguments,
+    VerbArguments,
+    kinds_of,
+)
 from tests.markdown import head, paragraph, plain
 
 # Every public method of the client under a heading; tests/core/test_client_reference.py finds what is missing.
@@ -152,9 +159,10 @@ def python_page() -> str:
     lines += ["", "## Optional arguments", "", "An argument that is left out has the default of the SQL function.", ""]
     lines += ["| argument | type | taken by |", "|---|---|---|"]
     found = optional_arguments()
-    shared, fit, search = found["SharedArguments"], found["FitArguments"], found["SearchArguments"]
+    packing, search = found["PackingArguments"], found["SearchArguments"]
+    shared = {**packing, **found["SharedArguments"]}
     taken = {"train": {**shared, **search, **found["TrainArguments"]}, "search": {**shared, **search},
-             "fit": {**shared, **fit}, "pack": found["PackArguments"]}  # fmt: skip
+             "fit": {**shared, **found["FitArguments"]}, "pack": {**packing, **found["PackArguments"]}}  # fmt: skip
     for name, told in {name: kind for of in taken.values() for name, kind in of.items()}.items():
         takers = ", ".join(f"`{verb}`" for verb, of in taken.items() if name in of)
         lines.append(f"| `{name}` | {plain(told)} | {takers} |")
@@ -182,19 +190,25 @@ def python_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# The classes of the client, with the records of the arguments, and the classes that they inherit from.
+RECORDS: dict[str, tuple[type[PackingArguments], tuple[str, ...]]] = {
+    "PackingArguments": (PackingArguments, ()),
+    "PackArguments": (PackArguments, ("PackingArguments",)),
+    "SharedArguments": (VerbArguments, ("PackingArguments",)),
+    "FitArguments": (FitArguments, ("PackingArguments", "SharedArguments")),
+    "SearchArguments": (SearchArguments, ("PackingArguments", "SharedArguments")),
+}
+
+
 def optional_arguments() -> dict[str, dict[str, str]]:
     """The types of the optional arguments, by the class of the client that has them."""
-    records = {"SharedArguments": VerbArguments, "FitArguments": FitArguments, "SearchArguments": SearchArguments,
-               "PackArguments": PackArguments}  # fmt: skip
-    found = {
-        name: {
-            one: OTHER_TYPES.get(one, TYPES[kind]) for one, kind in kinds_of(record).items() if one not in OF_METHODS
+    found: dict[str, dict[str, str]] = {}
+    for name, (record, bases) in RECORDS.items():
+        left_out = {*OF_METHODS, *(one for base in bases for one in found[base])}
+        left_out |= {"target"} if record is PackArguments else set()  # no table is packed without
+        found[name] = {
+            one: OTHER_TYPES.get(one, TYPES[kind]) for one, kind in kinds_of(record).items() if one not in left_out
         }
-        for name, record in records.items()
-    }
-    del found["PackArguments"]["target"]  # which a table is not packed without
-    for name in ("FitArguments", "SearchArguments"):
-        found[name] = {one: kind for one, kind in found[name].items() if one not in found["SharedArguments"]}
     found["TrainArguments"] = {"space": found["SearchArguments"].pop("space")}
     return found
 

@@ -27,8 +27,8 @@ OTHER_NAMES = {
 }  # fmt: skip
 
 
-class SharedArguments(TypedDict, total=False):
-    """What the three verbs share. An argument that is left out has the default of the SQL function."""
+class PackingArguments(TypedDict, total=False):
+    """How rows are packed. An argument that is left out has the default of the SQL function."""
 
     inputs: str | Sequence[str]
     prepare: Mapping[str, Any]
@@ -43,6 +43,19 @@ class SharedArguments(TypedDict, total=False):
     class_weight: str
     folds: int
     group_by: str | Sequence[str]
+
+
+class PackArguments(PackingArguments, total=False):
+    """The optional arguments of ``cerebro.pack``."""
+
+    buffer_size: int
+    distribution_rules: str
+    seed: int
+
+
+class SharedArguments(PackingArguments, total=False):
+    """What the three verbs share."""
+
     target: str | Sequence[str]
     epochs: int
     budget: str | timedelta | Mapping[str, Any] | None
@@ -56,27 +69,6 @@ class SharedArguments(TypedDict, total=False):
     description: str
     options: Mapping[str, Any]
     replace: bool
-
-
-class PackArguments(TypedDict, total=False):
-    """The optional arguments of ``cerebro.pack``."""
-
-    inputs: str | Sequence[str]
-    prepare: Mapping[str, Any]
-    validation: float
-    validation_table: str
-    split_by: str
-    split_at: str
-    stratify: bool
-    segments: int
-    sequence: Mapping[str, Any]
-    weights: str
-    class_weight: str
-    folds: int
-    group_by: str | Sequence[str]
-    buffer_size: int
-    distribution_rules: str
-    seed: int
 
 
 class FitArguments(SharedArguments, total=False):
@@ -113,9 +105,9 @@ def call(
 
     ``more``: an argument that is not the user's.
     """
-    if unknown := sorted(set(given) - set(known.__annotations__)):
-        raise TypeError("; ".join(_unknown(name, [*needed, *known.__annotations__]) for name in unknown))
-    for name, value in needed.items():
+    if strange := sorted(set(given) - set(known.__annotations__)):
+        raise TypeError("; ".join(unknown(name, [*needed, *known.__annotations__]) for name in strange))
+    for name, value in {**needed, **given}.items():
         if frames.is_frame(value):
             raise ClientError(
                 f"{name} is a DataFrame, and other sessions read the rows for training from a table.",
@@ -129,7 +121,7 @@ def call(
     return sql.SQL("SELECT cerebro.{}({}{})").format(sql.Identifier(function), named, how), values
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
+def unknown(name: str, known: Sequence[str]) -> str:
     meant = OTHER_NAMES.get(name.lower()) or next(iter(difflib.get_close_matches(name, known, 1)), None)
     return f"there is no argument {name}" + (f"; did you mean {meant}?" if meant in known else "")
 

@@ -45,7 +45,7 @@ Query: TypeAlias = "str | Frame"
 
 
 def is_frame(value: Any) -> bool:
-    """Whether it is a DataFrame; pandas is not imported for that."""
+    """Whether it is a DataFrame or a Series; pandas is not imported for that."""
     return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "dtypes") and hasattr(value, "iloc")
 
 
@@ -72,6 +72,11 @@ def loaded(cursor: Any, values: Any) -> Iterator[Any]:
 
 def load(cursor: Any, frame: Frame, table: sql.Composable, *, temporary: bool) -> None:
     """Make a table of the rows. The index is left out."""
+    if not is_frame(frame) or not hasattr(frame, "columns"):
+        raise ClientError(
+            f"A {type(frame).__name__} is no DataFrame.",
+            "frame[['column']] is one of a column, and frame.iloc[[0]] is one of a row.",
+        )
     names = list(map(str, frame.columns))
     if not names:
         raise ClientError("The DataFrame has no columns.")
@@ -81,11 +86,11 @@ def load(cursor: Any, frame: Frame, table: sql.Composable, *, temporary: bool) -
     ]
     kind = sql.SQL("TEMPORARY TABLE" if temporary else "TABLE")
     cursor.execute(sql.SQL("CREATE {} {} ({})").format(kind, table, sql.SQL(", ").join(made)))
-    statement = sql.SQL("COPY {} FROM STDIN").format(table).as_string(cursor)
+    statement = sql.SQL("COPY {} FROM STDIN WITH (ENCODING 'UTF8')").format(table).as_string(cursor)
     for start in range(0, len(frame), ROWS_AT_ONCE):
         part = frame.iloc[start : start + ROWS_AT_ONCE]
         columns = [map(_text, part.iloc[:, place].tolist()) for place in range(len(names))]
-        lines = io.StringIO("".join("\t".join(row) + "\n" for row in zip(*columns)))
+        lines = io.BytesIO("".join("\t".join(row) + "\n" for row in zip(*columns)).encode("utf-8", "replace"))
         interrupts.cancelling(cursor.connection, functools.partial(cursor.copy_expert, statement, lines))
 
 
@@ -156,14 +161,19 @@ def _written(value: Any) -> str:
     if isinstance(value, bytes):
         return "\\x" + value.hex()
     if isinstance(value, dict):
-        return json.dumps(value)
+        return json.dumps(value, default=_plain)
     if isinstance(value, datetime.timedelta):
-        return f"{value.total_seconds()} seconds"
+        return f"{value.total_seconds():.6f} seconds"
     if hasattr(value, "ndim") and value.ndim:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return "{" + ",".join(map(_item, value)) + "}"
     return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON writes of a value that it does not know: a number of NumPy is a number, all else a text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _item(value: Any) -> str:

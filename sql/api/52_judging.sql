@@ -269,7 +269,8 @@ END
 $$;
 COMMENT ON FUNCTION cerebro.mistakes(@types@) IS
 'Returns the rows of a query whose class a trained model predicts wrongly, those first of which the model is surest. Rows
-whose target is NULL are left out, unless NULL is a class of the model. probability: that of the predicted class.
+whose target is NULL are left out, unless NULL is a class of the model. probability: that of the predicted class. Models of
+windows whose target is that of the majority are refused: no single row has it.
 
 - key: the column that key_value returns, as text. NULL: the number of the row.
 - model_table, query, target, configuration, thresholds: as in cerebro.confusion_matrix.';

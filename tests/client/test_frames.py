@@ -111,6 +111,30 @@ def test_a_frame_is_as_good_as_a_query(trained: Trained) -> None:
     assert client.rows("SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro_frame%'") == [(0,)]
 
 
+def test_what_is_no_frame(trained: Trained) -> None:
+    frame = pandas.DataFrame({"a": [1, 2]})
+    for given in (frame["a"], frame.iloc[0]):
+        with pytest.raises(errors.ClientError, match="A Series is no DataFrame"):
+            trained.cerebro.predict("models", given)
+    with pytest.raises(errors.ClientError, match="A NoneType is no DataFrame"):
+        trained.cerebro.add_frame(None, "nothing")  # type: ignore[arg-type]
+
+
+def test_odd_values(trained: Trained, fresh_output: Callable[[], str]) -> None:
+    client, table = trained.cerebro, f"{SCHEMA}.{fresh_output()}"
+    frame = pandas.DataFrame({
+        "took": [pandas.Timedelta(microseconds=1)], "half": ["a\ud800"],
+        "document": [{"n": np.int64(4), "day": NOON.date()}],
+    })  # fmt: skip
+    client.add_frame(frame, table)
+    assert client.rows(f"SELECT took, half, document FROM {table}") == [
+        (datetime.timedelta(microseconds=1), "a?", {"n": 4, "day": "2026-01-02"})
+    ]
+
+
 def test_training_needs_a_table(trained: Trained) -> None:
     with pytest.raises(errors.ClientError, match="source_table is a DataFrame.*\n.*cerebro.add_frame"):
         trained.cerebro.train(pandas.DataFrame({"a": [1]}), "none", target="a")  # type: ignore[arg-type]
+    with pytest.raises(errors.ClientError, match="validation_table is a DataFrame"):
+        frame: Any = pandas.DataFrame({"a": [1]})
+        trained.cerebro.train("iris", "none", target="kind", validation_table=frame)

@@ -52,11 +52,24 @@ def test_a_dry_run_trains_nothing(trained: Trained) -> None:
         ("=3", "it has to be NAME=VALUE"),
         ("epoch=3", "there is no argument epoch; did you mean epochs?"),
         ("label=kind", "there is no argument label; did you mean target?"),
+        ("wait=true", "there is no argument wait"),
+        ("epochs=2.5", "the value of epochs has to be a whole number"),
+        ("validation=true", "the value of validation has to be a number"),
+        ("stratify=yes", "the value of stratify has to be true or false"),
+        ("architectures=mlp", "the value of architectures has to be JSON"),
     ],
 )
 def test_settings_that_are_none(trained: Trained, given: str, says: str) -> None:
     refused = cerebro(trained, "train", "iris", "none", "--target", "kind", "--set", given)
     assert refused.exit_code == 2 and says in " ".join(refused.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("given", ["split_at=3", "run_name=2024", 'method={"name": "asha"}'])
+def test_a_text_may_look_like_a_number(trained: Trained, given: str) -> None:
+    told = cerebro(
+        trained, "train", f"{SCHEMA}.iris", f"{SCHEMA}.none", "--target", "kind", "--dry-run", "--set", given
+    )
+    assert "integer" not in told.output and "does not exist" not in told.output, told.output
 
 
 def test_what_another_word_means() -> None:

@@ -182,3 +182,10 @@ def test_an_evaluation_is_no_visit() -> None:
     pace = RunPace()
     pace.add(Evaluate(1, 1, 1, 0, "validation", 0), 2.0, 0.0)
     assert pace.visits.each is None and pace.evaluations.each == 2.0 and pace.seconds == 2.0
+
+
+def test_a_budget_is_no_estimate() -> None:
+    """Nothing was measured yet, and most runs end long before their budget."""
+    simulated = RUNS["long visits and a budget"].run()
+    unknown: Any = {"under_way": [], "elapsed": 1.0, "budget": Budget(seconds=180), "used": Used(1.0, 0.0)}
+    assert remaining.seconds_left(simulated.schedule, simulated.policy, RunPace(), **unknown) is None

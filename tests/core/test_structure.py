@@ -24,11 +24,8 @@ PACKAGES = SERVER.parent  # all that the server loads, besides core
 SHARED_NAMES = {
     *("Average", "Evaluate", "Train"),  # a unit of the schedule, and the order to a trainer that carries it out
     *("Cancelled", "CannotConnect"),  # errors of the server, and as what users of the client see them
-    *(
-        "FitArguments",
-        "PackArguments",
-        "SearchArguments",
-    ),  # of a call of SQL, and of the client's method of the same name
+    # Of a call of SQL, and of the client's method of the same name.
+    *("FitArguments", "PackArguments", "PackingArguments", "SearchArguments"),
     *("Decision", "Request", "Run"),  # what the server works with, and a row of the client's view of the same name
 }
 

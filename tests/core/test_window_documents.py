@@ -43,7 +43,7 @@ def test_a_column_or_a_list_of_columns() -> None:
         ({"order": "ts", "length": 10, "horizon": "7 days"}, "horizon has to be a whole number"),
         (
             {"order": "ts", "length": 10, "horizon": 7, "target": "majority"},
-            "target has to be left out with a horizon",
+            'target cannot be "majority" with a horizon',
         ),
     ],
 )

@@ -21,6 +21,14 @@ Table = Annotated[str, typer.Argument(metavar="MODEL_TABLE", help="The table of 
 Configuration = Annotated[
     int | None, typer.Option(help="The number of the configuration; default: the best one.", show_default=False)
 ]
+JudgedRows = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUERY]",
+        help="Returns rows with the inputs and the target; default: the rows for validation.",
+        show_default=False,
+    ),
+]
 Coverage = Annotated[
     float | None, typer.Option(help="Intervals that hold this part of all values.", show_default=False)
 ]
@@ -163,14 +171,7 @@ def _moment(at: datetime) -> str:
 
 def calibrate(
     model_table: Table,
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[QUERY]",
-            help="Returns rows with the inputs and the target; default: the rows for validation.",
-            show_default=False,
-        ),
-    ] = None,
+    query: JudgedRows = None,
     *,
     dsn: Dsn = None,
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,
@@ -198,14 +199,7 @@ def calibrate(
 
 def evaluate(
     model_table: Table,
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[QUERY]",
-            help="Returns rows with the inputs and the target; default: the rows for validation.",
-            show_default=False,
-        ),
-    ] = None,
+    query: JudgedRows = None,
     *,
     dsn: Dsn = None,
     target: Annotated[str | None, typer.Option(help="Which one of several targets.", show_default=False)] = None,

@@ -10,9 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
+from cerebro_db.core.arguments import SearchArguments, kinds_of
+
+from ..arguments import TrainArguments, unknown
 from ..database import log
 from ..display.terminal import Terminal, lines
 from .runs import TOP, Dsn, JsonLines, at, follow_run, tell_run
+
+# What the arguments of each kind take, and how it is called.
+VALUES: dict[str, tuple[tuple[type, ...], str]] = {
+    "Whole": ((int,), "a whole number"), "Large": ((int,), "a whole number"), "Number": ((int, float), "a number"),
+    "Flag": ((bool,), "true or false"), "Json": ((dict, list), "JSON"), "Jsonb": ((dict, list), "JSON"),
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +53,7 @@ def train(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any other argument of cerebro.train, with its value as JSON or as text; can be repeated.",
+            help="Any other argument of cerebro.train, with its value (JSON where it is no text); can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -60,16 +69,13 @@ def train(
         arguments[name] = value
     console = Terminal()
     with at(dsn) as cerebro:
-        try:
-            if dry_run:
-                told = cerebro.dry_run("train", source_table=source_table, model_table=model_table, **arguments)
-                for notice in told:
-                    console.print(lines(notice), soft_wrap=True)
-                return
-            with _told(console, json):
-                number = cerebro.train(source_table, model_table, wait=False, **arguments).run  # type: ignore[arg-type]
-        except TypeError as error:
-            raise typer.BadParameter(f"--set: {error}") from None
+        if dry_run:
+            told = cerebro.dry_run("train", source_table=source_table, model_table=model_table, **arguments)
+            for notice in told:
+                console.print(lines(notice), soft_wrap=True)
+            return
+        with _told(console, json):
+            number = cerebro.train(source_table, model_table, wait=False, **arguments).run  # type: ignore[arg-type]
         if json:
             tell_run(cerebro, number)
         else:
@@ -80,10 +86,19 @@ def _named(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"--set {text}: it has to be NAME=VALUE, for instance --set validation=0.3")
-    try:
-        return name, documents.loads(value)
-    except ValueError:
+    if name not in TrainArguments.__annotations__:
+        raise typer.BadParameter(f"--set {text}: {unknown(name, list(TrainArguments.__annotations__))}")
+    kind = kinds_of(SearchArguments)[name]
+    if kind in ("Text", "Table"):
         return name, value
+    wanted, what = VALUES[kind]
+    try:
+        found = documents.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, wanted) or isinstance(found, bool) and kind != "Flag":
+        raise typer.BadParameter(f"--set {text}: the value of {name} has to be {what}")
+    return name, found
 
 
 @contextmanager

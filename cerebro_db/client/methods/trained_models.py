@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from ..database import DatabaseClient
+from ..frames import Query
 from ..orm import ModelTable
 from ..row_lists import RowList
 
@@ -74,7 +75,7 @@ class ModelMethods(DatabaseClient):
     def predict(
         self,
         model_table: str,
-        query: str,
+        query: Query,
         key: str | None = None,
         configuration: int | None = None,
         top: int = 1,
@@ -111,7 +112,7 @@ class ModelMethods(DatabaseClient):
     def calibrate(
         self,
         model_table: str,
-        query: str | None = None,
+        query: Query | None = None,
         target: str | None = None,
         configuration: int | None = None,
         decide_by: str | None = "f1",
@@ -125,7 +126,7 @@ class ModelMethods(DatabaseClient):
     def evaluate(
         self,
         model_table: str,
-        query: str | None = None,
+        query: Query | None = None,
         target: str | None = None,
         configuration: int | None = None,
         *,
@@ -140,7 +141,7 @@ class ModelMethods(DatabaseClient):
         called = "SELECT metric, value, baseline FROM cerebro.evaluate(%s, %s, %s, %s, %s, %s, %s)"
         return Evaluation(self.rows(called, given))
 
-    def drift(self, model_table: str, query: str) -> RowList[ColumnDrift]:
+    def drift(self, model_table: str, query: Query) -> RowList[ColumnDrift]:
         """How far the rows of a query are from those of training, the most different column first. The comment of
         cerebro.drift describes the measures."""
         listed = ", ".join(ColumnDrift._fields)

@@ -30,7 +30,8 @@ class Windows:
 
     def require_agreement(self) -> None:
         if self.horizon and self.target != TARGETS[0]:
-            raise Misfit("has to be left out with a horizon: the target is that of one row after the window", "target")
+            what = f'cannot be "{self.target}" with a horizon: it is that of one row after the window; leave it out'
+            raise Misfit(what, "target")
 
     @property
     def columns(self) -> tuple[str, ...]:

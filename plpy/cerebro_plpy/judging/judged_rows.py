@@ -75,6 +75,12 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
             if kind == "number"
             else "cerebro.evaluate() and cerebro.residuals() judge numbers.",
         )
+    windows = model.layout.windows
+    if given.function == "cerebro.mistakes" and windows is not None and windows.target == "majority":
+        raise Unsupported(
+            "the class of a window by majority is that of several rows, so there is no row to return.",
+            hint="cerebro.confusion_matrix() and cerebro.class_metrics() judge such models.",
+        )
     classes = None if is_number else class_labels(variable)
     judged_class = _class(variable, wanted_class if blank else None) if kind == "one" else None
     if kind == "any" and classes is not None and len(classes) == 2:
@@ -82,7 +88,7 @@ def to_predict(db: Database, given: JudgingArguments) -> dict[str, Any]:
     pair_key = _key(given.key, judged.present)
     actual = actual_of(db, source, judged.present[variable.columns[0]], variable)
     return {
-        "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, model.layout.windows)),
+        "rows_query": shown(with_pairs(source.rows, actual, pair_key, variable, windows)),
         "row_key": PAIR,
         "of_target": variable.name,
         "class": judged_class,

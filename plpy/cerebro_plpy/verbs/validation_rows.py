@@ -18,7 +18,8 @@ def packed_table_of(db: Database, model: TrainedModel, please: str) -> str:
     run = own_runs.of_trained(db, model.table, model.layout)
     if run is None:
         raise WrongState(
-            f"'{model.table.text}' was trained by another role, or imported, so it cannot say which rows to read.",
+            f"'{model.table.text}' was trained by another role or imported, or its run was forgotten, so nothing says"
+            " which rows to read.",
             hint=please,
         )
     try:

@@ -70,10 +70,16 @@ def test_a_registered_model_is_judged_as_its_table(judged: Lab, model: str, call
         of_table, of_alias = (
             judged(f"SELECT * FROM cerebro.{call.format(one)}", ROWS) for one in (model, f"{name}@production")
         )
-        assert of_alias == of_table and of_alias
+        # On Greenplum, the order of the rows changes the last digits of a mean.
+        assert [list(map(rounded, row)) for row in of_alias] == [list(map(rounded, row)) for row in of_table]
+        assert of_alias
     finally:
         judged(f"SELECT cerebro.set_alias('{name}', 'production', NULL)")
         judged(f"SELECT cerebro.unregister('{name}', {version})")
+
+
+def rounded(value: object) -> object:
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def probabilities(lab: Lab, model: str, label: str, actual: str) -> np.ndarray:

@@ -191,7 +191,7 @@ def test_a_class_of_a_later_row(sales: Lab) -> None:
         ({"horizon": 400}, "does not have 414 consecutive rows of one shop"),
         ({"horizon": 0}, "the target 'sold' is among the inputs"),
         ({"target": "majority"}, 'target cannot be "majority" with a horizon'),
-        ({"horizon": "week"}, 'horizon cannot be "week"'),
+        ({"horizon": "week"}, 'horizon has to be a whole number, not "week"'),
     ],
 )
 def test_what_cannot_be_forecast_is_refused(sales: Lab, sequence: dict[str, Any], says: str) -> None:

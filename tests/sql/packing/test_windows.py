@@ -297,6 +297,8 @@ def test_windows_by_majority_are_judged(major: Lab) -> None:
     assert figures["accuracy"] == pytest.approx(right) and figures["rows"] == len(actual)
     for name, more in (("roc_curve", ", 'run'"), ("precision_recall", ", 'run'"), ("calibration", ", 'run'")):
         assert major(f"SELECT * FROM cerebro.{name}('most', 'TABLE moves'{more})")
+    with pytest.raises(psycopg2.Error, match="so there is no row to return"):
+        major("SELECT * FROM cerebro.mistakes('most', 'TABLE moves', 'id')")
     losses = major("SELECT loss_before FROM cerebro.importance('most', 'TABLE moves')")
     assert [loss for (loss,) in losses] == pytest.approx([figures["log_loss"]] * 2)
     # A NULL is no class: the others decide, and a window of NULLs alone is left out.

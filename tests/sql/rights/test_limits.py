@@ -220,7 +220,8 @@ def test_two_at_once(town: Town, ann: User, limited: Any) -> None:
         wait_select(connection)
     cursors = [connection.cursor() for connection in both]
     for number, cursor in enumerate(cursors):
-        cursor.execute(FIT.replace("none", f"twin{number}"))
+        # Long enough that the first one is under way when the second one looks.
+        cursor.execute(FIT.replace("none", f"twin{number}").replace(", 1)", ", 40)"))
     # The server works on the statements meanwhile: psycopg2 has sent them.
     eventually(lambda: ann("SELECT count(*) FROM cerebro.runs")[0] == before + 2, 60, "both are on record")
     ann("SELECT pg_advisory_unlock_all()")
