@@ -566,7 +566,7 @@ class Scorer:
     def explain(
         self, rows: Iterable[Any], background: Iterable[Any], classes: Mapping[str, Any] | None = None
     ) -> dict[str, list[dict[str, Any]]]:
-        """By target, for each row: the prediction, the mean prediction of the background rows (base), the contributions.
+        """By target, for each row: the prediction, the mean prediction of the background rows (base), contributions.
 
         These are Shapley values, as of ``cerebro.explain``. They add up to the prediction minus the base.
 
