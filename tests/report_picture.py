@@ -1,4 +1,4 @@
-"""Trains a search on scikit-learn's digits and draws docs/report.png, its report, and docs/dashboard.png.
+"""Draws docs/report.png, the report about a model of scikit-learn's tumours, and docs/dashboard.png.
 
 python -m tests.report_picture
 
@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
 from cerebro_db.client import Cerebro
 from cerebro_db.client.dashboard.server import Dashboard
@@ -31,7 +32,8 @@ SPACE = {
     "learning_rate": {"log_uniform": [0.0001, 0.3]},
     "batch_size": {"choice": [16, 32, 64]},
 }
-WIDTH, HEIGHT = 1000, 2500  # the head, the curves, the leaderboard, and the parameters
+WIDTH, HEIGHT = 1000, 2630  # all up to the examples
+COLUMNS = ("radius", "texture", "smoothness", "compactness", "concavity", "symmetry")
 
 
 def main() -> None:
@@ -46,11 +48,14 @@ def main() -> None:
             digits = load_digits()
             for number, (pixels, digit) in enumerate(zip((digits.data / 16).tolist(), digits.target.tolist())):
                 cursor.execute("INSERT INTO digits VALUES (%s, %s, %s)", (number, pixels, str(digit)))
+            add_tumours(cursor)
         with Cerebro(connection) as cerebro:
             run = cerebro.search("digits", "digits_models", SPACE, target="digit", inputs="pixels", epochs=9,
                                  max_configurations=24, method="asha", segments=2, validation=0.2,
                                  objective="val_accuracy", run_name="Digits", options={"seed": 3})  # fmt: skip
-            report = run.report(folder / "report.html")
+            judged = cerebro.train("tumours", "tumour_models", target="diagnosis", budget="30 seconds",
+                                   run_name="Tumours", options={"seed": 3})  # fmt: skip
+            report = judged.report(folder / "report.html")
             going_on = cerebro.search("digits", "wide_models", {**SPACE, "units": 256}, target="digit", inputs="pixels",
                                       epochs=500, max_configurations=8, segments=2, objective="val_accuracy",
                                       run_name="Digits, wide", wait=False)  # fmt: skip
@@ -60,7 +65,7 @@ def main() -> None:
             picture_of_dashboard(cerebro, browser)
             cerebro.cancel(going_on)
             cerebro.status_within(going_on, 60)
-            for one in (run, going_on):
+            for one in (run, judged, going_on):
                 cerebro.forget(one)
         with connection.cursor() as cursor:
             cursor.execute("DROP SCHEMA report_picture CASCADE")
@@ -70,12 +75,21 @@ def main() -> None:
     sys.stdout.write("docs/report.png\ndocs/dashboard.png\n")
 
 
+def add_tumours(cursor: Any) -> None:
+    tumours = load_breast_cancer()
+    places = [list(tumours.feature_names).index(f"mean {name}") for name in COLUMNS]
+    cursor.execute(f"CREATE TABLE tumours (id integer, {' real, '.join(COLUMNS)} real, diagnosis text)")
+    for number, (row, kind) in enumerate(zip(tumours.data.tolist(), tumours.target.tolist()), 1):
+        values = [number, *(row[place] for place in places), str(tumours.target_names[kind])]
+        cursor.execute(f"INSERT INTO tumours VALUES ({', '.join(['%s'] * len(values))})", values)
+
+
 def picture_of_dashboard(cerebro: Cerebro, browser: Browser) -> None:
     board = Dashboard(cerebro.engine, 0)
     serving = threading.Thread(target=board.serve)
     serving.start()
     try:
-        browser.size(WIDTH + 180, 290)  # all columns
+        browser.size(WIDTH + 180, 350)  # all columns
         browser.visit(board.address)
         browser.picture(DASHBOARD)
     finally:

@@ -199,13 +199,21 @@ class Cerebro(RunMethods, SteeringMethods, ModelMethods, JudgingMethods, Registr
     def _picture(self, run: AnyRun) -> str:
         return notebooks.picture(self, run)
 
-    def report(self, runs: AnyRun | Sequence[AnyRun], path: str | Path = "report.html", replace: bool = False) -> Path:
-        """Writes one HTML file about a run, or about several runs beside each other, and returns its path.
+    def report(
+        self,
+        runs: AnyRun | Sequence[AnyRun],
+        path: str | Path = "report.html",
+        replace: bool = False,
+        *,
+        examples: bool = True,
+    ) -> Path:
+        """Writes one HTML file about a model and its run, or about several beside each other, and returns its path.
 
-        The file needs no network and no server. ``replace``: a file that exists is written over.
+        The file needs no network and no server. ``replace``: a file that exists is written over. ``examples``: whether
+        it has example rows and the values of categories.
         """
         given = runs if isinstance(runs, Sequence) else [runs]
-        return report.write(self.engine, [self.run(one) for one in given], Path(path), replace)
+        return report.write(self.engine, [self.run(one) for one in given], Path(path), replace, examples)
 
     def track(
         self,

@@ -79,6 +79,7 @@ class Run(View):
     chosen_configuration: Mapped[int | None] = mapped_column(Integer)
     made_of: Mapped[str | None]
     quality: Mapped[str | None]
+    model_name: Mapped[str]
 
 
 class RunPlan(View):
@@ -147,6 +148,8 @@ class LeaderboardEntry(View):
     spread: Mapped[float | None]
     group_number: Mapped[int | None] = mapped_column(Integer)
     group_value: Mapped[str | None]
+    validation_rmse: Mapped[float | None]
+    model_name: Mapped[str]
 
     @property
     def loss(self) -> float | None:
@@ -247,6 +250,7 @@ class ModelTable(View):
     chosen_configuration: Mapped[int | None] = mapped_column(Integer)
     made_of: Mapped[str | None]
     quality: Mapped[str | None]
+    model_name: Mapped[str]
 
 
 class RegisteredVersion(View):

@@ -28,7 +28,7 @@ class RunCalls(Protocol):
     def learning_curve(self, run: int) -> RowList[LearningCurvePoint]: ...
     def watch(self, run: int) -> RunProgress: ...
     def _picture(self, run: int) -> str: ...
-    def report(self, runs: int, path: str | Path, replace: bool) -> Path: ...
+    def report(self, runs: int, path: str | Path, replace: bool, *, examples: bool) -> Path: ...
 
 
 class RunHandle:
@@ -92,9 +92,9 @@ class RunHandle:
         """The models of the run, the best first."""
         return self._calls.leaderboard(self.run)
 
-    def report(self, path: str | Path = "report.html", replace: bool = False) -> Path:
-        """Writes one HTML file about the run and returns its path. ``replace``: a file that exists is written over."""
-        return self._calls.report(self.run, path, replace)
+    def report(self, path: str | Path = "report.html", replace: bool = False, *, examples: bool = True) -> Path:
+        """Writes one HTML file about the model and the run, and returns its path. ``Cerebro.report`` says the rest."""
+        return self._calls.report(self.run, path, replace, examples=examples)
 
     def learning_curve(self) -> RowList[LearningCurvePoint]:
         """Losses and first metrics by model and epoch."""

@@ -217,7 +217,7 @@ COMMENT ON VIEW cerebro._runs IS
 CREATE OR REPLACE VIEW cerebro.runs WITH (security_barrier) AS
 SELECT run, pg_get_userbyid(owner) AS owner, run_name, status, source_table, packed_table, model_table, configurations, segments,
        epochs, created_at, started_at, ended_at, message, driver_pid, description, ended, reason, chosen_configuration,
-       made_of, quality
+       made_of, quality, COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
   FROM cerebro._runs;
 COMMENT ON VIEW cerebro.runs IS
 'The runs and their status.';
@@ -257,3 +257,5 @@ COMMENT ON COLUMN cerebro.runs.made_of IS
 COMMENT ON COLUMN cerebro.runs.quality IS
 'How good chosen_configuration was on the rows for validation, beside an answer that is the same for every row. Visible to the '
 'owner only, because it may contain a class.';
+COMMENT ON COLUMN cerebro.runs.model_name IS
+'The name of the model table without its schema and without quotes, as most people write it.';

@@ -298,7 +298,11 @@ CREATE OR REPLACE VIEW cerebro.leaderboard WITH (security_barrier) AS
 SELECT run, rank, configuration, architecture, parameters, status, epochs_done, training_loss, training_metric,
        validation_loss, validation_metric, metric_name, weights, reason, source_table, model_table,
        run_name, pg_get_userbyid(owner) AS owner, engine, model, objective, objective_value, best_epoch, best_value, parent,
-       stopped_by, rung, chosen, fold, spread, group_number, group_value
+       stopped_by, rung, chosen, fold, spread, group_number, group_value,
+       CASE WHEN parameters ->> 'loss' IN ('mse', 'mean_squared_error')
+            THEN sqrt(abs(CASE objective WHEN 'val_loss' THEN objective_value ELSE validation_loss END))
+       END AS validation_rmse,
+       COALESCE(replace(substring(model_table FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring(model_table FROM '[^.]*$')) AS model_name
   FROM cerebro._leaderboard;
 COMMENT ON VIEW cerebro.leaderboard IS
 'The models of each run with their latest losses and metrics. Rank 1 is the best model that the run trained; an ensemble is '
@@ -363,6 +367,11 @@ COMMENT ON COLUMN cerebro.leaderboard.group_number IS
 'Number of the group on whose rows the model is trained and evaluated; NULL: all rows.';
 COMMENT ON COLUMN cerebro.leaderboard.group_value IS
 'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
+COMMENT ON COLUMN cerebro.leaderboard.validation_rmse IS
+'If the loss is the mean squared error, its square root on the validation rows: the usual size of an error, in the units of the '
+'target (of several targets, of all together). With the objective val_loss it is that of objective_value, else of validation_loss.';
+COMMENT ON COLUMN cerebro.leaderboard.model_name IS
+'The name of the model table without its schema and without quotes, as most people write it.';
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS
 'Who stopped the model: the name of the search policy, rule, request or budget; NULL: it was not stopped.';
 

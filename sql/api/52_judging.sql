@@ -52,6 +52,15 @@ no table.
 - model_table, target, configuration: as in cerebro.confusion_matrix. A window is compared with the
   target that packing gives it: that of its last row, or the majority.';
 
+CREATE OR REPLACE FUNCTION cerebro._validation_sample(model_table text, configuration integer) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.validation_sample(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro._validation_sample(@types@) IS
+'What a page about a trained model shows of the rows for validation that its run kept, as JSON: of each target what is predicted
+and what the rows have, of at most 50,000 rows; and some rows as examples, with what their columns were.';
+
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
     query         text,

@@ -176,7 +176,8 @@ SELECT t.j ->> 'model_table' AS model_table, t.j ->> 'target' AS target,
        pg_get_userbyid((t.j ->> 'owner')::oid) AS owner,
        (t.j ->> 'chosen')::integer AS chosen_configuration,
        t.j ->> 'made_of' AS made_of,
-       t.j ->> 'quality' AS quality
+       t.j ->> 'quality' AS quality,
+       COALESCE(replace(substring((t.j ->> 'model_table') FROM '"((?:[^"]|"")*)"$'), '""', '"'), substring((t.j ->> 'model_table') FROM '[^.]*$')) AS model_name
   FROM (SELECT line::json AS j FROM (SELECT m AS line FROM cerebro._models() m OFFSET 0) l) t
   LEFT JOIN cerebro._visible_run r ON r.run = (t.j ->> 'run')::bigint AND r.owner::oid = (t.j ->> 'owner')::oid
   LEFT JOIN (SELECT DISTINCT ON (owner, model_table) owner::oid AS owner, model_table, run, left(name, 1000) AS name,
@@ -213,6 +214,8 @@ COMMENT ON COLUMN cerebro.models.made_of IS
 COMMENT ON COLUMN cerebro.models.quality IS
 'How good chosen_configuration was on the rows of its calibration, which for cerebro.train are the rows for validation, beside '
 'an answer that is the same for every row. NULL: it is not calibrated.';
+COMMENT ON COLUMN cerebro.models.model_name IS
+'The name of the model table without its schema and without quotes, as most people write it.';
 
 CREATE OR REPLACE FUNCTION cerebro.drop_model(model_table text) RETURNS void
 LANGUAGE plpython3u AS $py$

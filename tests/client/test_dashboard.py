@@ -184,7 +184,7 @@ def test_a_browser_follows_what_goes_on(place: Place, tmp_path: Path) -> None:
         browser.until(f"document.querySelectorAll('tbody tr').length === {before + 1}", 30)
         browser("document.querySelector('tbody a').click()")
         browser.until("document.querySelector('#leaderboard') !== null")
-        assert browser("document.querySelector('h1').textContent").startswith(f"Run {run.run}")
+        assert browser("document.querySelector('h1').textContent").endswith("dashboard_models")
         assert browser("document.querySelectorAll('#leaderboard tbody tr').length") == 3
         # A reader who has just touched the page is asked.
         browser("document.querySelector('.notice[hidden]') !== null")

@@ -86,7 +86,7 @@ def entry(model: int, status: str, reason: str | None, objective: str | None = N
         "metric": None, "metric_name": None, "epochs_done": 3, "by_loss": not objective, "objective": objective,
         "group_number": None, "group_value": None,
         "objective_value": 0.75, "best_epoch": 2, "stopped_by": "patience",
-        "fold": None, "spread": None, "rung": None, "parent": None,
+        "validation_rmse": None, "fold": None, "spread": None, "rung": None, "parent": None,
     }.items():  # fmt: skip
         setattr(made, name, value)
     return made
@@ -115,6 +115,11 @@ def test_the_leaderboard_says_why_a_model_ended_early() -> None:
         console.print(boards.leaderboard([on_all_rows, of_fold], 100))
     lines = captured.get().splitlines()
     assert "0.5000 ± 0.2500" in lines[1] and "10, fold 3" in lines[2] and "±" not in lines[2]
+    on_all_rows.validation_rmse = 20_787.76  # shown instead of a squared loss, whose spread is not in its units
+    with console.capture() as captured:
+        console.print(boards.leaderboard([on_all_rows, of_fold], 100))
+    lines = captured.get().splitlines()
+    assert lines[0].split()[-3] == "RMSE" and lines[1].split()[-3:] == ["20,788", "3", "2"] and "±" not in lines[1]
     entries[0].rung, entries[1].rung, entries[2].parent = 2, 1, 1
     with console.capture() as captured:
         console.print(boards.leaderboard(entries, 100))
@@ -173,7 +178,8 @@ def test_seconds(value: float | None, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(None, "–"), (0.12345, "0.1235"), (1e-5, "1e-05"), (1234.5, "1.23e+03"), (math.nan, "nan")]
+    ("value", "told"),
+    [(None, "–"), (0.12345, "0.1235"), (1e-5, "1e-05"), (1234.5, "1,234"), (1.2e10, "1.2e+10"), (math.nan, "nan")],
 )
 def test_numbers(value: float | None, told: str) -> None:
     assert drawing.number(value) == told

@@ -40,6 +40,8 @@ from cerebro_db.core.protocol import (
 )
 from cerebro_db.core.trainers import frames
 
+from . import forks
+
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "cerebro_db" / "nn" / "trainer_main.py"
 Json = dict[str, Any]
@@ -95,6 +97,14 @@ class Visit:
         return self.result.finite
 
 
+def interpreter(folder: Path, confined: bool) -> subprocess.Popen[bytes]:
+    """A trainer that imports the framework itself."""
+    command = [sys.executable, "-I", str(MAIN), *([str(folder.parent), str(folder)] if confined else [])]
+    home = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, cwd="/", env=home if confined else None)
+
+
 class Trainer:
     def __init__(
         self, folder: Path, *, confined: bool = False, first: Order[Any] | None = None, **settings: Any
@@ -104,10 +114,9 @@ class Trainer:
             pytest.skip(f"the engine {engine} is not installed")
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-I", str(MAIN), *([str(folder.parent), str(folder)] if confined else [])]
-        home = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder)}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd="/", env=home if confined else None
+        nursery = forks.nursery() if engine in ENGINES and not confined else None
+        self.process: subprocess.Popen[bytes] | forks.Fork = (
+            interpreter(folder, confined) if nursery is None else forks.Fork(nursery, engine)
         )
         self.decoder = frames.Decoder()
         self.waiting: list[Json] = []

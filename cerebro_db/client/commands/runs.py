@@ -167,18 +167,22 @@ def show(run: RunNumber = None, dsn: Dsn = None, json: Json = False) -> None:
 
 def report(
     runs: SomeRuns = None,
+    *,
     dsn: Dsn = None,
     file: Annotated[Path, typer.Option("--file", "-o", metavar="FILE", help="The file to write.")] = Path(
         "report.html"
     ),
     replace: Annotated[bool, typer.Option("--replace", help="Write over a file that exists.")] = False,
+    examples: Annotated[
+        bool, typer.Option(help="Whether the file has example rows and the values of categories.")
+    ] = True,
     owner: OwnerOfRuns = None,
     json: Json = False,
 ) -> None:
-    """Write an HTML file about a run, or about several runs beside each other. It needs no network and no server."""
+    """Write an HTML file about a model and its run, or about several beside each other. It needs no network."""
     with at(dsn) as cerebro:
         chosen = [cerebro.run(run, owner) for run in runs or [_chosen(cerebro, None)]]
-        written = cerebro.report(chosen, file, replace)
+        written = cerebro.report(chosen, file, replace, examples=examples)
         if json:
             write_json({"file": str(written)})
         else:

@@ -6,6 +6,7 @@ import hashlib
 import html
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from cerebro_db.core.texts import harmless
 from ..display import drawing
 from ..errors import NoSuchRun, translated
 from ..orm import Run, RunProgress
-from ..report import contents, page
+from ..report import contents, model, page
 
 MOST_RUNS = 500  # in the list, the latest first
 MOST_COMPARED = 8
@@ -75,12 +76,13 @@ def overview(engine: Engine) -> str:
     return page.live_page("cerebro_db: runs", LIVE + body, None, state=now, script=script(), version=__version__)
 
 
-def report(engine: Engine, keys: Sequence[Key]) -> str:
-    """The report about these runs; NoSuchRun if the viewer sees none of them."""
+def report(engine: Engine, keys: Sequence[Key], kept: model.Kept) -> str:
+    """The report about these runs; NoSuchRun if the viewer sees none of them. ``kept``: what was computed of models."""
     now = state(engine, keys)  # before the contents are read: what comes later is news
     runs = [_run(engine, key) for key in keys]
+    read_model = partial(model.read, examples=True, kept=kept)
     said = {"version": __version__, "made_at": datetime.now().astimezone().isoformat(),
-            "runs": [contents.read(engine, run) for run in runs]}  # fmt: skip
+            "runs": [contents.read(engine, run, read_model) for run in runs]}  # fmt: skip
     title = ", ".join(f"run {number}" for number, _ in keys)
     back = '<p><a href="/">All runs</a></p>'
     return page.live_page(f"cerebro_db: {title}", LIVE + back, said, state=now, script=script(), version=__version__)

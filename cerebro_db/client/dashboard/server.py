@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import Engine
 
 from ..errors import ClientError, NoSuchRun
+from ..report import model
 from . import pages
 
 HOST = "127.0.0.1"
@@ -69,6 +70,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *given: Any) -> None:
         self.one_at_a_time = threading.Lock()  # a report of a large run takes memory
+        self.kept: model.Kept = {}
         super().__init__(*given)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -98,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
         answers: dict[str, Callable[[list[pages.Key]], tuple[str, str]]] = {
             "/": lambda _: ("text/html", pages.overview(self.server.engine)),
-            "/report": lambda keys: ("text/html", pages.report(self.server.engine, keys)),
+            "/report": lambda keys: ("text/html", pages.report(self.server.engine, keys, self.server.kept)),
             "/state": lambda keys: ("text/plain", pages.state(self.server.engine, keys)),
         }
         if where.path not in answers:

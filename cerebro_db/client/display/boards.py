@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_db.core.texts import harmless, shortened
+from cerebro_db.core.texts import harmless, short, shortened
 
 from ..orm import BestOfGroup, Decision, LeaderboardEntry, LearningCurvePoint, Request, RunTime, SegmentActivity
 from . import drawing
@@ -88,7 +88,9 @@ def leaderboard(
     optimised = None if entries[0].by_loss else entries[0].objective
     if optimised:
         table.add_column(optimised if len(optimised) <= 16 else "objective", justify="right", no_wrap=True)
-    table.add_column("validation loss" if validated and not narrow else "loss", justify="right", no_wrap=True)
+    rooted = any(entry.validation_rmse is not None for entry in entries)  # a squared loss says nothing to people
+    loss = "RMSE" if rooted else "validation loss" if validated and not narrow else "loss"
+    table.add_column(loss, justify="right", no_wrap=True)
     if metric:
         table.add_column(metric if len(metric) <= 12 else "metric", justify="right", no_wrap=True)
     with_epochs = not (narrow and curves)
@@ -116,7 +118,9 @@ def leaderboard(
             spread = "" if entry.spread is None else f" ± {drawing.number(entry.spread)}"
             cells.append(drawing.number(entry.objective_value) + spread)
         spread = "" if entry.spread is None or optimised else f" ± {drawing.number(entry.spread)}"
-        cells.append(Text("failed", style="red") if failed else drawing.number(entry.loss) + spread)
+        size = "–" if entry.validation_rmse is None else short(entry.validation_rmse)
+        told = size if rooted else drawing.number(entry.loss) + spread
+        cells.append(Text("failed", style="red") if failed else told)
         if metric:
             cells.append(drawing.number(entry.metric))
         if with_epochs:

@@ -88,9 +88,11 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four significant digits for common values of losses and metrics, three for very small and very large ones."""
+    """Four digits for common values of losses and metrics, all before the point for large ones, three for others."""
     if value is None:
         return "–"
     if not math.isfinite(value):
         return str(value)
+    if 999.5 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
     return f"{value:.4f}" if 1e-3 <= abs(value) < 100 or value == 0 else f"{value:.3g}"

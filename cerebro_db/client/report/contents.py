@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +39,7 @@ from ..orm import (
 from .importance import importance, is_number, trend
 
 Json = dict[str, Any]
+ReadModel = Callable[[Engine, Json, Json], Json]  # from the rows of cerebro.runs and cerebro.run_plan
 Curves = dict[str, dict[int, dict[int, float]]]  # data set and metric, model, epoch
 
 DIGITS = 9  # of the numbers of curves: those of a float32
@@ -51,8 +52,8 @@ PLAN = (
 LEADERBOARD = (
     "rank", "model", "configuration", "fold", "group_number", "group_value",
     "status", "objective_value", "spread", "best_value", "best_epoch",
-    "epochs_done", "validation_loss", "training_loss", "validation_metric", "training_metric", "weights", "engine",
-    "rung", "parent", "stopped_by", "reason",
+    "epochs_done", "validation_loss", "validation_rmse", "training_loss", "validation_metric", "training_metric",
+    "weights", "engine", "rung", "parent", "stopped_by", "reason",
 )  # fmt: skip
 GROUPS = (
     "group_number", "group_value", "rows", "validation_rows", "model", "configuration", "status", "objective_value",
@@ -63,16 +64,20 @@ ACTIVITIES = ("train", "average", "evaluate")
 AT_ONCE: Json = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}  # of a connection
 
 
-def read(engine: Engine, run: Run) -> Json:
-    """What the views say about this run of this owner."""
+def read(engine: Engine, run: Run, read_model: ReadModel) -> Json:
+    """What the views say about this run of this owner, and what is said of its model."""
     with translated(), engine.connect().execution_options(**AT_ONCE) as connection:
-        return RunReader(connection, run).contents()
+        reader = RunReader(connection, run)
+        found = reader.contents()
+    return {**found, "model": plain(read_model(engine, reader.row_of_run, reader.plan))}
 
 
 class RunReader:
     def __init__(self, connection: Connection, run: Run) -> None:
         self.connection = connection
         self.run, self.owner = run.run, run.owner
+        self.row_of_run: Json = {}
+        self.plan: Json = {}
 
     def rows(self, view: type[View], *columns: str, order: Sequence[str] = ()) -> list[Json]:
         """These columns of the run's rows; all columns if none is named."""
@@ -91,6 +96,7 @@ class RunReader:
 
     def contents(self) -> Json:
         run, plan, progress = self.row(Run), self.row(RunPlan), self.row(RunProgress)
+        self.row_of_run, self.plan = run, plan
         entries = sorted(self.rows(LeaderboardEntry), key=_place)
         compared = [one for one in entries if is_on_all_rows(one)]
         objective = entries[0]["objective"] if entries else progress["objective"]

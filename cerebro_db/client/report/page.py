@@ -58,7 +58,7 @@ def live_page(
 
 def _script() -> str:
     here = files(__package__)
-    return "".join((here / name).read_text("utf-8") for name in ("uplot/uPlot.iife.min.js", "report.js"))
+    return "".join((here / name).read_text("utf-8") for name in ("uplot/uPlot.iife.min.js", "model.js", "report.js"))
 
 
 def _page(

@@ -41,6 +41,7 @@
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
     if (!isNumber(value)) return String(value);
+    if (size >= 999.5 && size < 1e9) return Math.round(value).toLocaleString("en");
     return (size >= 1e-3 && size < 100) || size === 0 ? value.toFixed(4) : String(Number(value.toPrecision(3)));
   }
   const short = (value) => (Number.isInteger(value) && Math.abs(value) < 1e15 ? value.toLocaleString("en") : real(value));
@@ -466,6 +467,7 @@
       { key: "model", name: "model" },
       { key: "group", name: "group", optional: true },
       { key: "objective_value", name: run.objective, number: true, real: true },
+      { key: "validation_rmse", name: "RMSE", number: true, real: true, optional: true },
       { key: "spread", name: "±", number: true, real: true, optional: true },
       { key: "configuration", name: "conf.", number: true },
       { key: "words", name: "configuration" },
@@ -961,8 +963,8 @@
     const { progress } = run, best = run.leaderboard[0], training = run.time.find((part) => part.activity === "training");
     const many = (name) => run.leaderboard.filter((entry) => entry.status === name).length;
     return {
-      quality: run.quality,
-      "predicts with": run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
+      quality: run.model.why ? run.quality : null, // else the model's part of the page says it
+      "predicts with": run.model.why && run.chosen_configuration ? `configuration ${run.chosen_configuration}${run.made_of ? `, ${run.made_of}` : ""}` : null,
       [bestName(run)]: best && isNumber(best.objective_value) ? best.objective_value : null,
       "best configuration": best ? best.configuration : null,
       models: run.leaderboard.length,
@@ -979,13 +981,22 @@
   const WIDE = ["quality", "predicts with"]; // facts that are sentences
   const factText = (name, value) => (name.startsWith("best ") && name !== "best configuration" ? real(value) : short(value));
 
+  // What the whole page is about: the model if there is one, and else the run.
+  function title(run) {
+    const { model } = run, targets = run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null;
+    const about = [element("p", {}, "Trained on ", foreign(run.source_table), targets, " into ", foreign(run.model_table))];
+    if (model.why) return element("div", {}, element("h1", { class: "text" }, named(run)), about, drawModel(run, []));
+    return element("div", {}, element("h1", { class: "text" }, model.model_table), about,
+      model.quality || run.quality ? element("p", { class: "quality" }, foreign(model.quality || run.quality)) : null,
+      element("p", { class: "pale" }, "Configuration ", foreign(`${model.configuration}${model.made_of ? `, ${model.made_of}` : ""}`), ` · run ${run.run}`));
+  }
+
   function head(run) {
     const text = [run.description, run.message, run.ended_by ? `ended by: ${run.ended_by}` : null].filter(Boolean);
     const tiles = Object.entries(facts(run)).filter(([, value]) => value !== null).map(([name, value]) =>
       element("div", { class: WIDE.includes(name) ? "wide" : null }, element("dt", {}, name + (run.groups.length && name === bestName(run) ? ", on all rows" : "")), element("dd", { title: String(value), "data-fact": name, "data-value": value }, factText(name, value))));
-    return element("header", {}, element("h1", { class: "text" }, named(run)),
+    return element("header", {}, run.model.why ? null : element("h1", { class: "text", id: "search" }, `The search: ${named(run)}`),
       element("p", {}, status(run.status), ` · started ${moment(run.started_at)} · `, foreign(run.owner)),
-      element("p", {}, "Trained on ", foreign(run.source_table), run.targets && run.targets.length ? [" to predict ", foreign(run.targets.join(", "))] : null, " into ", foreign(run.model_table)),
       text.map((one) => element("p", { class: "notice" }, foreign(one))), element("dl", { class: "tiles" }, tiles),
       run.objective ? element("p", { class: "pale" }, meaning(run)) : null);
   }
@@ -1017,11 +1028,12 @@
 
   function details(run, ends) {
     const chosen = choice(run), colour = colouring(run, chosen);
-    return element("article", {}, head(run), bestAgainstTime([run], ends, "Best result against time"), learningCurves(run, chosen, colour, ends),
+    return element("article", {}, title(run), run.model.why ? null : drawModel(run, ends), head(run), bestAgainstTime([run], ends, "Best result against time"), learningCurves(run, chosen, colour, ends),
       leaderboard(run, chosen, colour), groupsOf(run, chosen), parallel(run, chosen, ends), importanceOf(run), timeline(run, chosen, colour, ends),
       whereTimeWent(run), failures(run), decisions(run), settings(run));
   }
 
+  const drawModel = modelPart({ element, foreign, section, table, bars, figure, surface, style, fitted, percent, moment, isNumber, about });
   const { runs } = contents;
   const one = element("div", {});
   let ends = [];

@@ -11,7 +11,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
 from cerebro_db.core import documents
@@ -23,7 +23,7 @@ from cerebro_db.core.names import is_name
 from cerebro_db.core.packing.layout import Variable
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.sql import identifier, shown, sql
-from cerebro_db.core.texts import counted
+from cerebro_db.core.texts import counted, short
 
 from ..database import relations
 from ..database.access import Database
@@ -38,6 +38,7 @@ from .samples import Sample, share
 
 FEW_ROWS = 100  # a notice tells of fewer
 TRIED_ROWS = 1000  # tell how long more of them will take
+COVERAGE = 0.9  # of the intervals that a notice tells of
 NEARLY = 0.01  # how far the sum of probabilities may be from 1
 
 Learned = tuple[Union[Errors, Classes], list[calibration.Summary]]
@@ -92,6 +93,22 @@ def calibrate(
             for name, before, after in lines
         ]
     return told, _keep(db, model, info, found, qualities)
+
+
+WORDS = {"log_loss": "log loss", "ece": "calibration error"}
+
+
+def in_words(told: Sequence[Mapping[str, Any]]) -> str:
+    """What a calibration has changed, in a line."""
+    several = len({one["target"] for one in told}) > 1
+    said = []
+    for one in told:
+        of = f" of {one['target']}" if several else ""
+        if one["measure"] in WORDS:
+            said.append(f"{WORDS[one['measure']]}{of} {short(one['before'])} before and {short(one['after'])} after it")
+        elif one["measure"] == f"interval_width {COVERAGE:g}":
+            said.append(f"intervals{of} with coverage {COVERAGE:g} are {short(one['after'])} wide on average")
+    return "; ".join(said)
 
 
 def _quality(variable: Variable, sample: Sample, predicted: list[Any]) -> Quality:

@@ -88,13 +88,18 @@ def of_packed_table(db: Database, model: TrainedModel, table: str, given: Judgin
     compared = len(sample.actual)
     of_all = "" if compared == sample.rows else f" a random sample of {compared:,} of"
     db.detail(f"evaluated on{of_all} the {counted(sample.rows, 'row')} for validation in {table}")
+    return of_sample(db, sample, applied, covers=given.coverage is not None)
+
+
+def of_sample(db: Database, sample: Sample, applied: calibrations.Applied, *, covers: bool) -> list[ComparedMetric]:
+    """The metrics of rows that are predicted.  ``covers``: also those of the intervals."""
     if sample.labels is None:
-        statement = _of_numbers(PACKED_NUMBERS, given.coverage is not None)
-        lines = _numbers(sample, applied.intervals.get(variable.name))
+        statement = _of_numbers(PACKED_NUMBERS, covers)
+        lines = _numbers(sample, applied.intervals.get(sample.target))
     else:
         second = sample.labels[1] if len(sample.labels) == 2 else None
         statement = _of_classes(PACKED_CLASSES, len(sample.labels), second, None in sample.labels)
-        lines = _classes(sample, sample.labels, applied.classes.get(variable.name))
+        lines = _classes(sample, sample.labels, applied.classes.get(sample.target))
     # As texts, because JSON has no infinite numbers.
     return _metrics(db, statement, [json.dumps([None if one is None else str(one) for one in line]) for line in lines])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import Union
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Union
 
 from cerebro_db.core.errors import BadData
 from cerebro_db.core.packing.buffer_format import ITEM_BYTES, bytes_header
@@ -54,19 +54,46 @@ def batches(
     ``first``: only so many rows of each packed row.
     """
     outputs = [layout.outputs[place] for place in places]
-    columns = [identifier(one.name) for one in (*layout.inputs, *outputs)]
+    for rows, values in _packed(db, test, [*layout.inputs, *outputs], enough):
+        if first is not None and first < rows:
+            values = [value[: first * (len(value) // rows)] for value in values]
+            rows = first
+        read: list[bytes | None] = [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)]
+        actual = [_actual(one, rows, value) for one, value in zip(outputs, values[len(layout.inputs) :])]
+        yield Batch(rows, read, actual)
+
+
+def inputs_of_rows(db: Database, test: Packed, wanted: Collection[int]) -> Iterator[tuple[int, list[array[Any]]]]:
+    """The packed values of the inputs of these rows, which are numbered in the order of ``batches``."""
+    variables = list(test.layout.inputs)
+    left, first = set(wanted), 0
+    for rows, values in _packed(db, test, variables, lambda: not left):
+        for number in sorted(left.intersection(range(first, first + rows))):
+            left.discard(number)
+            sizes = [one.elements * ITEM_BYTES[one.dtype] for one in variables]
+            starts = [size * (number - first) for size in sizes]
+            yield (
+                number,
+                [
+                    array("f" if one.dtype == "float32" else ITEMS[one.dtype], value[start : start + size])
+                    for one, value, start, size in zip(variables, values, starts, sizes)
+                ],
+            )
+        first += rows
+
+
+def _packed(
+    db: Database, test: Packed, variables: Sequence[Variable], enough: Callable[[], bool]
+) -> Iterator[tuple[int, list[bytes]]]:
+    """Of each packed row that is not empty, the number of rows and the values of the variables, until ``enough``."""
+    columns = [identifier(one.name) for one in variables]
     listed = joined(", ", (sql("{column} AS v{i}", column=column, i=i) for i, column in enumerate(columns)))
     cursor = db.cursor(sql("SELECT {listed} FROM {table} ORDER BY buffer_id", listed=listed, table=test.relation.sql))
     while batch := cursor.fetch(1):
         values = [batch[0][f"v{i}"] for i in range(len(columns))]
-        rows = _count(test, [*layout.inputs, *outputs], values)
-        if first is not None and first < rows:
-            values = [value[: first * (len(value) // rows)] for value in values]
-            rows = first
+        rows = _count(test, variables, values)
         if rows:
-            read: list[bytes | None] = [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)]
-            actual = [_actual(one, rows, value) for one, value in zip(outputs, values[len(layout.inputs) :])]
-            yield Batch(rows, read, actual)
+            yield rows, values
             if enough():
                 break
     cursor.close()

@@ -42,6 +42,7 @@ class Sample:
         self.places = {label: place for place, label in enumerate(self.labels or ())}
         self.predicted: list[Any] = []
         self.actual: list[Any] = []
+        self.numbers: list[int] = []  # of these rows, among all that were read
         self.rows = self.left_out = 0
         self._most = min(MOST_ROWS, max(1, MOST_VALUES // len(self.labels or (0,))))
         self._random = random.Random(0)
@@ -61,6 +62,7 @@ class Sample:
             if known is None:
                 self.left_out += 1
                 continue
+            number = self.rows + self.left_out
             place = self.rows if self.rows < self._most else self._random.randrange(self.rows + 1)
             self.rows += 1
             if place >= self._most:
@@ -69,8 +71,9 @@ class Sample:
             if place == len(self.actual):
                 self.predicted.append(values)
                 self.actual.append(known)
+                self.numbers.append(number)
             else:
-                self.predicted[place], self.actual[place] = values, known
+                self.predicted[place], self.actual[place], self.numbers[place] = values, known, number
 
     def probabilities(self) -> list[Sequence[float]]:
         """Of each row, those of all classes.  One unit for two classes gives the probability of the second one."""

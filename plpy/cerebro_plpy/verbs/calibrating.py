@@ -44,9 +44,10 @@ def calibrate_or_say(db: Database, output: Name, until: float | None) -> KnownQu
     """
     hint = f"SELECT * FROM cerebro.calibrate('{output}');"
     with attempts.or_told(db, "cerebro.calibrate", "the best model is not calibrated", hint):
-        found = calibrate_best(db, output, None, until)
+        model = read_model(db, ModelRef.of_table(output), None)
+        told, found = judging.calibrate(db, model, _rows(db, model, None), until=until)
         db.told(
-            "the best model is calibrated on the rows for validation",
+            f"the best model is calibrated on the rows for validation: {judging.in_words(told)}",
             "cerebro.predict(…, coverage => 0.9) gives intervals of numbers; calibrated => true and thresholds => true"
             " are for classes.",
         )

@@ -1,7 +1,11 @@
-"""``cerebro.evaluate``: by the rows of a query, or by the rows for validation of the model's run."""
+"""``cerebro.evaluate``: by the rows of a query, or by the rows for validation of the model's run.
+
+And what a page about a model shows of these rows.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cerebro_db.core.errors import Unsupported
@@ -10,9 +14,10 @@ from .. import platform
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions.references import model_ref
-from ..judging import evaluating
+from ..judging import evaluating, pages
 from ..judging.judged_rows import JudgingArguments
 from ..models.model_cache import read_model
+from ..models.trained import TrainedModel
 from . import validation_rows
 
 PLEASE = "Give a query that returns rows which did not train the model: cerebro.evaluate('{model}', 'SELECT * FROM …')."
@@ -25,13 +30,25 @@ def evaluate(db: Database, **arguments: Any) -> list[dict[str, Any]]:
     if given.query is not None:
         found = evaluating.of_query(db, given)
     else:
-        platform.of(db).require_own_session(db)
-        model = read_model(db, model_ref(db, given.model_table), given.configuration)
-        please = PLEASE.format(model=given.model_table)
-        if model.grouped is not None:
-            raise Unsupported(
-                f"'{model.table.text}' has models of groups, which the rows for validation do not judge together.",
-                hint=please,
-            )
-        found = evaluating.of_packed_table(db, model, validation_rows.packed_table_of(db, model, please), given)
+        model, table = _validated(db, given.model_table, given.configuration)
+        found = evaluating.of_packed_table(db, model, table, given)
     return [{"metric": one.metric, "value": one.value, "baseline": one.baseline} for one in found]
+
+
+@entry
+def validation_sample(db: Database, model_table: str | None, configuration: int | None) -> str:
+    """The document for a page about the model."""
+    return json.dumps(pages.document(db, *_validated(db, model_table, configuration)))
+
+
+def _validated(db: Database, model_table: str | None, configuration: int | None) -> tuple[TrainedModel, str]:
+    """The model, and the packed table with the rows for validation of its run."""
+    platform.of(db).require_own_session(db)
+    model = read_model(db, model_ref(db, model_table), configuration)
+    please = PLEASE.format(model=model_table)
+    if model.grouped is not None:
+        raise Unsupported(
+            f"'{model.table.text}' has models of groups, which the rows for validation do not judge together.",
+            hint=please,
+        )
+    return model, validation_rows.packed_table_of(db, model, please)

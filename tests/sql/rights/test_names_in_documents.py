@@ -429,7 +429,7 @@ MORE_OF_CLIENT: dict[str, Any] = {
     "model": lambda cerebro, named, path: cerebro.model(named["model"]),
     "dashboard": lambda cerebro, named, path: pages.overview(cerebro.engine),
     "show": lambda cerebro, named, path: show.everything(cerebro, named["run"]),
-    "a run's page": lambda cerebro, named, path: pages.report(cerebro.engine, [(named["run"], named["own"])]),
+    "a run's page": lambda cerebro, named, path: pages.report(cerebro.engine, [(named["run"], named["own"])], {}),
 }
 SAME_IN_SQL = {
     "add_configuration", "append", "calibrate", "cancel", "class_metrics", "clone_model", "confusion_matrix",

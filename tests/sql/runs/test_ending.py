@@ -169,6 +169,7 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "_madlib_keras_predict_byom": WEIGHTED,
     "madlib_keras_predict_byom": WEIGHTED,
     **dict.fromkeys(("predict", "_predict_rows", "_predictions", "_judging", "drop_model", *with_parts("evaluate"),
+                     "_validation_sample",
                      *with_parts("confusion_matrix"), *with_parts("residuals"), *with_parts("mistakes"),
                      *with_parts("importance"), *with_parts("explain")), TRAINED),
     "_explained": {**TRAINED, "wanted": "NULL"},

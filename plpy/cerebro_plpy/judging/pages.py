@@ -1,0 +1,164 @@
+"""What a page about a model shows of the rows for validation: their predictions, and some of them as examples."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cerebro_db.core.models import calibration
+from cerebro_db.core.models.calibration import Classes, Errors
+from cerebro_db.core.packing import originals
+from cerebro_db.core.packing.features import NumberFeature
+from cerebro_db.core.packing.layout import Variable
+
+from ..database.access import Database
+from ..models import calibrations
+from ..models.trained import TrainedModel
+from ..packing import packed
+from ..packing.packed import Packed
+from . import evaluating, packed_rows, samples
+from .samples import Sample
+
+Json = dict[str, Any]
+
+MOST_TARGETS = 5
+EXAMPLES = 4  # of each sort
+SECONDS = 30  # for predicting; then fewer rows are a sample
+COVERAGE = 0.9  # of intervals
+DIGITS = 6  # of what a page shows as a point
+
+
+def document(db: Database, model: TrainedModel, table: str) -> Json:
+    """``targets``: what is predicted for the rows of a packed table; ``examples``: of each target, rows to look at."""
+    judged = [one for one in model.layout.outputs if not _is_array(one)][:MOST_TARGETS]
+    kept = calibrations.of_model(db, model)
+    read = samples.of_packed_table(db, model, table, judged, time.monotonic() + SECONDS)
+    test = packed.read(db, table, argument="query")
+    chosen = [_examples(sample) for _, sample in read]
+    numbers = {number for sorts in chosen for _, places in sorts for number in places}
+    rows = {
+        number: originals.of_row(test.layout, values)
+        for number, values in packed_rows.inputs_of_rows(db, test, numbers)
+    }
+    targets = []
+    for (variable, sample), sorts in zip(read, chosen):
+        judge = _of_numbers if sample.labels is None else _of_classes
+        targets.append({
+            "target": variable.name,
+            "labels": sample.labels,
+            "rows": sample.rows,
+            "without_target": sample.left_out,
+            "metrics": [
+                {"metric": one.metric, "value": one.value, "baseline": one.baseline}
+                for one in evaluating.of_sample(db, sample, calibrations.Applied(), covers=False)
+            ],
+            **judge(sample, kept.get(variable.name)),
+            "last_known": _last_known(db, test, variable, sample),
+            "examples": [
+                {"sort": sort, "rows": [_example(sample, place, rows[number]) for number, place in places.items()]}
+                for sort, places in sorts
+            ],
+        })  # fmt: skip
+    not_judged = [one.name for one in model.layout.outputs if one not in judged]
+    return {"configuration": model.key, "targets": targets, "not_judged": not_judged}
+
+
+def _last_known(db: Database, test: Packed, variable: Variable, sample: Sample) -> Json | None:
+    """Of a forecast, the errors of the value that the target had in the last row of the window."""
+    layout = test.layout
+    if layout.windows is None or not layout.windows.horizon or sample.labels is not None:
+        return None
+    for place, one in enumerate(layout.inputs):
+        for at, (column, feature) in enumerate(zip(one.columns, one.preparation.features)):
+            if column == variable.columns[0] and isinstance(feature, NumberFeature):
+                start = sum(len(before.names) for before in one.preparation.features[:at])
+                width = one.elements // one.shape[0]
+                known = dict(zip(sample.numbers, sample.actual))
+                errors = [
+                    originals.number_of(feature, values[place][start - width]) - known[number]
+                    for number, values in packed_rows.inputs_of_rows(db, test, known)
+                ]
+                return {"rmse": math.sqrt(math.fsum(one * one for one in errors) / max(1, len(errors))),
+                        "mae": math.fsum(map(abs, errors)) / max(1, len(errors))}  # fmt: skip
+    return None
+
+
+def _is_array(variable: Variable) -> bool:
+    return variable.target == "encoded" or (variable.target == "real" and variable.elements > 1)
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def _of_numbers(sample: Sample, kept: Errors | Classes | None) -> Json:
+    found: Json = {"actual": _rounded(sample.actual), "predicted": _rounded(sample.predicted)}
+    if isinstance(kept, Errors) and kept.rows >= calibration.rows_needed(COVERAGE):
+        halves = [kept.half_width(value, COVERAGE) for value in sample.predicted]
+        inside = sum(abs(known - value) <= half for known, value, half in zip(sample.actual, sample.predicted, halves))
+        if halves:
+            found["interval"] = {"coverage": COVERAGE, "inside": inside / len(halves),
+                                 "width": 2 * math.fsum(halves) / len(halves)}  # fmt: skip
+    return found
+
+
+def _of_classes(sample: Sample, kept: Errors | Classes | None) -> Json:
+    """``sure``: the probability of the predicted class; ``known``: that of the actual one."""
+    probabilities = sample.probabilities()
+    predicted = list(map(_largest, probabilities))
+    found: Json = {
+        "actual": list(sample.actual),
+        "predicted": predicted,
+        "sure": _rounded(its[place] for its, place in zip(probabilities, predicted)),
+        "known": _rounded(its[place] for its, place in zip(probabilities, sample.actual)),
+    }
+    if isinstance(kept, Classes) and probabilities:
+        after = [calibration.tempered(its, kept.temperature) for its in probabilities]
+        found["calibrated"] = {
+            "temperature": kept.temperature,
+            "sure": _rounded(its[place] for its, place in zip(after, predicted)),
+            "log_loss": [calibration.log_loss(one, sample.actual) for one in (probabilities, after)],
+            "ece": [calibration.calibration_error(one, sample.actual) for one in (probabilities, after)],
+        }
+    return found
+
+
+def _largest(its: Sequence[float]) -> int:
+    return max(range(len(its)), key=its.__getitem__)
+
+
+# -- examples ------------------------------------------------------------------------------------------------
+
+
+def _examples(sample: Sample) -> list[tuple[str, dict[int, int]]]:
+    """Good, bad and typical rows: the number of each among all rows, and its place in the sample."""
+    places = range(len(sample.actual))
+    if sample.labels is None:
+        errors = [abs(known - value) for known, value in zip(sample.actual, sample.predicted)]
+        order = sorted(places, key=errors.__getitem__)
+        sorts = [("smallest errors", order[:EXAMPLES]), ("largest errors", order[::-1][:EXAMPLES])]
+    else:
+        probabilities = sample.probabilities()
+        surest = sorted(places, key=lambda place: -max(probabilities[place]))
+        is_right = [_largest(its) == known for its, known in zip(probabilities, sample.actual)]
+        order = sorted(places, key=lambda place: probabilities[place][sample.actual[place]])
+        sorts = [
+            ("right, and sure", [one for one in surest if is_right[one]][:EXAMPLES]),
+            ("wrong, and sure", [one for one in surest if not is_right[one]][:EXAMPLES]),
+        ]
+    middle = max(0, (len(order) - EXAMPLES) // 2)
+    sorts.append(("typical", order[middle : middle + EXAMPLES]))
+    return [(sort, {sample.numbers[place]: place for place in chosen}) for sort, chosen in sorts]
+
+
+def _example(sample: Sample, place: int, row: list[tuple[str, str | None]]) -> Json:
+    if sample.labels is None:
+        (predicted,) = _rounded([sample.predicted[place]])
+        (actual,) = _rounded([sample.actual[place]])
+        return {"actual": actual, "predicted": predicted, "columns": row}
+    its = sample.probabilities()[place]
+    best = _largest(its)
+    return {"actual": sample.labels[sample.actual[place]], "predicted": sample.labels[best],
+            "probability": its[best], "columns": row}  # fmt: skip
