@@ -117,7 +117,7 @@ def scaled(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("function", "background_rows", "ratio"),
-    [(probabilities, 16, 12), (scaled, 16, 7), (entangled, 16, 5), (entangled, 40, 6)],
+    [(probabilities, 16, 10), (scaled, 16, 6), (entangled, 16, 4), (entangled, 40, 5)],
 )
 def test_ten_columns_of_many_rows_are_within_two_hundredths(
     function: Function, background_rows: int, ratio: float, monkeypatch: pytest.MonkeyPatch

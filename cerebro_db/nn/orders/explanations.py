@@ -26,8 +26,8 @@ from cerebro_db.nn.rows.data import Dataset
 from cerebro_db.nn.rows.exchange import along, place_of
 
 SMALL_GAME = 10  # columns; their values are as exact as PRECISION, of more columns as there is time for
-ROUNDS = (32, 64, 128, 256, 384)  # coalitions of each size that are known after each round
-PRECISION = 0.006  # the most that the last round changes a row's values; of a number, in deviations of the outputs
+ROUNDS = (32, 64, 128, 256, 384, 512)  # coalitions of each size that are known after each round
+PRECISION = 0.0045  # the most that the last round changes a row's values; of a number, in deviations of the outputs
 ROWS_AT_ONCE = 1024  # whose coalitions are remembered from round to round
 GROUP = 16  # background rows of a fit
 COVARIANCES = 0.82, 0.67  # for each column that differs: of what background rows have in common, and have not
