@@ -36,6 +36,8 @@ LEAST_PROBABILITY = 1e-7  # a smaller one counts as this one, because 0 has no l
 MOST_CHARACTERS = 1_000_000  # of a text that are read
 MOST_ROWS = 1024  # in a batch
 MOST_ROWS_OF_LARGE = 32  # in a batch of a model with large layers
+MOST_EXACT = 10  # columns whose contributions are exact
+ORDERED = 512  # of more columns, about so many are added to coalitions in each direction
 MODELS = ("Functional", "Sequential")
 # Layers that need much memory for a row.
 LARGE_LAYERS = {"Conv1D", "Conv2D", "MultiHeadAttention", "MaxPooling2D", "AveragePooling2D"}
@@ -110,6 +112,23 @@ class RowPreparation:
             .astype(variable["input_dtype"])
             for variable in self.variables
         }
+
+    def owners(self, row: Any) -> tuple[list[str], dict[str, Array]]:
+        """The columns, and for each element of each array of ``inputs`` the place of its column among them."""
+        row, columns, found = row[0] if self.document["window"] else row, list(dict.fromkeys(self.columns)), {}
+        for variable in self.variables:
+            own, shape = [columns.index(column) for column in variable["columns"]], variable["shape"]
+            widths: list[int] = []
+            if len(own) > 1:
+                features = variable["preparation"].get("features", ())
+                parts = [
+                    PREPARED[feature["prepared_as"]](self, feature, [row[column]])
+                    for column, feature in zip(variable["columns"], features)
+                ]
+                widths = [len(one) for one in parts] or [shape[-1] // len(own)] * len(own)
+            places = np.repeat(own, widths) if widths else np.array(own[:1])
+            found[variable["input"]] = np.broadcast_to(places, shape or (1,)).reshape(variable["input_shape"])
+        return columns, found
 
     def _variable(self, variable: Mapping[str, Any], rows: list[Row]) -> Array:
         preparation = variable["preparation"]
@@ -527,17 +546,71 @@ class Scorer:
         """
         if calibrated:
             self._require_classes()
-        outputs, found = self.model(self.preparation.inputs(rows)), {}
+        found = self._computed(self.preparation.inputs(rows))
+        for output in self.preparation.document["outputs"]:
+            if calibrated and output["classes"] is not None:
+                found[output["name"]] = _tempered(found[output["name"]], self._calibration(output)["temperature"])
+        return found
+
+    def _computed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        outputs, found = self.model(inputs), {}
         for output in self.preparation.document["outputs"]:
             values, classes = outputs[output["output"]], output["classes"]
             if classes is None and values.ndim == 2 and values.shape[1] == 1:
                 values = values[:, 0]
             elif classes is not None and len(classes) == 2 and values.shape[-1] == 1:
                 values = np.hstack([1 - values, values])  # one unit gives the probability of the second class
-            if calibrated and classes is not None:
-                values = _tempered(values, self._calibration(output)["temperature"])
             found[output["name"]] = values
         return found
+
+    def explain(
+        self, rows: Iterable[Any], background: Iterable[Any], classes: Mapping[str, Any] | None = None
+    ) -> dict[str, list[dict[str, Any]]]:
+        """By target, for each row: the prediction, the mean prediction of the background rows (base), contributions.
+
+        These are Shapley values, as of ``cerebro.explain``. They add up to the prediction minus the base.
+
+        ``classes``: by target, the class whose probability is explained; by default the predicted one.
+        """
+        background, document = list(background), self.preparation.document
+        if not background:
+            raise CannotScore("the background needs at least one row")
+        chosen = classes or {}
+        places = {one["name"]: _place(one, chosen[one["name"]]) for one in document["outputs"] if one["name"] in chosen}
+        columns, owners = self.preparation.owners(background[0])
+        members, weights = _coalitions(len(columns))
+        given, others = self.preparation.inputs(rows), self.preparation.inputs(background)
+        found: dict[str, list[dict[str, Any]]] = {output["name"]: [] for output in document["outputs"]}
+        for row in range(len(next(iter(given.values())))):
+            won = self._won({name: its[row] for name, its in given.items()}, others, owners, members)
+            for output in document["outputs"]:
+                values, known = won[output["name"]], output["classes"]  # of no column first, of all columns last
+                place = places.get(output["name"], int(values[-1].argmax()))
+                found[output["name"]].append(
+                    {
+                        **({} if known is None else {"class": known[place]}),
+                        "prediction": float(values[-1, place]),
+                        "base": float(values[0, place]),
+                        "contributions": dict(zip(columns, (values[:, place] @ weights).tolist())),
+                    }
+                )
+        return found
+
+    def _won(
+        self, row: Mapping[str, Array], others: Mapping[str, Array], owners: Mapping[str, Array], members: Array
+    ) -> dict[str, Array]:
+        """By target, for each coalition: the mean prediction of the background rows with the row's values of it."""
+        count, parts = len(next(iter(others.values()))), []
+        step = max(1, MOST_ROWS // count)
+        for start in range(0, len(members), step):
+            some = members[start : start + step]
+            mixed: dict[str, Array] = {}
+            for name, its in others.items():
+                mixed[name] = np.where(some[:, owners[name]][:, None], row[name], its)
+                mixed[name] = mixed[name].reshape(-1, *its.shape[1:])
+            computed = self._computed(mixed)
+            parts.append({name: its.reshape(len(some), count, -1).mean(1, "f8") for name, its in computed.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def intervals(self, rows: Iterable[Any], coverage: float) -> dict[str, Array]:
         """By target that is a number: the lower and the upper end for each row, as ``cerebro.predict`` gives them."""
@@ -593,6 +666,34 @@ class Scorer:
                 " export the model again"
             )
         return kept
+
+
+def _place(output: Mapping[str, Any], label: Any) -> int:
+    known: list[Any] = output["classes"] or []
+    if label not in known:
+        raise CannotScore(f"{output['name']!r} has no class {label!r}")
+    return known.index(label)
+
+
+def _coalitions(columns: int) -> tuple[Array, Array]:
+    """Coalitions (whether each column is a member), and what the mean output of each adds to the value of each column.
+
+    All coalitions of few columns; of more columns those of some orders, forwards and backwards.
+    """
+    if columns <= MOST_EXACT:
+        members = np.arange(2**columns)[:, None] >> np.arange(columns) & 1 == 1
+        joining = np.array([1 / (columns * math.comb(columns - 1, size)) for size in range(columns)])
+        sizes = members.sum(1)
+        return members, np.where(members, joining[sizes - 1, None], -joining[sizes % columns, None])
+    random, pairs, found = np.random.Generator(np.random.PCG64(0)), max(1, ORDERED // columns), []
+    for _ in range(pairs):
+        order = random.permutation(columns)
+        for one in (order, order[::-1]):
+            joins = np.eye(columns)[one] / (2 * pairs)
+            weights = np.pad(joins, ((1, 0), (0, 0))) - np.pad(joins, ((0, 1), (0, 0)))
+            found.append((np.argsort(one) < np.arange(columns + 1)[:, None], weights))
+    members, weights = (np.concatenate(parts) for parts in zip(*found))
+    return members, weights
 
 
 def _tempered(values: Array, temperature: float) -> Array:

@@ -41,7 +41,8 @@ METHODS = {
         "export", "import_model",
     ],
     "Judge models": [
-        "importance", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals", "mistakes",
+        "importance", "explain", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "residuals",
+        "mistakes",
     ],
     "Registry": [
         "registered_versions", "registered_aliases", "registered_rights", "registry_history", "register",
@@ -180,7 +181,7 @@ def python_page() -> str:
     for name in ("dicts", "json", "frame", "arrow"):
         lines += member(f"rows.{name}", getattr(client.RowList, name))
     judged = (judging.ColumnImportance, judging.ClassPair, judging.ClassMetrics, judging.RocPoint,
-              judging.PrecisionPoint, judging.Residual)  # fmt: skip
+              judging.PrecisionPoint, judging.Residual, judging.Contribution)  # fmt: skip
     for kind in (trained_models.Prediction, trained_models.CalibrationMeasure, *judged):
         fields = ", ".join(f"`{name}`" for name in kind._fields)
         lines += ["", f"### {kind.__name__}", *prose(kind), "", f"Its fields are {fields}."]

@@ -95,6 +95,7 @@ FUNCTIONS = {
         "residuals",
         "mistakes",
         "importance",
+        "explain",
         "drift",
     ],
     "Registry": ["register", "registered_table", "set_alias", "roll_back", "retrain", "unregister", "share", "unshare"],

@@ -63,6 +63,7 @@ FUNCTIONS = {
     "verbs.dropping": ("drop_model",),
     "verbs.ensembling": ("ensemble",),
     "verbs.evaluating": ("evaluate", "validation_sample"),
+    "verbs.explaining": ("explained",),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),
     "verbs.retraining": ("retrain",),

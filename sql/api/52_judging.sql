@@ -309,3 +309,54 @@ values of the column are shuffled among the rows.
 - target: as in cerebro.confusion_matrix. With a packed table, NULL takes the loss of all targets.
 - repeats: over how many random shuffles of each column the loss is averaged, from 1 to 1000.
 - model_table, configuration: as in cerebro.confusion_matrix.';
+
+CREATE OR REPLACE FUNCTION cerebro_internal._explained(
+    model_table text, query text, key text, target text, wanted text, configuration integer, background text
+)
+RETURNS TABLE (key_value text, target text, class text, column_name text, value text, contribution double precision,
+               base double precision, prediction double precision)
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.explained(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._explained(@types@) IS
+'What cerebro.explain returns. wanted: its argument class.';
+
+CREATE OR REPLACE FUNCTION cerebro.explain(
+    model_table   text,
+    query         text,
+    key           text    DEFAULT NULL,
+    target        text    DEFAULT NULL,
+    class         text    DEFAULT NULL,
+    configuration integer DEFAULT NULL,
+    background    text    DEFAULT NULL
+) RETURNS TABLE (key_value text, target text, class text, column_name text, value text, contribution double precision,
+                 base double precision, prediction double precision)
+LANGUAGE sql
+SET extra_float_digits = 1 SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' AS $sql$
+SELECT e.key_value, e.target, e.class, e.column_name, e.value, e.contribution, e.base, e.prediction
+  FROM cerebro_internal._explained($1, $2, $3, $4, $5, $6, $7) e
+$sql$;
+COMMENT ON FUNCTION cerebro.explain(@types@) IS
+'Explains predictions: returns for each row of a query, and each input column, what the column''s value adds to the
+prediction. base is the mean prediction of other rows, the background. The contributions of all columns of a row add up to
+prediction - base. They are Shapley values: a contribution is the mean change of the prediction when the column changes
+from the value of a background row to that of the row, over all orders in which the columns may change. With a model of at
+most 10 columns they are exact for few rows, else within 0.02 as a rule (of a number: of its standard deviation). With more
+columns, fewer rows are explained more exactly. A call returns the same numbers again.
+
+What is explained is the number, or the probability of a class as cerebro.predict returns it, without calibration. All that
+a column became in packing counts as one, also an array, an image, or the values of all rows of a window. The columns are
+the inputs of the model; value is NULL for a long value. Models of groups explain each row by the model of its group.
+
+- model_table, configuration: as in cerebro.predict.
+- query: a query that returns the rows, for instance SELECT * FROM new_rows LIMIT 100; or the name of a table. One row is
+  predicted many hundred times.
+- key: the column that key_value returns, as text. NULL: a unique key, or else a column that the model does not use, whose
+  values differ in the first 1,000 rows; if there is none, the number of the row.
+- target: the target whose predictions are explained. NULL: all targets.
+- class: the class whose probability is explained. NULL: of each row the predicted class.
+- background: a query that returns the rows that the rows are compared with, at most 1,024; or the name of a table. The
+  model is applied to each row once more for each of them. NULL: 16 of 512 rows for validation, whose predictions are spread
+  as those of the 512. If these rows cannot be read, or the run had none, 16 of the first 512 rows of the query; a notice
+  says so.';

@@ -121,6 +121,7 @@ BEGIN
                -- The name of the function that a user calls, as an expression.
                CASE p.proname
                    WHEN '_judging' THEN '$1'
+                   WHEN '_explained' THEN $t$'cerebro.explain'$t$
                    WHEN '_madlib_usage' THEN $t$'madlib.' || $1$t$
                    WHEN '_madlib_object_table' THEN $t$'a function of the schema madlib', 'Call it with values.'$t$
                    WHEN '_predict_rows' THEN pg_catalog.format('%L, %L', 'cerebro.predict', predict)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.bench import (
+    explaining,
     gpu,
     groups,
     growth,
@@ -43,6 +44,7 @@ CONTENDERS_OF = {
     "packing": other_work.PACKING,
     "pack_mixed": mixed.PACKING,
     "predict_mixed": mixed.PREDICTION,
+    "explain": explaining.CONTENDERS,
     "predict": other_work.PREDICT,
     "singles": other_work.SINGLE,
     "sessions": sessions.CONTENDERS,

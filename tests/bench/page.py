@@ -15,7 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.bench import groups, growth, hops, many, mixed, report, search, sessions, shards, tabular, trainers
+from tests.bench import (
+    explaining,
+    groups,
+    growth,
+    hops,
+    many,
+    mixed,
+    report,
+    search,
+    sessions,
+    shards,
+    tabular,
+    trainers,
+)
 from tests.bench.results import CLONE, Unfit, merged, repeats_of, write
 from tests.bench.works import WORKS
 from tests.sql.lab import Json
@@ -253,6 +266,7 @@ BLOCKS: dict[str, Block] = {
     "pack_mixed": measured("pack_mixed"),
     "predict": made_by("predict", lambda repeats: f"{_table(repeats)}\n\n{report.rates(repeats)}"),
     "predict_mixed": made_by("predict_mixed", mixed.table),
+    "explain": made_by("explain", explaining.table),
     "singles": made_by("singles", report.delays),
     "sessions": made_by("sessions", sessions.table),
     "trainers": made_by("trainers", trainers.table),

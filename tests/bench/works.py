@@ -393,6 +393,14 @@ PREDICT_MIXED = PACK_MIXED.but(
     rows=1_000_000,
 )
 
+EXPLAIN = W1.but(
+    name="explain",
+    about="cerebro.explain of 1,000 rows with 20 columns, and with 10: the time compared with cerebro.predict of the"
+    " same rows, and the largest error compared with exact Shapley values",
+    rows=2_000,
+    validation_rows=100,
+)
+
 PREDICT = W1.but(
     name="predict",
     about="the rows of W1 sixteen times: madlib_keras_predict into a table, and Keras' predict on an array in memory",
@@ -642,7 +650,7 @@ SHARDED = (
     ),
 )
 
-ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, PREDICT, SINGLES, SESSIONS, TRAINERS)
+ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS)
 WORKS: dict[str, list[Work]] = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],

@@ -223,6 +223,37 @@ def test_labels_and_probabilities(cerebro: Cerebro, moods_file: model_files.Expo
     assert scorer.preparation.classes("mood") == ["sad", "fair", "glad"]
 
 
+def test_the_scorer_explains_as_sql_does(
+    cerebro: Cerebro, incomes_file: model_files.Exported, moods_file: model_files.Exported
+) -> None:
+    query, background = (f"SELECT * FROM people WHERE id IN ({some})" for some in ("3, 4, 44", "7, 8, 98, 1001"))
+    rows, others = (
+        [row for (row,) in cerebro.rows(f"SELECT to_jsonb(p) FROM ({one}) p")] for one in (query, background)
+    )
+    moods, incomes = (Scorer(file.path) for file in (moods_file, incomes_file))
+    for classes in (None, {"mood": "glad"}):
+        label = classes["mood"] if classes else None
+        told = cerebro.explain("moods", query, "id", label=label, configuration=1, background=background)
+        wanted = {(one.key_value, one.column_name): one.contribution for one in told}
+        for row, one in zip(rows, moods.explain(rows, others, classes)["mood"]):
+            assert one["class"] == next(each.label for each in told if each.key_value == str(row["id"]))
+            assert set(one["contributions"]) == {"age", "born", "city", "note"}
+            for column, contribution in one["contributions"].items():
+                assert contribution == pytest.approx(wanted[str(row["id"]), column], abs=1e-5)
+    predicted = incomes.predict(rows)["income"]
+    base = incomes.predict(others)["income"].mean()
+    for one, prediction in zip(incomes.explain(rows, others)["income"], predicted):
+        contributions = one["contributions"]
+        assert len(contributions) > 15 and (one["prediction"], one["base"]) == pytest.approx(
+            (prediction, base), rel=1e-5
+        )
+        assert sum(contributions.values()) == pytest.approx(one["prediction"] - one["base"], rel=1e-6)
+    with pytest.raises(CannotScore, match="'mood' has no class 'angry'"):
+        moods.explain(rows, others, {"mood": "angry"})
+    with pytest.raises(CannotScore, match="background"):
+        moods.explain(rows, [])
+
+
 def test_operators_are_layers_too(cerebro: Cerebro, tmp_path: Path) -> None:
     keras = pytest.importorskip("keras")
     age = keras.Input((2,), name="numbers")
@@ -279,8 +310,10 @@ def test_a_model_of_windows(cerebro: Cerebro, tmp_path: Path) -> None:
     told = cerebro.predict("kinds", "SELECT * FROM series", top=3)
     expected = sorted((*map(int, one.key_value.split(", ")), one.label, one.probability) for one in told)
     assert said.ravel() == pytest.approx([row[-1] for row in expected], abs=1e-5)
-    found = Scorer(made.path).predict(windows)["kind"]
-    assert found == pytest.approx(said, abs=1e-5)
+    scorer = Scorer(made.path)
+    assert scorer.predict(windows)["kind"] == pytest.approx(said, abs=1e-5)
+    (one,) = scorer.explain(windows[:1], windows[7:9])["kind"]
+    assert sum(one["contributions"].values()) == pytest.approx(one["prediction"] - one["base"], abs=1e-6)
 
 
 @pytest.mark.thorough  # test_the_scorer_computes_what_train_leaves has models of each kind

@@ -101,6 +101,7 @@ def test_judging_is_that_of_sql(trained: Trained) -> None:
     client, query = trained.cerebro, "SELECT * FROM iris"
     for function, rows, selected in (
         ("importance", client.importance("models", query, configuration=1), "column_name, importance"),
+        ("explain", client.explain("models", query, configuration=1), "column_name, contribution"),
         ("confusion_matrix", client.confusion_matrix("models", query, configuration=1), "actual, predicted"),
         ("class_metrics", client.class_metrics("models", query, configuration=1), 'class, "precision"'),
         ("roc_curve", client.roc_curve("models", query, "setosa", configuration=1), "threshold, true_positive_rate"),

@@ -64,6 +64,19 @@ class Residual(NamedTuple):
     residual: float
 
 
+class Contribution(NamedTuple):
+    """A row of ``cerebro.explain``: what a column adds to the prediction of a row, compared with the base."""
+
+    key_value: str
+    target: str
+    label: str | None
+    column_name: str
+    value: str | None
+    contribution: float
+    base: float
+    prediction: float
+
+
 class Mistake(NamedTuple):
     """A row of ``cerebro.mistakes``: its actual class, and another one with its probability, which is predicted."""
 
@@ -90,6 +103,23 @@ class JudgingMethods(DatabaseClient):
         selected = "column_name, importance, loss, loss_before"
         given = (model_table, query, target, configuration, repeats)
         return self._judged(ColumnImportance, selected, "importance", given)
+
+    def explain(
+        self,
+        model_table: str,
+        query: Query,
+        key: str | None = None,
+        target: str | None = None,
+        label: str | None = None,
+        *,
+        configuration: int | None = None,
+        background: Query | None = None,
+    ) -> RowList[Contribution]:
+        """What each column adds to the prediction of each row. ``query`` needs no target; ``label``: the class, by
+        default the predicted one; ``background``: a query with the rows to compare with."""
+        given = (model_table, query, key, target, label, configuration, background)
+        selected = "key_value, target, class, column_name, value, contribution, base, prediction"
+        return self._judged(Contribution, selected, "explain", given)
 
     def confusion_matrix(
         self,

@@ -96,12 +96,14 @@ from .orders import (
     Wake,
 )
 from .parts import (
+    MOST_BACKGROUND,
     MOST_REPEATS,
     BestClasses,
     Calibrated,
     CustomFunction,
     EvaluationRows,
     Exchange,
+    Explanation,
     Group,
     InputElements,
     Member,

@@ -34,6 +34,7 @@ from .answers import (
 from .parts import (
     BestClasses,
     CustomFunction,
+    Explanation,
     Group,
     Member,
     ModelReplica,
@@ -321,6 +322,7 @@ class Predict(Order[Predicted], route=Route.TO_TRAINER):
     functions: Optional[list[CustomFunction]] = by_segment()  # the custom functions that the configurations name
     rest: Optional[int] = None  # after the answer, rest for so many seconds, as after the order Rest
     folders: Optional[list[str]] = None  # the folders to empty if no order comes while it rests
+    explanation: Optional[Explanation] = None  # as of BeginPrediction
 
     def __post_init__(self) -> None:
         require(self.rest is None or 0 < self.rest <= LONGEST_REST, f"a trainer cannot rest for {self.rest} seconds")
@@ -414,6 +416,7 @@ class BeginPrediction(Order[Done], route=Route.TO_SEGMENT):
     inputs: list[PredictionInput]  # the columns of the rows to come
     state: StateRef  # the model's state
     best: Optional[BestClasses] = None  # None: all values
+    explanation: Optional[Explanation] = None  # None: the answers are predictions
 
 
 @dataclass(frozen=True)

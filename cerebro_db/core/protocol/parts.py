@@ -14,6 +14,7 @@ from ..codec import fields_of
 from ..records import dataclass, field
 from .answers import FrozenPart, MetricStates
 
+MOST_BACKGROUND = 1024  # rows that explanations are compared with
 MOST_REPEATS = 1000  # of an exchange
 LARGEST = 2**31 - 1  # of a number in the settings
 
@@ -282,6 +283,24 @@ class PredictionInput:
     shape: list[int]  # shape of a row
     scale: float = 1.0  # values are divided by it, as those of a packed column
     factor: float = 1.0  # values are multiplied by it first, as packing did
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Say of each prediction what each column adds to it, compared with the predictions of background rows."""
+
+    columns: list[list[InputElements]]  # what each column became
+    classes: list[Optional[int]]  # of each output, the place of the explained class; None: the predicted one, a number
+    inputs: list[PredictionInput]  # the columns of the background rows
+    rows: int  # number of background rows
+    values: list[str]  # for each input, the bytes that its file of background rows would have, in base64
+    most: Optional[int] = None  # so many of them are taken, whose predictions are spread as those of all; None: all
+
+    def __post_init__(self) -> None:
+        require(bool(self.columns), "there are no columns to explain predictions by")
+        require(0 < self.rows <= MOST_BACKGROUND, f"there cannot be {self.rows} background rows")
+        require(self.most is None or self.most > 0, "there have to be background rows")
+        require(len(self.values) == len(self.inputs), "the background rows do not have a value of each input")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""Predictions: a model's outputs for rows, written to files as an order asks for them (float32, little-endian)."""
+"""Predictions: a model's outputs for rows, written to files as an order asks for them (float32, little-endian).
+
+Explanations of predictions are float64.
+"""
 
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -11,16 +15,16 @@ import numpy as np
 
 from cerebro_db.core.models.metrics import LEAST_PROBABILITY
 from cerebro_db.core.protocol import BestClasses, Calibrated, Predict, Predicted, PredictedMore, PredictedOutput
+from cerebro_db.nn.orders import explanations
 from cerebro_db.nn.programs import Programs, ReadyProgram
 from cerebro_db.nn.rows.data import Dataset, predicted_at_once, slabs
 
 
 def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> Predicted:
     """Apply the order's model to the rows, and write output n to the file OUT.n."""
-    ready, found = _outputs(programs, order, dataset, listen)
+    ready, found = _answers(programs, order, dataset, listen)
     outputs = []
-    for number, values in enumerate(found):
-        output, numbers = _answer(order.best, number, values)
+    for number, (output, numbers) in enumerate(found):
         numbers.tofile(f"{order.out}.{number}")
         outputs.append(output)
     return Predicted(dataset.rows, outputs, holds=programs.holds(ready, order.state))
@@ -28,13 +32,28 @@ def predict(programs: Programs, order: Predict, dataset: Dataset, listen: Callab
 
 def predict_more(programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]) -> PredictedMore:
     """As ``predict``, with the answers themselves instead of files."""
-    answers = [
-        _answer(order.best, number, values)
-        for number, values in enumerate(_outputs(programs, order, dataset, listen)[1])
-    ]
+    _, answers = _answers(programs, order, dataset, listen)
     return PredictedMore(
         [output for output, _ in answers], [base64.b64encode(numbers.tobytes()).decode() for _, numbers in answers]
     )
+
+
+def _answers(
+    programs: Programs, order: Predict, dataset: Dataset, listen: Callable[[], None]
+) -> tuple[ReadyProgram, list[tuple[PredictedOutput, np.ndarray]]]:
+    """What is answered for each output, and its numbers."""
+    if order.explanation is None:
+        ready, found = _outputs(programs, order, dataset, listen)
+        return ready, [_answer(order.best, number, values) for number, values in enumerate(found)]
+    ready = programs.ready_to_predict(order.configuration, dataset.layout, order.state)
+
+    def outputs(rows: Dataset) -> list[np.ndarray]:
+        labels = order.best.labels if order.best else itertools.repeat(None)
+        values = _outputs(programs, order, rows, listen)[1]
+        return [probabilities(its, known).astype("f8") for its, known in zip(values, labels)]
+
+    explained = explanations.explain(order.explanation, dataset, outputs)
+    return ready, [(PredictedOutput(shape=[values.shape[1]]), values.astype("<f8", copy=False)) for values in explained]
 
 
 def _outputs(
@@ -71,21 +90,21 @@ def _answer(best: BestClasses | None, number: int, values: np.ndarray) -> tuple[
 def best_classes(
     values: np.ndarray, labels: int, most: int | None, calibrated: Calibrated | None = None
 ) -> tuple[PredictedOutput, np.ndarray]:
-    """First the best class of each row, then the second best class of each row and so on; then their probabilities.
-
-    One unit for two classes gives the probability of the second class.
-    """
-    probabilities = values.reshape(len(values), -1)
-    if labels == 2 and probabilities.shape[1] == 1:
-        probabilities = np.hstack([1 - probabilities, probabilities])
-    scores = probabilities
+    """First the best class of each row, then the second best class of each row and so on; then their probabilities."""
+    scores = its = probabilities(values, labels)
     if calibrated is not None:
-        scores = probabilities = tempered(probabilities, calibrated.temperature)
+        scores = its = tempered(its, calibrated.temperature)
         if calibrated.weights is not None:
-            scores = probabilities * np.array(calibrated.weights)
+            scores = its * np.array(calibrated.weights)
     classes = ranked(scores, most)
-    chosen = np.take_along_axis(probabilities, classes, 1)
+    chosen = np.take_along_axis(its, classes, 1)
     return PredictedOutput(ranks=classes.shape[1]), np.stack([classes.T, chosen.T]).astype("<f4")
+
+
+def probabilities(values: np.ndarray, labels: int | None) -> np.ndarray:
+    """Those of all classes.  One unit for two classes gives the probability of the second class."""
+    found = values.reshape(len(values), -1)
+    return np.hstack([1 - found, found]) if labels == 2 and found.shape[1] == 1 else found
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

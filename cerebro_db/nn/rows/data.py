@@ -95,9 +95,17 @@ class Dataset:
         """As ``part``, of the rows at these places."""
         return self._of(places, len(places))
 
+    def with_inputs(self, inputs: list[np.ndarray]) -> Dataset:
+        """Other rows without outputs, which are in memory."""
+        return self._with(inputs, [], len(inputs[0]))
+
     def _of(self, places: slice | np.ndarray, rows: int) -> Dataset:
+        inputs, outputs = ([column[places] for column in each] for each in (self.inputs, self.outputs))
+        return self._with(inputs, outputs, rows)
+
+    def _with(self, inputs: list[np.ndarray], outputs: list[np.ndarray], rows: int) -> Dataset:
         part = copy.copy(self)
-        part.inputs, part.outputs = ([column[places] for column in each] for each in (self.inputs, self.outputs))
+        part.inputs, part.outputs = inputs, outputs
         part.columns = part.inputs + part.outputs
         part.rows, part.folder = rows, None
         part.from_disk, part.folds, part.on_device, part._ranges = False, None, None, {}

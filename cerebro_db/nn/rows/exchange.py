@@ -16,23 +16,23 @@ def exchanged(dataset: Dataset, exchange: Exchange, repeat: int, most: int) -> I
 
     Row i gets the values of row ``row_order(rows, seed, repeat)[i]``, which may be in another part.
     """
-    places = [(_input(dataset, elements), _along(elements)) for elements in exchange.elements]
+    places = [(place_of(dataset, elements), along(elements)) for elements in exchange.elements]
     order = row_order(dataset.rows, exchange.seed, repeat)
     for start in range(0, dataset.rows, most):
         part = dataset.part(start, start + most)
         rows = Slab(dataset, order, start, start + part.rows)
-        for place, along in places:
-            (values,) = rows.gathered([dataset.inputs[place][..., along]])
-            if along != slice(None):
+        for place, some in places:
+            (values,) = rows.gathered([dataset.inputs[place][..., some]])
+            if some != slice(None):
                 whole = np.array(part.inputs[place])
-                whole[..., along] = values
+                whole[..., some] = values
                 values = whole
             part.inputs[place] = values
         part.columns = part.inputs + part.outputs
         yield part
 
 
-def _input(dataset: Dataset, elements: InputElements) -> int:
+def place_of(dataset: Dataset, elements: InputElements) -> int:
     """The place of the input that has the elements."""
     names = [variable["name"] for variable in dataset.layout["inputs"]]
     if elements.input not in names:
@@ -47,6 +47,6 @@ def _input(dataset: Dataset, elements: InputElements) -> int:
     return place
 
 
-def _along(elements: InputElements) -> slice:
+def along(elements: InputElements) -> slice:
     """The elements along the last dimension."""
     return slice(None) if elements.width is None else slice(elements.start, elements.start + elements.width)

@@ -389,13 +389,13 @@ def qualified(db: Database, name: Name) -> Name:
     return name
 
 
-def require_query(db: Database, query: str | None) -> str:
+def require_query(db: Database, query: str | None, argument: str = "query") -> str:
     """The query of an argument; the name of a table means all its rows.  An error if it is empty."""
     if query is None or not query.strip():
-        raise InvalidArgument("query must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
+        raise InvalidArgument(f"{argument} must not be empty.", hint="For instance 'SELECT * FROM new_rows'.")
     if not is_name(query):
         return query
-    table = existing(db, query, argument="query")
+    table = existing(db, query, argument=argument)
     names = "*" if table.readable is None else ", ".join(map(quoted, table.readable))
     return f"SELECT {names} FROM {table.name.quoted}"
 

@@ -47,10 +47,17 @@ def batches(
     layout: Layout,
     places: Sequence[int],
     enough: Callable[[], bool] = lambda: False,
+    first: int | None = None,
 ) -> Iterator[Batch]:
-    """The rows of each packed row, until they are ``enough``.  ``places``: of the outputs whose values are wanted."""
+    """The rows of each packed row, until they are ``enough``.  ``places``: of the outputs whose values are wanted.
+
+    ``first``: only so many rows of each packed row.
+    """
     outputs = [layout.outputs[place] for place in places]
     for rows, values in _packed(db, test, [*layout.inputs, *outputs], enough):
+        if first is not None and first < rows:
+            values = [value[: first * (len(value) // rows)] for value in values]
+            rows = first
         read: list[bytes | None] = [_arrays(one, rows, value) for one, value in zip(layout.inputs, values)]
         actual = [_actual(one, rows, value) for one, value in zip(outputs, values[len(layout.inputs) :])]
         yield Batch(rows, read, actual)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.errors import UndefinedObject, Unsupported
@@ -25,9 +26,9 @@ from . import keys_and_outputs, query_reading, trainers
 from .query_reading import Reading
 
 if TYPE_CHECKING:
-    from cerebro_db.core.protocol import BestClasses
+    from cerebro_db.core.protocol import BestClasses, Explanation
 
-    from ..segment.prediction import SegmentPrediction
+    from ..segment.prediction import Answer, SegmentPrediction
 
 NUMBER = sql("(row_number() OVER ())::text")
 
@@ -108,10 +109,23 @@ def predicted(
     best: BestClasses | None,
 ) -> Iterator[dict[str, Any]]:
     """A row for each chunk, as ``streaming.predict_rows`` gives them."""
+    source, reading = reading_of(db, model, rows, best)
+    for chunk, answers in answered(db, model, rows, configuration, (source, reading)):
+        yield {"ids": chunk["ids0"], "outputs": reading.outputs, "answers": answers}
+
+
+def answered(
+    db: Database,
+    model: TrainedModel,
+    rows: RowsOfGroups,
+    configuration: int | None,
+    read: tuple[Relation, Reading],
+    explanation: Explanation | None = None,
+) -> Iterator[tuple[dict[str, Any], list[Answer]]]:
+    """Each chunk of the rows with the answers; ``read``: what ``reading_of`` returns."""
     grouped = model.grouped
     assert grouped is not None
-    models = Models(db, model, grouped)
-    source, reading = _reading(db, model, rows, best)
+    models, (source, reading) = Models(db, model, grouped), read
     query = _query(source, reading, _columns(grouped, rows), models.best(configuration))
     cursor = db.cursor(query)
     inputs = [one.for_prediction() for one in reading.inputs]
@@ -132,10 +146,9 @@ def predicted(
             if prediction is None or wanted != ready:
                 ready, its = wanted, models.of(*wanted)
                 stack.close()
-                order = trainers.order_of(its, its.version(db), inputs, reading.best)
+                order = replace(trainers.order_of(its, its.version(db), inputs, reading.best), explanation=explanation)
                 prediction = stack.enter_context(trainers.predicting(db, mine, its, order))
-            answers = prediction.predict(chunk["rows"], chunk["variables"], None)
-            yield {"ids": chunk["ids0"], "outputs": reading.outputs, "answers": answers}
+            yield chunk, prediction.predict(chunk["rows"], chunk["variables"], None)
     cursor.close()
     unseen_values.tell(db, rows.table.text, reading.news, found)
 
@@ -147,9 +160,10 @@ def _columns(grouped: Grouped, rows: RowsOfGroups) -> list[Column]:
     return columns
 
 
-def _reading(
+def reading_of(
     db: Database, model: TrainedModel, rows: RowsOfGroups, best: BestClasses | None
 ) -> tuple[Relation, Reading]:
+    """What is read, rows or windows of them, and how."""
     source, windows = rows.table, model.layout.windows
     key = rows.identity or (keys_and_outputs.key_of(rows.keys) if rows.keys else NUMBER)
     inputs = keys_and_outputs.inputs_of(db, model.layout, rows.present, rows.named)

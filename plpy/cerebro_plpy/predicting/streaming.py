@@ -189,6 +189,14 @@ def chunks(
     db: Database, source: Relation, reading: Reading, begun: HandedOver | None = None
 ) -> Iterator[tuple[int, list[str], list[bytes | None]]]:
     """The rows, chunk by chunk; an error if one of them cannot be predicted."""
+    for chunk in whole_chunks(db, source, reading, begun):
+        yield chunk["rows"], chunk["ids"], chunk["variables"]
+
+
+def whole_chunks(
+    db: Database, source: Relation, reading: Reading, begun: HandedOver | None = None
+) -> Iterator[dict[str, Any]]:
+    """The same, with all that is gathered of the rows; ``ids`` are their keys."""
     cursor = db.cursor(reading.query(source)) if begun is None else db.opened_cursor(begun.cursor)
     first: Any = [] if begun is None else [begun.first]
     found = {"rows": 0, **{f"s{place}": 0 for place in range(len(reading.news))}}
@@ -199,8 +207,8 @@ def chunks(
         found = {name: before + chunk[name] for name, before in found.items()}
         if mine < 0:
             mine = _decided(db, chunk, list(reading.keys))
-        chosen = chunk[f"ids{mine}"]
-        reading.require_sound(chunk, chosen, source.text)
-        yield chunk["rows"], chosen, chunk["variables"]
+        chunk["ids"] = chunk[f"ids{mine}"]
+        reading.require_sound(chunk, chunk["ids"], source.text)
+        yield chunk
     cursor.close()
     unseen_values.tell(db, source.text, reading.news, found)

@@ -104,6 +104,7 @@ class SegmentPrediction:
             files=files,
             functions=self._functions,
             rest=rest,
+            explanation=self._order.explanation,
         )
         outputs = self._obey(order).outputs
         return [(output, self._path(f"out.{number}").read_bytes()) for number, output in enumerate(outputs)]

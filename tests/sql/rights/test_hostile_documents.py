@@ -127,6 +127,7 @@ def statements(stage: Stage) -> dict[str, str]:
         "predictor": f"SELECT cerebro.create_predictor('{own}.guesses', '{bobs}.guess')",
         "judge": f"SELECT * FROM cerebro.confusion_matrix('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
         "importance": f"SELECT * FROM cerebro.importance('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
+        "explain": f"SELECT * FROM cerebro.explain('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
         "validation": f"SELECT cerebro.pack_like('{bobs}.points', '{bobs}.out', 'y', 'x', '{own}.packed')",
         "columns": f"SELECT * FROM cerebro.prepared_columns('{own}.guesses')",
         "columns of a packed table": f"SELECT * FROM cerebro.prepared_columns('{own}.packed')",
@@ -489,7 +490,7 @@ SEVERAL = (
 VERBS = {
     **{name: f"SELECT * FROM cerebro.{name}('guesses', %s)" for name in (
         "predict", "evaluate", "confusion_matrix", "class_metrics", "roc_curve", "precision_recall", "calibration",
-        "importance", "drift", "calibrate", "mistakes")},
+        "importance", "explain", "drift", "calibrate", "mistakes")},
     "configurations": "SELECT cerebro.fit('mixed', 'never', %s, epochs => 1)",
     "stop_when": "SELECT cerebro.fit('mixed', 'never', '[{{\"learning_rate\": 0.1}}]', epochs => 1, stop_when => %s)",
 }  # fmt: skip

@@ -31,6 +31,7 @@ CALLS = {
             "precision_recall",
             "calibration",
             "importance",
+            "explain",
         )
     },
     "residuals": "SELECT * FROM cerebro.residuals('{0}.numbers', 'SELECT * FROM {0}.points', 'id')",

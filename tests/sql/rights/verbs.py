@@ -72,6 +72,7 @@ CALLS: dict[str, list[Call]] = {
     "cerebro.mistakes": [_on_rows("mistakes")],
     "cerebro.importance": [_on_rows("importance"), 
                            Call("SELECT * FROM cerebro.importance('{model}', '{packed}')", slow=True)],
+    "cerebro.explain": [_on_rows("explain"), Call(f"SELECT * FROM cerebro.explain('{{grouped}}', {ROWS})")],
     "cerebro.drift": [_on_rows("drift")],
     "cerebro.calibrate": [Call("SELECT * FROM cerebro.calibrate('{model}')"), _on_rows("calibrate"),
                           Call("SELECT * FROM cerebro.calibrate('{model}', '{packed}')")],
