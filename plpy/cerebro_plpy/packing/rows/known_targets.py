@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_db.core.errors import BadData
-from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
+from cerebro_db.core.names import Name
+from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import counted
 
 from ...database.access import Database
@@ -51,11 +52,12 @@ def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "ro
         )
     hint = None
     if what == "row" and source.query is None:
-        where = " OR ".join(f"{quoted(name)} IS NULL" for name in empty)
-        query = f"SELECT * FROM {source.name.quoted} WHERE {where}".replace("'", "''")
+        where = " OR ".join(f"{Name(None, name)} IS NULL" for name in empty)
+        query = f"SELECT * FROM {source.name} WHERE {where}".replace("'", "''")
         hint = f"The model predicts them: cerebro.predict(…, '{query}')."
     are = "is" if left_out == 1 else "are"
-    db.notice(f"{counted(left_out, what)} of {source.text} {are} left out, because {_nulls(empty)}", hint)
+    whose = source.text if source.query is not None else Name.parse(source.text)
+    db.notice(f"{counted(left_out, what)} of {whose} {are} left out, because {_nulls(empty)}", hint)
 
 
 def _nulls(empty: Sequence[str]) -> str:
