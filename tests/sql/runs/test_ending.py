@@ -94,7 +94,7 @@ VALUES = {
     "folds": "NULL", "group_by": "NULL", "group_value": "NULL", "same_name": "false",
     "coverage": "0.9", "calibrated": "false", "thresholds": "false", "decide_by": "'f1'",
     "query": "'SELECT * FROM garden'", "key": "'id'", "top": "1", "class": "NULL", "bins": "10", "repeats": "1",
-    "background": "NULL",
+    "background": "NULL", "probability_of": "'setosa'", "keep": "'sl'", "times": "true", "also_in": "NULL",
     "id_col": "'id'", "pred_type": "'prob'", "class_values": "NULL", "dependent_count": "1",
     "kind": "'mlp'", "parameters": document({"units": 8}), "optimizer": "NULL", "engine": "'jax'",
     "changes": document({"learning_rate": 0.1}), "run": "last_run()", "forgotten": "last_run()",
