@@ -213,8 +213,7 @@ def sides(
                 hint="validation => 0.2 keeps a fifth of the rows for validation.",
             )
         if known:
-            variables.pick(relations.columns(db, others), list(known), "target", others)
-            others = known_targets.having(others, known)
+            others = known_targets.named(db, others, known)
         return Sides(source, others, None)
     if split is None:
         return Sides(source, None, None)

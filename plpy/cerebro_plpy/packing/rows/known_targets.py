@@ -9,13 +9,22 @@ from cerebro_db.core.names import Name
 from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.texts import counted
 
+from ...database import relations
 from ...database.access import Database
 from ...database.relations import Relation
+from . import variables
 
 
 def having(source: Relation, targets: Sequence[str]) -> Relation:
     """The rows that have a value in each of these columns."""
     return source.also(_known(targets))
+
+
+def named(db: Database, source: Relation, targets: Sequence[str]) -> Relation:
+    """As ``having``, after it is clear that the user may read these columns."""
+    columns = variables.pick(relations.columns(db, source), list(targets), "target", source)
+    relations.require_readable(db, source, columns)
+    return having(source, targets)
 
 
 def lacking(targets: Sequence[str]) -> Sql:

@@ -31,7 +31,7 @@ from ...database.relations import Relation
 from ...packing import pack, packed
 from ...packing.checked_arguments import may_stratify
 from ...packing.packed import Packed
-from ...packing.rows import known_targets, variables
+from ...packing.rows import known_targets
 from ...packing.rows.summary import PackJob, parsed, read_layout
 from ...sessions import limits, logins, recorder
 from ...sessions.session import COMMIT, Session, Statement
@@ -184,9 +184,7 @@ def _pack_arguments(db: Database, source: Relation, output: Name, given: Given) 
     elif validation is None:
         known = source
         if windows is None:
-            targets = split_list(given.target, "target")
-            variables.pick(relations.columns(db, source), targets, "target", source)
-            known = known_targets.having(source, targets)
+            known = known_targets.named(db, source, split_list(given.target, "target"))
         (counted_rows,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=known.rows))
         rows = counted_rows["rows"]
         # Windows are divided by their subject or their time, never by their class; and other rows within each group.
