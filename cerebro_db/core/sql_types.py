@@ -50,6 +50,7 @@ _SEVERAL_WORDS = frozenset(
 _PART = r'(?:[a-z_][a-z0-9_]*|"(?:[^"\0]|"")+")'
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})?")
 _ARRAY = "[]"
+_WITHOUT_LENGTH = {"bit": 'pg_catalog."bit"', "bit[]": 'pg_catalog."bit"[]'}  # bit alone means bit(1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class SqlType:
 
     @property
     def sql(self) -> Sql:
-        return sql_of_type(self.name)
+        return sql_of_type(_WITHOUT_LENGTH.get(self.name, self.name))
 
     def __str__(self) -> str:
         return self.name

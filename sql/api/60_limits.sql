@@ -208,6 +208,7 @@ BEGIN
       FROM cerebro.run r
      WHERE run = forgotten AND pg_get_userbyid(owner) = whose
            AND packed_table ~ '^cerebro_data[.]([a-z_][a-z0-9_$]*|"([^"]|"")+")$'
+           AND packed_table ~ '_packed(_[0-9]+)?"?$' -- else the user may have named it
            AND NOT EXISTS (SELECT FROM cerebro.run o
                             WHERE o.packed_table = r.packed_table AND o.owner = r.owner AND o.run <> r.run);
     -- The catalogs have a query of their own, because joined with a table, Greenplum would read them in another process,

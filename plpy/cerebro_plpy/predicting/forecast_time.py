@@ -11,6 +11,8 @@ from ..database.access import Database
 from ..database.relations import Column, Relation
 
 NAME = "forecast_for"
+DAY = sql("interval '1 day'")
+NO_SHIFT = sql("interval '0'")
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,21 @@ def of(db: Database, source: Relation, windows: Windows, present: dict[str, Colu
     """The time as SQL; None: the model forecasts no later row, or no step can be added to what orders the rows.
 
     A step is the most frequent distance of consecutive rows, because the rows of the future are not there.  Months are
-    steps, too.
+    steps, too.  Rows at the ends of months are counted from the day after, because months differ in length.
     """
     if not windows.horizon or len(windows.order) > 1:
         return None
     column = present[windows.order[0]]
-    name = identifier(column.name)
+    name, shift = identifier(column.name), NO_SHIFT
     if column.type in INTEGERS:
         value, step = sql("{name}::bigint", name=name), sql("r.value - r.before")
     elif column.type in DATES:
         value, step = sql("{name}", name=name), sql("pg_catalog.age(r.value, r.before)")
         if column.type == "date":
             value = sql("{name}::timestamp without time zone", name=name)
+        if _ends_months(db, source, value):
+            shift = DAY
+        value = sql("({value} + {shift})", value=value, shift=shift)
     else:
         return None
     by = joined(", ", map(identifier, windows.by))
@@ -65,6 +70,13 @@ def of(db: Database, source: Relation, windows: Windows, present: dict[str, Colu
     if found["step"] is None:
         return ForecastTime(column.name, sql("NULL::{type}", type=column.cast), column.cast)
     kind = sql("bigint") if column.type in INTEGERS else sql("interval")
-    later = sql("({value} + {horizon} * {step}::{kind})::{type}", value=value, horizon=windows.horizon,
-                step=literal(found["step"]), kind=kind, type=column.cast)  # fmt: skip
+    back = sql("") if column.type in INTEGERS else sql(" - {shift}", shift=shift)
+    later = sql("({value} + {horizon} * {step}::{kind}{back})::{type}", value=value, horizon=windows.horizon,
+                step=literal(found["step"]), kind=kind, back=back, type=column.cast)  # fmt: skip
     return ForecastTime(column.name, later, column.cast)
+
+
+def _ends_months(db: Database, source: Relation, value: Sql) -> bool:
+    first = sql("pg_catalog.bool_and(pg_catalog.date_part('day', {value} + {day}) = 1)", value=value, day=DAY)
+    (found,) = db.scan(sql("SELECT {first} AS ends FROM {rows} AS s", first=first, rows=source.rows))
+    return bool(found["ends"])

@@ -150,7 +150,8 @@ def classes_of(outputs: tuple[Variable, ...], probability_of: str | None, ranks:
             "probability_of: the model predicts a number, which has no classes.",
             hint="coverage => 0.9 gives an interval.",
         )
-    names = [wanted] if any(wanted in its for its in known) else [one.strip() for one in wanted.split(",")]
+    whole = next((one for one in (probability_of, wanted) if any(one in its for its in known)), None)
+    names = [one.strip() for one in wanted.split(",")] if whole is None else [whole]
     found = [[one for one in its if wanted == ALL or one in names] for its in known]
     if wanted != ALL and (missing := [one for one in names if not any(one in its for its in found)]):
         listed = ", ".join(map(str, [one for its in known for one in its][:20]))

@@ -220,3 +220,14 @@ def test_a_window_with_an_unknown_value_of_a_later_row_is_left_out(sales: Lab) -
     sales.told()
     sales("SELECT cerebro.pack('gaps', 'gaps_packed', 'sold', sequence => %s)", json.dumps(SEQUENCE))
     assert "1 window of gaps is left out, because the target sold is NULL" in "".join(sales.told())
+
+
+def test_forecasts_from_the_ends_of_months_are_for_ends_of_months(lab: Lab) -> None:
+    lab("CREATE TABLE closings AS SELECT i AS id, sin(i) AS sold, (date '2018-02-01' + i * interval '1 month'"
+        " - interval '1 day')::date AS day FROM generate_series(0, 71) i")  # fmt: skip
+    sequence = json.dumps({"order": "day", "length": 4, "horizon": 3})
+    lab("SELECT cerebro.fit('closings', 'closes', '[{\"architecture\": \"mlp\"}]', 'sold', inputs => 'sold',"
+        " epochs => 1, sequence => %s)", sequence)  # fmt: skip
+    for rows in ("closings", "SELECT * FROM closings ORDER BY day DESC LIMIT 8"):
+        found = dict(lab("SELECT key_value::int, forecast_for FROM cerebro.predict('closes', %s, 'id')", rows))
+        assert (found[71], found[70], found[69]) == ("2024-03-31", "2024-02-29", "2024-01-31")

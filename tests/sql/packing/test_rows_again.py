@@ -11,6 +11,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from cerebro_db.core.names import PACKED_ENDINGS
 from tests.sql.lab import Lab, eventually, run, verb
 from tests.sql.users import town
 
@@ -114,6 +115,29 @@ def test_packed_rows_that_no_run_needs_go(houses: Lab) -> None:
     assert not hidden(houses) and "named_packed" in houses.tables()
 
 
+def test_packed_rows_stay_while_a_model_that_may_need_them_cannot_be_read(houses: Lab, server: str) -> None:
+    assert fit(houses, "a") == fit(houses, "b") == "a_packed"
+    with contextlib.closing(psycopg2.connect(server)) as another, another.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {houses.schema}.b IN ACCESS EXCLUSIVE MODE")
+        houses("SELECT drop_model('a')")
+    assert f"because the model table {houses.schema}.b may need them" in "".join(houses.told())
+    assert houses("SELECT count(*) FROM cerebro.evaluate('b') WHERE metric = 'rows'") == [(1,)]
+    houses("SELECT drop_model('b')")
+    assert not hidden(houses)
+
+
+def test_a_table_that_the_user_has_named_in_that_schema_stays(houses: Lab) -> None:
+    name = f"cerebro_data.{houses.schema}_named"
+    try:
+        fit(houses, "a", packed_table=name)
+        houses("SELECT drop_model('a')")
+        houses("SELECT forget(max(run)) FROM runs")
+        assert {"named", "named_validation"} <= hidden(houses)
+    finally:
+        for ending in PACKED_ENDINGS:
+            houses(f"DROP TABLE IF EXISTS {name}{ending}")
+
+
 def test_rows_of_a_run_that_has_not_finished_stay(houses: Lab) -> None:
     given = {"target": "class", "options": {"seed": 1}}
     number = houses.value(*verb("fit", "houses", "a", ONE, **given, epochs=100_000, wait=False))
@@ -149,6 +173,11 @@ def test_what_another_role_puts_in_their_place_is_not_read(server: str) -> None:
         (number,) = alice(*verb("fit", "points", "m", ONE, **given))
         (packed,) = alice("SELECT packed_table FROM cerebro.runs")
         assert packed == f"cerebro_data.{alice.name}_m_packed_2"
+        mallory(f"CREATE TYPE cerebro_data.{alice.name}_n_packed AS ENUM ('x')")
+        mallory(f"CREATE TABLE cerebro_data.{alice.name}_n_packed_2_seg0 (id integer)")
+        alice("UPDATE points SET x = x + 1")
+        alice(*verb("fit", "points", "n", ONE, **given))
+        assert f"cerebro_data.{alice.name}_n_packed_3" in alice("SELECT packed_table FROM cerebro.runs")
         mallory.refused(f"SELECT * FROM {packed}")
         mallory.refused(f"DROP TABLE {packed}")
         alice("SELECT cerebro.drop_model('m')")

@@ -8,7 +8,7 @@ import re
 import psycopg2
 import pytest
 
-from tests.sql.lab import CROSS, Lab, flower_model
+from tests.sql.lab import CROSS, Lab, flower_model, verb
 
 FLATS = """
 CREATE TABLE flats AS SELECT i AS id, (i * 37 % 91)::real AS size,
@@ -151,6 +151,13 @@ def test_the_probabilities_of_named_classes(flats: Lab) -> None:
         assert error.value.diag.message_hint
 
 
+def test_the_probability_of_a_class_that_begins_with_a_space(flats: Lab) -> None:
+    flats("CREATE TABLE padded AS SELECT id, size, (ARRAY[' a', 'b'])[1 + id % 2] AS kind FROM flats")
+    flats(*verb("fit", "padded", "pads", [{"architecture": "mlp"}], target="kind", inputs="size", epochs=1))
+    rows = "SELECT DISTINCT class FROM cerebro.predict('pads', 'padded', probability_of => %s)"
+    assert flats(rows, " a") == [(" a",)] and len(flats(rows, "b,b")) == 1
+
+
 def test_the_best_model_is_the_default(flats: Lab) -> None:
     written(flats, "irises", "garden", ", top => 3")
     same(flats, "irises", "SELECT * FROM garden", "species", ", top => 3")
@@ -185,9 +192,10 @@ def test_a_temporary_table_and_an_empty_one(flats: Lab) -> None:
 
 def test_keys_keep_their_types(flats: Lab) -> None:
     flats(
-        "CREATE TABLE dated AS SELECT *, 1.0::double precision / id AS part, date '2020-01-31' + id AS day FROM flats"
+        "CREATE TABLE dated AS SELECT *, 1.0::double precision / id AS part, date '2020-01-31' + id AS day,"
+        " id::bit(12) AS bits, ARRAY[id::bit(12)] AS several FROM flats"
     )
-    for key in ("part", "day"):
+    for key in ("part", "day", "bits", "several"):
         flats("SET datestyle = 'German'")
         written(flats, "rents", "dated", f", key => '{key}'")
         flats("RESET datestyle")

@@ -53,7 +53,9 @@ def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "ro
     empty = [name for i, name in enumerate(targets) if found[f"n{i}"]]
     for i, name in enumerate(targets):
         if found[f"n{i}"] == rows:
-            raise BadData(f"the target '{name}' is NULL in all {rows} {what}s.", hint="Name another column.")
+            raise BadData(
+                f"the target '{name}' is NULL in all {rows} {what}s of {source.text}.", hint="Name another column."
+            )
     if left_out == rows:
         raise BadData(
             f"no {what} of {source.text} has a value of all targets: {', '.join(targets)}.",

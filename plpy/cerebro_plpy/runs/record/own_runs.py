@@ -7,6 +7,7 @@ table by a stored name (tests/core/test_stored_name_type.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from .log.known import PACKED_VALIDATION
 
 SOURCE, VALIDATION = TABLES
 TABLES_OF_ROWS = ("r", "p")  # pg_class.relkind
+DERIVED = re.compile(r"_packed(_[0-9]+)?$")  # training_rows._candidates
 
 
 @dataclass(frozen=True)
@@ -114,30 +116,53 @@ def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
         str(model_table),
     )
     found = [row["packed_table"] for row in rows]
-    return [StoredName(text) for text in found if Name.parse(text).schema == DATA_SCHEMA]
+    return [StoredName(text) for text in found if _is_derived(Name.parse(text))]
+
+
+def _is_derived(name: Name) -> bool:
+    """Whether a verb may have made this name; a table of the user's may be in the schema, too."""
+    return name.schema == DATA_SCHEMA and DERIVED.search(name.table) is not None
 
 
 def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | None = None) -> None:
     """Drop those of these packed rows that the caller owns and that no run of the caller's needs.
 
-    A run needs them until it has finished, and then as long as there are models of it.  ``besides``: a run that needs
-    nothing any more.
+    A run needs them until it has finished, and then as long as there are models of it.  They also stay while a model
+    table of the caller's cannot be read: it may be one of them.  ``besides``: a run that needs nothing any more.
     """
     texts = {one.for_people for one in packed}
     if not texts:
         return
     rows = db.rows(
         sql(
-            "SELECT run, packed_table, status FROM cerebro.runs WHERE owner = current_user AND packed_table = ANY ($1)"
-            " AND run IS DISTINCT FROM $2"
+            "SELECT run, packed_table, status, model_table FROM cerebro.runs"
+            " WHERE owner = current_user AND packed_table = ANY ($1) AND run IS DISTINCT FROM $2"
         ),
         ("text[]", "bigint"),
         sorted(texts),
         besides,
     )
-    with_models = {row["run"] for row in db.rows(sql("SELECT run FROM cerebro.models WHERE owner = current_user"))}
-    needed = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in with_models}
+    models = db.rows(
+        sql(
+            "SELECT model_table, run, owner = current_user AS own, run IS NULL AND bytes IS NULL AS unread"
+            " FROM cerebro.models"
+        )
+    )
+    with_models = {row["run"] for row in models if row["own"]}
+    of_others = {row["model_table"] for row in models if not row["own"]}  # the caller may have given one away
+    needed = {
+        row["packed_table"]
+        for row in rows
+        if row["status"] != "finished" or row["run"] in with_models or row["model_table"] in of_others
+    }
+    unread = [row["model_table"] for row in models if row["own"] and row["unread"]]
     for text in texts - needed:
+        if unread and relations.find(db, Name.parse(text)) is not None:
+            db.warning(
+                f"the packed rows in {text} stay, because the model table {unread[0]} may need them and cannot be read"
+                " now"
+            )
+            continue
         table = relations.find(db, Name.parse(text))
         if table is not None and table.is_own:
             found = relations.beside_all(db, table, PACKED_ENDINGS).values()

@@ -314,12 +314,30 @@ def _free_name(db: Database, output: Name) -> Name:
     rows = db.rows(sql("SELECT packed_table FROM cerebro.run_plan WHERE owner = current_user"))
     known = {row["packed_table"] for row in rows}  # a run on record names its rows, also when they are gone
     for name in _candidates(output):
-        if str(name) not in known and all(relations.find(db, name.suffixed(one)) is None for one in PACKED_ENDINGS):
+        if str(name) not in known and _is_free(db, name):
             return name
     raise InvalidName(
         f"found no free name in {DATA_SCHEMA} for the packed rows of {output}.",
         hint="packed_table => 'name' names one.",
     )
+
+
+def _is_free(db: Database, name: Name) -> bool:
+    """Whether nobody has a table, an index or a type of the names that the packed tables and their parts would have."""
+    names = [name.suffixed(ending).table for ending in PACKED_ENDINGS]
+    found = db.value(
+        sql(
+            "SELECT pg_catalog.count(*) FROM pg_catalog.pg_namespace n CROSS JOIN LATERAL"
+            " (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid"
+            " UNION ALL SELECT t.typname FROM pg_catalog.pg_type t"
+            " WHERE t.typnamespace = n.oid AND t.typcategory <> 'A') AS o (name)"
+            " WHERE n.nspname = $1 AND pg_catalog.regexp_replace(o.name::text, '_seg[0-9]+$', '') = ANY ($2)"
+        ),
+        ("text", "text[]"),
+        name.schema,
+        names,
+    )
+    return not found
 
 
 def _candidates(output: Name) -> Iterator[Name]:
