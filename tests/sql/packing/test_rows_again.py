@@ -193,8 +193,8 @@ def test_what_another_role_puts_in_their_place_is_not_read(server: str) -> None:
         alice("SELECT cerebro.drop_model('m')")
         alice("SELECT cerebro.forget(%s)", number)
         assert mallory("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", packed) == ["v"]
-        (later,) = alice(*verb("fit", "points", "n", ONE, **given))
-        (packed,) = alice("SELECT packed_table FROM cerebro.runs")
+        (later,) = alice(*verb("fit", "points", "o", ONE, **given))
+        (packed,) = alice("SELECT packed_table FROM cerebro.runs WHERE run = %s", later)
         alice(f"DROP TABLE {packed}_validation")
         mallory(f"CREATE VIEW {packed}_validation AS SELECT 1 AS __dist_key__")
         mallory(f"GRANT SELECT ON {packed}_validation TO PUBLIC")
