@@ -113,6 +113,7 @@ BANNED = {
     "print", "Console", "echo", "secho", "confirm", "prompt", "from_markup", "from_ansi", "stdout", "stderr", "input",
     "StreamHandler", "basicConfig", "print_exc", "exit", "SystemExit", "log", "out", "print_json",
 }  # fmt: skip
+LOGARITHM = "math.log"
 
 
 def ways_out(tree: ast.AST) -> set[str]:
@@ -123,7 +124,11 @@ def ways_out(tree: ast.AST) -> set[str]:
             called = node.func
             if isinstance(called, ast.Name) and called.id in BANNED:
                 found.add(called.id)
-            if isinstance(called, ast.Attribute) and called.attr in BANNED - {"print"}:
+            if (
+                isinstance(called, ast.Attribute)
+                and called.attr in BANNED - {"print"}
+                and ast.unparse(called) != LOGARITHM
+            ):
                 found.add(called.attr)
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
             found.add(node.attr)
