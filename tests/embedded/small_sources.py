@@ -20,6 +20,7 @@ def small_sources(top: Path) -> Sources:
     for folder in ("sql", "migrations", "cerebro_plpy", "cerebro_db/core", "cerebro_db/nn"):
         (top / folder).mkdir(parents=True)
     shutil.copy(Sources.find().root / "sql" / "api" / "05_code.sql", top / "sql")
+    (top / "sql" / "00_internal.sql").write_text("CREATE SCHEMA cerebro_internal;\n")
     (top / "sql" / "20_hello.sql").write_text(HELLO)
     (top / "sql" / "10_table.sql").write_text("CREATE TABLE first (i int);\n")
     (top / "cerebro_db" / "__init__.py").write_text("")
