@@ -21,6 +21,7 @@ CHANGES = ("add", "append", "clear", "extend", "insert", "pop", "popitem", "remo
 CONTAINERS = {"dict", "list", "set", "defaultdict", "OrderedDict", "deque", "Counter", "WeakKeyDictionary",
               "WeakValueDictionary", "WeakSet", "SimpleNamespace", "local"}  # fmt: skip
 REASONS = {
+    "api.py:QUIETLY": "it has no attributes",
     "api.py:_begun": "whether the session has removed leftovers",
     "api.py:globals": "functions by their names",
     "database/cancellation.py:_admitted": "for the next function only",
