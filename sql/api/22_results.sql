@@ -368,8 +368,9 @@ COMMENT ON COLUMN cerebro.leaderboard.group_number IS
 COMMENT ON COLUMN cerebro.leaderboard.group_value IS
 'Values of that group; of several columns, a JSON array. Only the owner of the run sees them.';
 COMMENT ON COLUMN cerebro.leaderboard.validation_rmse IS
-'If the loss is the mean squared error, its square root on the validation rows: the usual size of an error, in the units of the '
-'target (of several targets, of all together). With the objective val_loss it is that of objective_value, else of validation_loss.';
+'If the loss is the mean squared error, its square root on the validation rows: the usual size of an error, in the units '
+'of the target (of several targets, of all together). With the objective val_loss it is the root of objective_value, else '
+'of validation_loss.';
 COMMENT ON COLUMN cerebro.leaderboard.model_name IS
 'The name of the model table without its schema and without quotes, as most people write it.';
 COMMENT ON COLUMN cerebro.leaderboard.stopped_by IS

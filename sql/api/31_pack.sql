@@ -59,7 +59,7 @@ return api.packed_rows(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro_internal._packed_rows(@types@) IS
 'As cerebro.pack, for cerebro.train, search and fit: returns the name of a packed table of the same rows if the user has
-one in the schema of output_table or in also_in, and packs otherwise. also_in is NULL: the table can only be output_table.';
+one in the schema of output_table or in also_in, and packs otherwise. If also_in is NULL, only output_table counts.';
 
 CREATE OR REPLACE FUNCTION cerebro.prepared_columns(packed_table text)
 RETURNS TABLE (variable text, is_target boolean, column_name text, column_type text, prepared_as text, start integer,

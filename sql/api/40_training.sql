@@ -175,8 +175,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cerebro.forget(@types@) IS
-'Deletes the log and the model states of a run, and packed rows that nobody has named if no other run was trained on them.
-The run cannot be resumed or extended any more. Its model tables stay.
+'Deletes the log and the model states of a run, and its packed rows in the schema cerebro_data if no other run was trained
+on them. The run cannot be resumed or extended any more. Its model tables stay.
 Users can forget their own runs, members of cerebro_admin any run. If somebody has made other objects of a state table,
 for instance a view, the table stays without its rows, and a warning names the objects and their owners.
 

@@ -24,8 +24,8 @@ how the decisions are made.
 - folds: chooses the configuration by cross-validation with so many folds, as in cerebro.pack, instead of rows for
   validation. The models in the table are trained on all rows; cerebro.cross_validation shows mean and spread.
 - group_by: as in cerebro.search. The best model is not calibrated then.
-- packed_table: the name of the packed table, which you keep. NULL: that of an earlier call with the same rows, or a table in
-  the schema cerebro_data, which goes with the last model that was trained on it.
+- packed_table: the name of the packed table, which stays until you drop it. NULL: that of an earlier call with the same
+  rows, or a new table in the schema cerebro_data, which is dropped with the last model that was trained on it.
 - architectures: a list of architectures, such as ["mlp"], or an object with the parameters of each kind, as in
   cerebro.architecture. A parameter "$units" is one of the space.
 - space: as in cerebro.search. Each entry replaces the planned one of that name.

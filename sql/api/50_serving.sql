@@ -113,12 +113,13 @@ query with the names of the training columns; they are prepared as in training.
 - calibrated: true returns calibrated probabilities.
 - thresholds: true decides the class by the thresholds that are kept with the model: class and rank can differ from those by
   probability alone. The probabilities are calibrated.
-- probability_of: a class, or several separated by commas: returns them with their probabilities in each row, instead of the
-  most probable class. *: all classes.
+- probability_of: a class, or several separated by commas: returns these classes with their probabilities in each row,
+  instead of the most probable class. *: all classes.
 
-coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value. A
-class is in class, with its probability. A forecast has key_value of the last row that it reads, and in forecast_for the time
-that it is for, as text: its horizon times the usual distance of two rows after the last row.';
+coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value.
+A class is in class, with its probability. A forecast has the key of the last row that it reads in key_value, and in
+forecast_for, as text, the time that it is for: so many steps after the last row as the horizon says. A step is the most
+frequent distance of two rows.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
@@ -140,23 +141,24 @@ return api.predict_into(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.predict_into(@types@) IS
 'Predicts all rows of a table or view, and writes the predictions into a new table: a row for each row, with the key and
-the predictions in columns of their own types. Returns the number of predicted rows (or windows). The inputs are the columns with the names of the training
-columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
+the predictions in columns of their own types. Returns the number of predicted rows (or windows). The inputs are the
+columns with the names of the training columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
 all segments at the same time; all else is predicted in your own session. On Greenplum, only what other sessions cannot
 see is predicted in your own session. Models of groups predict in your own session, each row by the model of its group.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.
-- output_table: the table to be made. It has the columns of the key and those of keep, and then predicted_ with the name of the
-  target. A class has the target''s type, and its probability in probability. A number is double precision, with lower and
-  upper if coverage is given. A forecast has the time that it is for in forecast_for. If the model has several targets,
-  the names of the other columns begin with that of the target.
+- output_table: the new table. It has the columns of the key, the columns of keep, and a column predicted_TARGET. A class
+  has the type of the target, and its probability is in probability. A number is double precision, with lower and upper if
+  coverage is given. The time that a forecast is for is in forecast_for. If the model has several targets, the names of
+  the columns of probabilities and intervals begin with that of the target.
 - key: the column that tells the rows apart. NULL: the columns of the primary key or of another unique index; else
   a column that the model does not use, whose values differ in the first 1,000 rows.
-- keep: other columns of the rows that the table gets, separated by commas. *: all columns. Of a window, those of the last row.
-- probability_of: a class, or several separated by commas: each has its probability in a column probability_ with its name.
-  *: all classes.
-- top: so many rows for each row, the most probable class first; the column rank numbers them.
+- keep: further columns of the rows for the new table, separated by commas. *: all columns. Of a window, those of the last
+  row.
+- probability_of: a class, or several separated by commas: the probability of each is in a column probability_CLASS. *: all
+  classes.
+- top: how many of the most probable classes the table has for each row, one row for each; the column rank numbers them.
 - configuration, coverage, calibrated, thresholds: as in cerebro.predict.';
 
 CREATE OR REPLACE FUNCTION cerebro.create_predictor(
@@ -179,8 +181,8 @@ If the model table has models of groups, the columns that tell the groups apart 
 While a transaction replaces the model table, the function waits for it. Afterwards it predicts with the new table.
 
 - model_table: the table of trained models.
-- function_name: of the new function, with or without a schema. An input column that a call leaves out is NULL, so named
-  arguments can be some of them. A window has no defaults.
+- function_name: of the new function, with or without a schema. A call may leave out input columns, which are then NULL,
+  but not the arrays of a window.
 - configuration: the number of the configuration whose model predicts. NULL: the best one by the objective of
   the run; without an objective, the one with the lowest loss, on the validation table if there was one. The function
   chooses it in each call.
@@ -211,8 +213,9 @@ call replaces what the first one has kept of a target. Only the owner of the mod
 - A class: one temperature for all probabilities, which leaves their order as it is, and thresholds of the classes.
   log_loss, ece (the expected calibration error), mean f1 and balanced_accuracy say what they change.
 - model_table: the table of trained models.
-- query: a query that returns rows with the inputs and the target, or the name of a table, which may be packed. NULL: the rows that the run
-  took for validation. They have chosen the best model and the best epoch, so its errors on them are slightly too small.
+- query: a query that returns rows with the inputs and the target, or the name of a table, which may be packed. NULL: the
+  rows that the run took for validation. They have chosen the best model and the best epoch, so its errors on them are
+  slightly too small.
 - target: the column to calibrate for. NULL: all targets.
 - configuration: as in cerebro.predict.
 - decide_by: what the thresholds make as large as possible: f1 (the mean of F1 over the classes) or balanced_accuracy (the

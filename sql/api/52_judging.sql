@@ -58,8 +58,8 @@ LANGUAGE plpython3u AS $py$
 return api.validation_sample(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro_internal._validation_sample(@types@) IS
-'What a page about a trained model shows of the rows for validation that its run kept, as JSON: of each target what is predicted
-and what the rows have, of at most 50,000 rows; and some rows as examples, with what their columns were.';
+'What the page about a model shows of the rows for validation of its run, as JSON: for each target the predicted and the
+actual values of at most 50,000 rows, and some rows as examples, with the values of their columns.';
 
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
@@ -339,24 +339,25 @@ SELECT e.key_value, e.target, e.class, e.column_name, e.value, e.contribution, e
 $sql$;
 COMMENT ON FUNCTION cerebro.explain(@types@) IS
 'Explains predictions: returns for each row of a query, and each input column, what the column''s value adds to the
-prediction. base is the mean prediction of other rows, the background. The contributions of all columns of a row add up to
-prediction - base. They are Shapley values: a contribution is the mean change of the prediction when the column changes
-from the value of a background row to that of the row, over all orders in which the columns may change. With a model of at
-most 10 columns they are exact for few rows, else within 0.02 as a rule (of a number: of its standard deviation). With more
-columns, fewer rows are explained more exactly. A call returns the same numbers again.
+prediction. base is the mean prediction of other rows, the background. The contributions of all columns of a row add up
+to prediction - base. They are Shapley values: a contribution is the mean change of the prediction when the column changes
+from the value of a background row to that of the row, over all orders in which the columns may change.
 
-What is explained is the number, or the probability of a class as cerebro.predict returns it, without calibration. All that
-a column became in packing counts as one, also an array, an image, or the values of all rows of a window. The columns are
-the inputs of the model; value is NULL for a long value. Models of groups explain each row by the model of its group.
+With at most 10 columns, the contributions in few rows are exact. In many rows their error is at most 0.02 as a rule; of a
+number, 0.02 of the standard deviation of its predictions. With more columns they are estimates; the fewer rows a call
+explains, the more exact they are. Two calls return the same numbers.
+
+What is explained is the number, or the probability of a class as cerebro.predict returns it, without calibration. An
+array, an image, or the values of a column in all rows of a window count as one column. value is NULL if it is longer than
+400 bytes. Models of groups explain each row by the model of its group.
 
 - model_table, configuration: as in cerebro.predict.
-- query: a query that returns the rows, for instance SELECT * FROM new_rows LIMIT 100; or the name of a table. One row is
-  predicted many hundred times.
+- query: a query that returns the rows, for instance SELECT * FROM new_rows LIMIT 100; or the name of a table. Each row is
+  predicted hundreds or thousands of times.
 - key: the column that key_value returns, as text. NULL: a unique key, or else a column that the model does not use, whose
   values differ in the first 1,000 rows; if there is none, the number of the row.
 - target: the target whose predictions are explained. NULL: all targets.
 - class: the class whose probability is explained. NULL: of each row the predicted class.
-- background: a query that returns the rows that the rows are compared with, at most 1,024; or the name of a table. The
-  model is applied to each row once more for each of them. NULL: 16 of 512 rows for validation, whose predictions are spread
-  as those of the 512. If these rows cannot be read, or the run had none, 16 of the first 512 rows of the query; a notice
-  says so.';
+- background: a query that returns the background, at most 1,024 rows; or the name of a table. More of them take longer.
+  NULL: 16 of 512 rows for validation, whose predictions are spread as those of the 512. If these rows cannot be read, or
+  the run had none, 16 of the first 512 rows of the query; a notice says so.';

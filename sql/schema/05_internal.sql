@@ -1,4 +1,4 @@
--- The schema of what only the product calls. The schema cerebro has what people call, and what their own functions call.
+-- The schema of what only the product calls. The schema cerebro has what people and their own functions call.
 
 CREATE SCHEMA cerebro_internal;
 COMMENT ON SCHEMA cerebro_internal IS
