@@ -16,7 +16,7 @@ from .run_handle import AnyRun
 
 WIDTH = 110  # characters
 EVERY = 1.0  # seconds between two drawings
-# Fonts that have all signs of the drawings: those of another font have another width.
+# These fonts have all characters of the drawings. Characters taken from another font have another width.
 FONTS = "Menlo,'DejaVu Sans Mono',Consolas,'Courier New',monospace"
 FRAME = f'<pre style="font-family:{FONTS};line-height:1.25;white-space:pre;overflow-x:auto">{{code}}</pre>'
 BLACK = "color: #000000; text-decoration-color: #000000"  # of text without a colour, unreadable on a dark ground

@@ -9,8 +9,8 @@ const modelPart = (tools) => {
   };
   const MEANINGS = {
     accuracy: "the share of rows whose class is right", log_loss: "the cross-entropy; smaller is better",
-    f1: "of precision and recall", auc: "how well the rows of the class are told from the others; by chance 0.5",
-    balanced_accuracy: "the mean of the recall of all classes", ece: "how far probabilities are from how often they are right",
+    f1: "the harmonic mean of precision and recall", auc: "how well the rows of the class are told from the others; by chance 0.5",
+    balanced_accuracy: "the mean of the recall of all classes", ece: "the mean distance between a probability and how often it is right",
     rmse: "the usual size of an error; large errors count more", mae: "the mean size of an error",
     mape: "the mean size of an error, as a part of the value", r2: "the share of the variance that is explained",
   };
@@ -258,7 +258,7 @@ const modelPart = (tools) => {
         element("li", {}, foreign(entries.has(one) ? `${about(entries.get(one))}, ${result(entries.get(one))}` : `configuration ${one}`)))));
     }
     parts.push(element("h3", {}, "Versions in the registry"));
-    if (!model.versions.length) parts.push(element("p", {}, "It is not registered."), element("pre", { class: "text" }, `SELECT cerebro.register('a_name', '${model.model_table.replaceAll("'", "''")}', alias => 'production');`));
+    if (!model.versions.length) parts.push(element("p", {}, "The model is not registered."), element("pre", { class: "text" }, `SELECT cerebro.register('a_name', '${model.model_table.replaceAll("'", "''")}', alias => 'production');`));
     else {
       parts.push(table(["model", number("version"), "aliases", number("configuration"), "registered", "quality"], model.versions.map((one) => element("tr", {}, element("td", {}, foreign(one.registered_model)), figure(one.version), element("td", {}, foreign(one.aliases)),
         figure(one.configuration), element("td", {}, moment(one.registered_at), one.unregistered_at ? ", unregistered" : ""), element("td", { class: "long" }, foreign(one.quality)))), { label: "Versions in the registry" }));
@@ -282,7 +282,7 @@ const modelPart = (tools) => {
       const made = make(target);
       return made && section(several ? `${title} (${target.target})` : title, made);
     });
-    const judged = model.judged_why ? section("How good it is", element("p", { class: "notice" }, foreign(`The rows for validation say nothing: ${model.judged_why}`))) : null;
+    const judged = model.judged_why ? section("How good it is", element("p", { class: "notice" }, foreign(`The model cannot be judged here: ${model.judged_why}`))) : null;
     return element("div", { id: "model" },
       model.targets.length ? element("dl", { class: "tiles" }, model.targets.map((target) => tiles(target, several))) : null,
       judged, of("How good it is", metrics),

@@ -47,9 +47,9 @@ SELECT registered_model, version, aliases, configuration, registered_at, registe
  WHERE run = %s AND model_table = %s AND registered_by = current_user
  ORDER BY registered_model, version DESC LIMIT 50
 """
-FOREIGN = "It is a model of another user. A page about a model predicts with it, so only its owner gets one."
+FOREIGN = "The model belongs to another user. This page predicts with a model, so only the owner gets it."
 NOT_YET = "The run has made no model yet."
-GONE = "Its table is not there, or is in use, or is of another run now."
+GONE = "The table of the model is gone, is in use, or has the models of another run now."
 
 
 def read(engine: Engine, run: Json, plan: Json, *, examples: bool, kept: Kept | None = None) -> Json:
@@ -102,7 +102,7 @@ class ModelReader:
         return page | self.kept[key]
 
     def _judged(self, table: str, configuration: int, examples: bool) -> Json:
-        """What the rows for validation say, or why they say nothing."""
+        """How good the model is on the rows for validation, or why it cannot be judged."""
         try:
             with self.within(PREDICTED_WITHIN):
                 called = "SELECT cerebro_internal._validation_sample(%s, %s) AS sample"

@@ -182,7 +182,7 @@ def _background(
     if table is not None:
         return _of_packed_table(db, table)
     db.notice(
-        "predictions are compared with those of the rows of the query: the run's own rows cannot be read",
+        "the background is rows of the query, because the rows for validation of the run cannot be read",
         "background => 'SELECT …' names other rows.",
     )
     return _of_query(db, model, query, CANDIDATES, TAKEN)
@@ -227,7 +227,8 @@ def _limited(inputs: list[PredictionInput], rows: int, values: list[bytes], take
     if most < rows:
         if taken is None:
             raise InvalidArgument(
-                f"background has {counted(rows, 'row')} of {size} bytes.", hint=f"Give at most {most} of them."
+                f"background is too large: {counted(rows, 'row')} of {size} bytes each.",
+                hint=f"Choose at most {most} of them.",
             )
         values = [its[: most * (len(its) // rows)] for its in values]
         rows = most
