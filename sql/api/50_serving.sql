@@ -142,9 +142,10 @@ $py$;
 COMMENT ON FUNCTION cerebro.predict_into(@types@) IS
 'Predicts all rows of a table or view, and writes the predictions into a new table: a row for each row, with the key and
 the predictions in columns of their own types. Returns the number of predicted rows (or windows). The inputs are the
-columns with the names of the training columns; they are prepared as in training. On PostgreSQL, a table or materialized view of more than 4 MB is predicted on
-all segments at the same time; all else is predicted in your own session. On Greenplum, only what other sessions cannot
-see is predicted in your own session. Models of groups predict in your own session, each row by the model of its group.
+columns with the names of the training columns; they are prepared as in training. On PostgreSQL, a table or materialized
+view of more than 4 MB is predicted on all segments at the same time; all else is predicted in your own session. On
+Greenplum, only what other sessions cannot see is predicted in your own session. Models of groups predict in your own
+session, each row by the model of its group.
 
 - model_table: the table of trained models.
 - source_table: the table or view with the rows.

@@ -348,8 +348,8 @@ number, 0.02 of the standard deviation of its predictions. With more columns the
 explains, the more exact they are. Two calls return the same numbers.
 
 What is explained is the number, or the probability of a class as cerebro.predict returns it, without calibration. An
-array, an image, or the values of a column in all rows of a window count as one column. value is NULL if it is longer than
-400 bytes. Models of groups explain each row by the model of its group.
+array, an image, or the values of a column in all rows of a window count as one column. value is NULL if it takes more
+than 400 bytes as stored. Models of groups explain each row by the model of its group.
 
 - model_table, configuration: as in cerebro.predict.
 - query: a query that returns the rows, for instance SELECT * FROM new_rows LIMIT 100; or the name of a table. Each row is
