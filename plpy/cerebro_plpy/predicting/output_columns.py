@@ -198,16 +198,8 @@ def _of_output(
         PredictedColumn(predicted, sql("({label})::{type}", label=label, type=_type_of(variable).sql)),
         PredictedColumn(f"{prefix}probability", number),
     ]
-    ranks = range(1, len(line["labels"]) + 1)
-    numbers = joined(", ", (sql("r.{line}", line=identifier(f"n{place}_{rank}")) for rank in ranks))
-    classes = joined(", ", (sql("r.{line}", line=identifier(f"c{place}_{rank}")) for rank in ranks))
     for one in chosen:
-        value = sql(
-            "(ARRAY[{numbers}])[pg_catalog.array_position(ARRAY[{classes}], {wanted}::real)]::double precision",
-            numbers=numbers,
-            classes=classes,
-            wanted=line["labels"].index(one),
-        )
+        value = sql("r.{all}[{at}]::double precision", all=identifier(f"p{place}"), at=line["labels"].index(one) + 1)
         found.append(PredictedColumn(f"{prefix}probability_{'null' if one is None else one}", value))
     return found
 

@@ -126,6 +126,20 @@ class Lines:
             for what, letter in (("classes", "c"), ("numbers", "n"))
         ]
 
+    def by_class(self, place: int) -> Sql:
+        """The probabilities of all classes of a wide output in the order of the classes, as the column p0 and so on."""
+        ranks = range(1, len(self.outputs[place]["labels"]) + 1)
+        classes, numbers = (
+            joined(", ", [identifier(f"{letter}{place}_{rank}") for rank in ranks]) for letter in ("c", "n")
+        )
+        return sql(
+            ", ARRAY(SELECT u.number FROM unnest(ARRAY[{classes}], ARRAY[{numbers}]) AS u (class, number)"
+            " ORDER BY u.class) AS {name}",
+            classes=classes,
+            numbers=numbers,
+            name=identifier(f"p{place}"),
+        )
+
 
 def _line(what: str, letter: str, place: int, rank: int, condition: Sql) -> Sql:
     return sql(
@@ -143,8 +157,8 @@ def write_rows(
 ) -> None:
     """The table of ``cerebro.predict_into``: a row for each row that was predicted, or for each rank of its classes.
 
-    ``columns``: with their names, over ``r`` (the texts ``k`` of the row's id, the rank, and the lines) and the outputs
-    ``o0`` and so on.
+    ``columns``: with their names, over ``r`` (the texts ``k`` of the row's id, the rank, the lines, and the
+    probabilities by class) and the outputs ``o0`` and so on.
     """
     read = sql("SELECT o.labels, o.edges, o.halves FROM jsonb_to_recordset(($1::text[])[1]::jsonb) AS o"
                " (output integer, labels text[], edges double precision[], halves double precision[])")  # fmt: skip
@@ -152,15 +166,22 @@ def write_rows(
         sql(" CROSS JOIN ({read} WHERE o.output = {place}) AS o{place}", read=read, place=place)
         for place in range(len(lines.outputs))
     ]
+    rows = sql(
+        "SELECT unnest(s.ids)::text[] AS k, g.rank{numbers}"
+        " FROM {staged} s CROSS JOIN generate_series(1, {top}) AS g (rank)",
+        numbers=joined("", [one for place, line in enumerate(lines.outputs) for one in lines.of(place, line)]),
+        staged=staged,
+        top=lines.top,
+    )
+    if lines.wide:  # OFFSET: else the planner would sort the classes again for each column
+        arrays = joined("", map(lines.by_class, lines.wide))
+        rows = sql("SELECT q.*{arrays} FROM ({rows}) q OFFSET 0", arrays=arrays, rows=rows)
     db.patiently(
         sql(
-            "CREATE TABLE {output} AS SELECT {listed} FROM (SELECT unnest(s.ids)::text[] AS k, g.rank{numbers}"
-            " FROM {staged} s CROSS JOIN generate_series(1, {top}) AS g (rank)) r{described} {distributed_by}",
+            "CREATE TABLE {output} AS SELECT {listed} FROM ({rows}) r{described} {distributed_by}",
             output=output.sql,
             listed=joined(", ", columns),
-            numbers=joined("", [one for place, line in enumerate(lines.outputs) for one in lines.of(place, line)]),
-            staged=staged,
-            top=lines.top,
+            rows=rows,
             described=joined("", described),
             distributed_by=platform.of(db).distributed_by(distributed),
         ),
