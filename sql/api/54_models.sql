@@ -224,8 +224,8 @@ return api.drop_model(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.drop_model(@types@) IS
 'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups), and packed rows that you
-have not named if no other model of yours was trained on them, and no run that has not finished. Architectures and the run
-stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
+have not named if no other model of yours, no registered version of yours and no run that has not finished needs them.
+Architectures and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
 cerebro.create_predictor made for it fail from then on.
 
 - model_table: a table of yours that cerebro.models lists. If one of its tables is gone, the others are dropped. A view or
