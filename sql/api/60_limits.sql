@@ -275,7 +275,7 @@ BEGIN
     IF others IS NOT NULL THEN
         RAISE WARNING 'cerebro.forget: run % is forgotten, but its packed rows stay, because other objects depend on them: %',
               forgotten, left(others, 4000)
-        USING HINT = format('%I can drop them when nothing depends on them any more: DROP TABLE %s;', whose, named);
+        USING HINT = format('They belong to %I, and no run needs them any more: %s.', whose, named);
     ELSIF named IS NOT NULL THEN
         EXECUTE format('DROP TABLE %s', named);
     END IF;

@@ -11,7 +11,7 @@ from .access import Database
 from .relations import Relation
 
 
-def drop(db: Database, tables: Sequence[Relation], *, hint: str) -> None:
+def drop(db: Database, tables: Sequence[Relation], hint: str | None = None) -> None:
     """Drop these tables.  If other objects depend on one of them, all stay, and the error names the objects."""
     try:
         with db.savepoint():

@@ -171,7 +171,7 @@ def test_packed_rows_on_which_a_view_depends_stay_whole(houses: Lab, ending: str
     try:
         houses("SELECT drop_model('a')")
         told = "".join(houses.told())
-        assert f"the packed rows in {table} stay, because other objects depend on them" in told
+        assert f"the packed rows in {table} stay, because other objects depend on them" in told and "view seen" in told
         houses("SELECT forget(max(run)) FROM runs")
         told = "".join(houses.told())
         assert "its packed rows stay, because other objects depend on them" in told and "seen of" in told

@@ -26,7 +26,6 @@ from .log.known import PACKED_VALIDATION
 
 SOURCE, VALIDATION = TABLES
 TABLES_OF_ROWS = ("r", "p")  # pg_class.relkind
-LATER = "DROP TABLE drops them, with the tables beside them, when nothing depends on them any more."
 DERIVED = re.compile(r"_packed(_[0-9]+)?$")  # training_rows._candidates
 
 
@@ -185,9 +184,9 @@ def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | 
             continue
         beside = relations.beside_all(db, there[text], PACKED_ENDINGS).values()
         try:
-            dropping.drop(db, [one for one in beside if one.kind in TABLES_OF_ROWS], hint=LATER)
-        except DependentObjects:
-            db.warning(f"the packed rows in {text} stay, because other objects depend on them", hint=LATER)
+            dropping.drop(db, [one for one in beside if one.kind in TABLES_OF_ROWS])
+        except DependentObjects as error:
+            db.warning(f"the packed rows in {text} stay, because other objects depend on them", hint=error.detail)
 
 
 def _registered_runs(db: Database, runs: Sequence[int]) -> set[int]:
