@@ -178,7 +178,8 @@ COMMENT ON FUNCTION cerebro.forget(@types@) IS
 'Deletes the log and the model states of a run, and its packed rows in the schema cerebro_data if no other run was trained
 on them. The run cannot be resumed or extended any more. Its model tables stay.
 Users can forget their own runs, members of cerebro_admin any run. If somebody has made other objects of a state table,
-for instance a view, the table stays without its rows, and a warning names the objects and their owners.
+for instance a view, the table stays without its rows, and a warning names the objects and their owners. Packed rows on
+which other objects depend stay as they are, with a warning, too.
 
 - owner: as in cerebro.cancel.';
 

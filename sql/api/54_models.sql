@@ -224,9 +224,9 @@ return api.drop_model(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.drop_model(@types@) IS
 'Drops a table of trained models with the tables beside it (_summary, _info, _weights, _groups). Packed rows in the schema
-cerebro_data go, too, unless another model of yours or an unfinished run needs them. Architectures and the run stay:
-cerebro.materialize makes the tables again, until cerebro.forget deletes the run. Functions that
-cerebro.create_predictor made for it fail from then on.
+cerebro_data go, too, unless another model of yours, a registered version of yours or an unfinished run needs them.
+Architectures and the run stay: cerebro.materialize makes the tables again, until cerebro.forget deletes the run.
+Functions that cerebro.create_predictor made for it fail from then on.
 
 - model_table: a table of yours that cerebro.models lists. If one of its tables is gone, the others are dropped. A view or
   function that depends on one of them is an error that names it.';

@@ -269,7 +269,7 @@ return api.unregister(plpy, @by_name@)
 $py$;
 COMMENT ON FUNCTION cerebro.unregister(@types@) IS
 'Removes the tables of a version from the registry. Its number is never used again, and its history stays. A version that an
-alias names is an error.
+alias names is an error. Packed rows that you have not named go with it, as with cerebro.drop_model.
 
 - registered_model: the registered model, which must be yours; cerebro_admin may name any.
 - version: the number of the version.

@@ -193,10 +193,12 @@ DECLARE
     stored   text;
     packed   text;
     states   oid[];
+    beside   oid[]; -- the tables of the packed rows
     state    record;
     holder   record;
     kept     text;
     named    text;
+    others   text;
 BEGIN
     -- A user can write any text into the column storage. So a table is dropped only if it belongs to the owner of the
     -- run and has the name of a state table.
@@ -216,19 +218,23 @@ BEGIN
     states := ARRAY(
         SELECT c.oid
           FROM pg_class c
-          JOIN pg_namespace n ON n.oid = c.relnamespace
+          JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_state'
          WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
-           AND (n.nspname = 'cerebro_state'
-                AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
-                OR n.nspname = 'cerebro_data'
-                   AND c.relname IN (packed, packed || '_summary', packed || '_validation', packed || '_validation_summary'))
+           AND c.relname ~ ('^' || stored || '_(shared_[01]|(frozen|given)_[0-9a-f]{16}|[0-9]+_([01]|best|replica_[0-9]+))$')
+         ORDER BY c.oid);
+    beside := ARRAY(
+        SELECT c.oid
+          FROM pg_class c
+          JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'cerebro_data'
+         WHERE c.relkind IN ('r', 'p') AND pg_get_userbyid(c.relowner) = whose
+           AND c.relname IN (packed, packed || '_summary', packed || '_validation', packed || '_validation_summary')
          ORDER BY c.oid);
     -- Whoever uses a state is waited for here, because an error of DROP could not name the session.
     LOOP
         PERFORM pg_stat_clear_snapshot();
         SELECT l.pid, a.usename::text AS role, l.relation::regclass AS held INTO holder
           FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-         WHERE l.relation = ANY (states) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+         WHERE l.relation = ANY (states || beside) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
            AND (l.pid IS NULL OR a.pid IS NOT NULL) -- else it is a process of a segment of Greenplum
          LIMIT 1;
@@ -261,6 +267,18 @@ BEGIN
         kept := concat_ws('; ', kept, format('%s%s (%s)', state.name, CASE WHEN NOT state.can_be_emptied THEN ' with its rows' END,
                                              state.dependants));
     END LOOP;
+    -- Packed rows are of use together only, so all of their tables go or none.
+    SELECT string_agg(b.oid::regclass::text, ', ' ORDER BY b.oid),
+           string_agg(DISTINCT cerebro_internal._dependants(b.oid), ', ')
+      INTO named, others
+      FROM unnest(beside) AS b (oid);
+    IF others IS NOT NULL THEN
+        RAISE WARNING 'cerebro.forget: run % is forgotten, but its packed rows stay, because other objects depend on them: %',
+              forgotten, left(others, 4000)
+        USING HINT = format('They belong to %I, and no run needs them any more: %s.', whose, named);
+    ELSIF named IS NOT NULL THEN
+        EXECUTE format('DROP TABLE %s', named);
+    END IF;
     FOREACH named IN ARRAY ARRAY['request', 'heartbeat', 'decision', 'objective', 'attempt', 'evaluation', 'hop', 'event',
                                  'model', 'configuration', 'architecture', 'run']
     LOOP

@@ -56,8 +56,7 @@ def roll_back(db: Database, registered_model: str | None, alias: str | None, rea
     return as_registry(db, step)
 
 
-@entry
-def unregister(db: Database, registered_model: str | None, version: int | None, reason: str | None) -> None:
+def remove_version(db: Database, registered_model: str | None, version: int | None, reason: str | None) -> None:
     """Remove the tables of a version.  Its number and its history stay."""
     history.require_short("reason", reason)
     if version is None:

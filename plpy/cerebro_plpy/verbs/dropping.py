@@ -1,18 +1,18 @@
-"""``cerebro.drop_model``: drops a model table with its companions, and packed rows that nothing else needs."""
+"""``cerebro.drop_model`` and ``cerebro.unregister``: what they remove, and packed rows that nothing else needs."""
 
 from __future__ import annotations
 
-from cerebro_db.core.errors import DependentObjects, InvalidArgument, WrongState
+from cerebro_db.core.errors import InvalidArgument, WrongState
 from cerebro_db.core.names import Name
-from cerebro_db.core.sql import joined, sql
 
-from ..database import relations
+from ..database import dropping, relations
 from ..database.access import Database
 from ..database.entry import entry
 from ..definitions import references
 from ..models import model_parts
 from ..models.model_parts import TablesOfModel
 from ..models.trained import require_trained
+from ..registry import aliases
 from ..runs.record import own_runs
 
 
@@ -27,18 +27,14 @@ def drop_model(db: Database, model_table: str | None) -> None:
     packed = own_runs.rows_of_models(db, name)
     for table in tables:
         model_parts.require_droppable(db, table)
-    try:
-        with db.savepoint():
-            db.patiently(sql("DROP TABLE {tables}", tables=joined(", ", (table.sql for table in tables))))
-    except db.plpy.SPIError as error:
-        if error.sqlstate != DependentObjects.sqlstate:
-            raise
-        _, detail, *_ = getattr(error, "spidata", None) or (None, None, None)
-        raise DependentObjects(
-            f"'{tables[0].text}' stays, because other objects depend on it or on a table beside it.",
-            detail=detail,
-            hint="They need the model. Let them use another one first.",
-        ) from None
+    dropping.drop(db, tables, hint="They need the model. Let them use another one first.")
+    own_runs.drop_unneeded(db, packed)
+
+
+@entry
+def unregister(db: Database, registered_model: str | None, version: int | None, reason: str | None) -> None:
+    packed = own_runs.rows_of_version(db, registered_model, version)
+    aliases.remove_version(db, registered_model, version, reason)
     own_runs.drop_unneeded(db, packed)
 
 

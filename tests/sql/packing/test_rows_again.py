@@ -126,6 +126,62 @@ def test_packed_rows_stay_while_a_model_that_may_need_them_cannot_be_read(houses
     assert not hidden(houses)
 
 
+def test_packed_rows_stay_for_a_registered_version(houses: Lab) -> None:
+    name = f"kept_{houses.schema}"
+    judged = "SELECT count(*) FROM cerebro.evaluate(%s) WHERE metric = 'rows'"
+    try:
+        assert fit(houses, "a") == fit(houses, "b") == "a_packed"
+        houses("SELECT register(%s, 'a')", name)
+        houses("SELECT register(%s, 'b')", name)
+        before = hidden(houses)
+        houses("SELECT drop_model('a')")
+        houses("SELECT drop_model('b')")
+        assert hidden(houses) == before
+        houses("SELECT unregister(%s, 2)", name)
+        assert hidden(houses) == before and houses(judged, f"{name}@1") == [(1,)]
+        houses("SELECT unregister(%s, 1)", name)
+        assert not hidden(houses), "they go with the last version"
+    finally:
+        houses.remove_registered(name)
+
+
+def test_a_registered_version_whose_run_was_forgotten_says_so(houses: Lab) -> None:
+    name = f"lost_{houses.schema}"
+    try:
+        fit(houses, "a")
+        houses("SELECT register(%s, 'a')", name)
+        houses("SELECT drop_model('a')")
+        houses("SELECT forget(max(run)) FROM runs")
+        assert not hidden(houses), "nothing could find them any more"
+        with pytest.raises(psycopg2.Error, match="its run was forgotten"):
+            houses("SELECT * FROM evaluate(%s)", f"{name}@1")
+    finally:
+        houses.remove_registered(name)
+
+
+@pytest.mark.parametrize("ending", PACKED_ENDINGS)
+def test_packed_rows_on_which_a_view_depends_stay_whole(houses: Lab, ending: str) -> None:
+    fit(houses, "a")
+    before = hidden(houses)
+    assert len(before) == len(PACKED_ENDINGS)
+    table = f"cerebro_data.{houses.schema}_a_packed"
+    rows = f"SELECT count(*) FROM {table}"
+    count = houses.value(rows)
+    houses(f"CREATE VIEW seen AS SELECT 1 AS one FROM {table}{ending}")
+    try:
+        houses("SELECT drop_model('a')")
+        told = "".join(houses.told())
+        assert f"the packed rows in {table} stay, because other objects depend on them" in told and "view seen" in told
+        houses("SELECT forget(max(run)) FROM runs")
+        told = "".join(houses.told())
+        assert "its packed rows stay, because other objects depend on them" in told and "seen of" in told
+        assert "states" not in told
+        assert hidden(houses) == before and houses.value(rows) == count > 0
+    finally:
+        houses("DROP VIEW seen")
+        houses("DROP TABLE " + ", ".join(f"{table}{one}" for one in PACKED_ENDINGS))
+
+
 def test_a_table_that_the_user_has_named_in_that_schema_stays(houses: Lab) -> None:
     name = f"cerebro_data.{houses.schema}_named"
     try:

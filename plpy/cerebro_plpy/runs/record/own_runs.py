@@ -16,9 +16,9 @@ from cerebro_db.core.names import DATA_SCHEMA, PACKED_ENDINGS, Name, StoredName
 from cerebro_db.core.packing.layout import Layout
 from cerebro_db.core.records import dataclass
 from cerebro_db.core.run_options import TABLES
-from cerebro_db.core.sql import joined, sql
+from cerebro_db.core.sql import sql
 
-from ...database import relations
+from ...database import dropping, relations
 from ...database.access import Database
 from ...database.relations import Relation
 from .log import RunLog
@@ -106,14 +106,29 @@ def rows_of_models(db: Database, model_table: Name) -> list[StoredName]:
     is_own = summary is not None and summary.is_own and summary.kind in TABLES_OF_ROWS
     if summary is not None and is_own and "run" in relations.columns(db, summary):
         run = db.value(sql("SELECT run FROM {summary} LIMIT 1", summary=summary.sql))
+    return _rows_of(db, run if type(run) is int else None, model_table)
+
+
+def rows_of_version(db: Database, registered_model: str | None, version: int | None) -> list[StoredName]:
+    """The packed rows in DATA_SCHEMA on which the caller trained a version of a registered model."""
+    run = db.value(
+        sql("SELECT run FROM cerebro.registered_versions WHERE registered_model = $1 AND version = $2"),
+        ("text", "integer"),
+        registered_model,
+        version,
+    )
+    return _rows_of(db, run)
+
+
+def _rows_of(db: Database, run: int | None, model_table: Name | None = None) -> list[StoredName]:
     rows = db.rows(
         sql(
             "SELECT DISTINCT packed_table FROM cerebro.run_plan"
             " WHERE owner = current_user AND packed_table IS NOT NULL AND (run = $1 OR model_table = $2)"
         ),
         ("bigint", "text"),
-        run if type(run) is int else None,
-        str(model_table),
+        run,
+        None if model_table is None else str(model_table),
     )
     found = [row["packed_table"] for row in rows]
     return [StoredName(text) for text in found if _is_derived(Name.parse(text))]
@@ -127,11 +142,13 @@ def _is_derived(name: Name) -> bool:
 def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | None = None) -> None:
     """Drop those of these packed rows that the caller owns and that no run of the caller's needs.
 
-    A run needs them until it has finished, and then as long as there are models of it.  They also stay while a model
-    table of the caller's cannot be read: it may be one of them.  ``besides``: a run that needs nothing any more.
+    A run needs them until it has finished, and then as long as there are models of it or versions in the registry: both
+    are evaluated on them.  They also stay while a model table of the caller's cannot be read: it may be one of them.
+    ``besides``: a run that needs nothing any more.
     """
-    texts = {one.for_people for one in packed}
-    if not texts:
+    found = {text: relations.find(db, Name.parse(text)) for text in {one.for_people for one in packed}}
+    there = {text: table for text, table in found.items() if table is not None and table.is_own}
+    if not there:
         return
     rows = db.rows(
         sql(
@@ -139,9 +156,14 @@ def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | 
             " WHERE owner = current_user AND packed_table = ANY ($1) AND run IS DISTINCT FROM $2"
         ),
         ("text[]", "bigint"),
-        sorted(texts),
+        sorted(there),
         besides,
     )
+    registered = _registered_runs(db, [row["run"] for row in rows])
+    kept = {row["packed_table"] for row in rows if row["status"] != "finished" or row["run"] in registered}
+    unneeded = there.keys() - kept
+    if not unneeded:
+        return  # the list of models is long in some databases
     models = db.rows(
         sql(
             "SELECT model_table, run, owner = current_user AS own, run IS NULL AND bytes IS NULL AS unread"
@@ -150,30 +172,32 @@ def drop_unneeded(db: Database, packed: Sequence[StoredName], *, besides: int | 
     )
     with_models = {row["run"] for row in models if row["own"]}
     of_others = {row["model_table"] for row in models if not row["own"]}  # the caller may have given one away
-    needed = {
-        row["packed_table"]
-        for row in rows
-        if row["status"] != "finished" or row["run"] in with_models or row["model_table"] in of_others
-    }
+    unneeded -= {row["packed_table"] for row in rows if row["run"] in with_models or row["model_table"] in of_others}
     unread = [row["model_table"] for row in models if row["own"] and row["unread"]]
-    for text in texts - needed:
-        if unread and relations.find(db, Name.parse(text)) is not None:
+    for text in sorted(unneeded):
+        if unread:
             db.warning(
                 f"the packed rows in {text} stay, because the model table {unread[0]} may need them and cannot be read"
-                " now"
+                " now",
+                hint="cerebro.forget drops them with the last run that was trained on them.",
             )
             continue
-        table = relations.find(db, Name.parse(text))
-        if table is not None and table.is_own:
-            found = relations.beside_all(db, table, PACKED_ENDINGS).values()
-            _drop(db, text, [one for one in found if one.kind in TABLES_OF_ROWS])
+        beside = relations.beside_all(db, there[text], PACKED_ENDINGS).values()
+        try:
+            dropping.drop(db, [one for one in beside if one.kind in TABLES_OF_ROWS])
+        except DependentObjects as error:
+            db.warning(f"the packed rows in {text} stay, because other objects depend on them", hint=error.detail)
 
 
-def _drop(db: Database, packed: str, tables: Sequence[Relation]) -> None:
-    try:
-        with db.savepoint():
-            db.patiently(sql("DROP TABLE {tables}", tables=joined(", ", (table.sql for table in tables))))
-    except db.plpy.SPIError as error:
-        if error.sqlstate != DependentObjects.sqlstate:
-            raise
-        db.warning(f"the packed rows in {packed} stay, because other objects depend on them")
+def _registered_runs(db: Database, runs: Sequence[int]) -> set[int]:
+    """Those of these runs that have trained a version in the registry of a model that the caller owns."""
+    rows = db.rows(
+        sql(
+            "SELECT DISTINCT v.run FROM cerebro.registered_versions v"
+            " JOIN cerebro_internal._my_registered m ON m.registered_model = v.registered_model"
+            " WHERE m.owns AND v.unregistered_at IS NULL AND v.run = ANY ($1)"
+        ),
+        ("bigint[]",),
+        runs,
+    )
+    return {row["run"] for row in rows}
