@@ -358,5 +358,5 @@ the inputs of the model; value is NULL for a long value. Models of groups explai
 - class: the class whose probability is explained. NULL: of each row the predicted class.
 - background: a query that returns the rows that the rows are compared with, at most 1,024; or the name of a table. The
   model is applied to each row once more for each of them. NULL: 16 of 512 rows for validation, whose predictions are spread
-  as those of the 512. If these rows cannot be read, or the run had none, 16 of the first 512 rows of the query; a notice
-  says so.';
+  as those of the 512. If these rows cannot be read, or the run had none, 16 of the first 512 rows of the query, which
+  must not all be equal; a notice says so.';
