@@ -118,7 +118,8 @@ query with the names of the training columns; they are prepared as in training.
 
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value. A
 class is in class, with its probability. A forecast has key_value of the last row that it reads, and in forecast_for the time
-that it is for, as text: its horizon times the usual distance of two rows after the last row.';
+that it is for, as text: its horizon times the usual distance of two rows after the last row. NULL: its type has no such
+late value.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,
