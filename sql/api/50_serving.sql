@@ -119,7 +119,7 @@ query with the names of the training columns; they are prepared as in training.
 coverage, calibrated and thresholds need what cerebro.calibrate has kept with the model. A number to predict is in value.
 A class is in class, with its probability. A forecast has the key of the last row that it reads in key_value, and in
 forecast_for, as text, the time that it is for: so many steps after the last row as the horizon says. A step is the most
-frequent distance of two rows.';
+frequent distance of two rows. NULL: the type of the column has no such late value.';
 
 CREATE OR REPLACE FUNCTION cerebro.predict_into(
     model_table   text,

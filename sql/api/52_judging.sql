@@ -360,4 +360,4 @@ than 400 bytes as stored. Models of groups explain each row by the model of its 
 - class: the class whose probability is explained. NULL: of each row the predicted class.
 - background: a query that returns the background, at most 1,024 rows; or the name of a table. More of them take longer.
   NULL: 16 of 512 rows for validation, whose predictions are spread as those of the 512. If these rows cannot be read, or
-  the run had none, 16 of the first 512 rows of the query; a notice says so.';
+  the run had none, 16 of the first 512 rows of the query, which must not all be equal; a notice says so.';

@@ -3,7 +3,8 @@
 A cast to a type, or from it, can call functions of the type's owner with the rights of whoever casts.  So a document
 can only choose a type of a superuser or of the caller, and those of extensions belong to a superuser: the owner of a
 trusted extension can add types of its own to it.  The schema must be a superuser's or the caller's, too, because its
-owner can put another type in the place of this one at any moment.  Any other type counts as text.
+owner can put another type in the place of this one at any moment.  Any other type counts as text, and so does one that
+the caller has no right to use.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _FOUND = sql(
      WHERE n.nspname = COALESCE($1, 'pg_catalog') AND t.typtype IN ('b', 'c', 'e', 'r', 'm')
        AND CASE WHEN $1 IS NULL THEN {written} ELSE t.typname::pg_catalog.text END = $2
        AND (r.rolsuper OR r.rolname = current_user) AND (s.rolsuper OR s.rolname = current_user)
+       AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_type_privilege(t.oid, 'USAGE')
 """,
     written=written(identifier("t")),
     owner=owner_of_schema(sql("n")),

@@ -7,7 +7,7 @@ order.  So rows are read, and models found, as for a prediction.
 from __future__ import annotations
 
 from array import array
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Callable
@@ -69,6 +69,8 @@ def explained(
     read, reading = by_group.reading_of(db, model, rows, best)
     elements, shown = _columns(model.layout), _shown(reading)
     background = _background(db, model, given.background, kept, query)
+    if background is None:
+        return
     explanation = Explanation(list(elements.values()), classes, *background)
     gathered = [sql("array_agg({value}) AS value{place}", value=one, place=i) for i, one in enumerate(shown.values())]
     reading.chunk = min(reading.chunk, MOST_ROWS)
@@ -174,21 +176,50 @@ def _background(
     named: str | None,
     kept: Callable[[TrainedModel], Packed | None],
     query: str,
-) -> Background:
-    """The caller's rows; else some of those that the run of the model kept; else some of the query's own."""
+) -> Background | None:
+    """The caller's rows; else some of those that the run of the model kept; else some of the query's own, if any."""
     if named is not None:
-        return _of_query(db, model, relations.require_query(db, named, "background"), MOST_BACKGROUND, None)
+        background = _of_query(db, model, relations.require_query(db, named, "background"), MOST_BACKGROUND, None)
+        if background is None:
+            raise BadData(
+                "the background has no rows.",
+                hint="background => 'SELECT …' names the rows to compare predictions with.",
+            )
+        return background
     table = kept(model)
     if table is not None:
         return _of_packed_table(db, table)
+    background = _of_query(db, model, query, CANDIDATES, TAKEN)
+    if background is None:
+        return None
+    _require_different(background)
     db.notice(
         "the background is rows of the query, because the rows for validation of the run cannot be read",
         "background => 'SELECT …' names other rows.",
     )
-    return _of_query(db, model, query, CANDIDATES, TAKEN)
+    return background
 
 
-def _of_query(db: Database, model: TrainedModel, query: str, most: int, taken: int | None) -> Background:
+def _require_different(background: Background) -> None:
+    """An error if all rows are equal: compared with itself, each column of a row adds 0."""
+    _, rows, values, _ = background
+    if any(_differ(a2b_base64(its), rows) for its in values):
+        return
+    equal = "the query has only one row" if rows == 1 else f"the first {rows} rows of the query are equal in all inputs"
+    raise InvalidArgument(
+        f"background is needed: {equal}, and the rows that the run kept for validation cannot be read.",
+        hint="background => 'SELECT …' names the rows to compare predictions with: some that are usual, at most"
+        f" {MOST_BACKGROUND:,}.",
+    )
+
+
+def _differ(values: bytes, rows: int) -> bool:
+    width = len(values) // rows
+    return values != values[:width] * rows
+
+
+def _of_query(db: Database, model: TrainedModel, query: str, most: int, taken: int | None) -> Background | None:
+    """Rows of the query; None: it has none."""
     source, present = relations.of_query(db, query)
     read, reading = by_group.reading_of(db, model, RowsOfGroups(source, present, "the background", []), None)
     reading.chunk = most
@@ -196,9 +227,7 @@ def _of_query(db: Database, model: TrainedModel, query: str, most: int, taken: i
     chunks = cursor.fetch(2)
     cursor.close()
     if not chunks:
-        raise BadData(
-            "the background has no rows.", hint="background => 'SELECT …' names the rows to compare predictions with."
-        )
+        return None
     if len(chunks) > 1 and taken is None:
         raise InvalidArgument(
             f"background has more than {counted(most, 'row')}.", hint=f"Choose some: SELECT … LIMIT {most}."

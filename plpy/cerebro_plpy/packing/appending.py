@@ -94,8 +94,7 @@ def append(db: Database, packed_table: str | None, source_table: str | None, div
     source = relations.filled(db, source_table)
     targets = [variable.columns[0] for variable in target.training.layout.outputs]
     if target.layout.windows is None and not target.form.numbers_are_labels:
-        known_targets.named(db, source, targets)
-        source = known_targets.told(db, source, targets)
+        source = known_targets.named_and_told(db, source, targets)
     division = _division(db, target, source, divide)
     others, folded, whole = None, target.layout.folds > 0, source
     if division is not None and not folded:

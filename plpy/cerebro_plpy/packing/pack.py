@@ -158,11 +158,12 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
     if copies:
         source = _perhaps_copied(db, wanted, source)
     if wanted.known:
-        source = known_targets.told(db, source, wanted.known)
+        source = known_targets.told(db, source, wanted.known, grouped=bool(wanted.group_by))
     divided_rows = sides(db, source, wanted.split, wanted.given.validation_table, wanted.known)
     training, others = divided_rows.training, divided_rows.validation
     if wanted.known and others is not None and wanted.given.validation_table is not None:
-        known_targets.tell(db, replace(others, condition=None), wanted.known)
+        whole = replace(others, condition=None)
+        known_targets.tell(db, whole, wanted.known, grouped=bool(wanted.group_by))
     if others is not None:
         for ending in ("", "_summary"):
             relations.require_free(db, output.suffixed(VALIDATION + ending))

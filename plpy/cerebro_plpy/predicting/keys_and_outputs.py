@@ -155,7 +155,11 @@ def classes_of(outputs: tuple[Variable, ...], probability_of: str | None, ranks:
     found = [[one for one in its if wanted == ALL or one in names] for its in known]
     if wanted != ALL and (missing := [one for one in names if not any(one in its for its in found)]):
         listed = ", ".join(map(str, [one for its in known for one in its][:20]))
-        raise InvalidArgument(f"probability_of: the model has no class '{missing[0]}'.", hint=f"Classes: {listed}.")
+        commas = any("," in str(one) for its in known for one in its)
+        alone = " A class with a comma in its name cannot be listed with others: name it alone." if commas else ""
+        raise InvalidArgument(
+            f"probability_of: the model has no class '{missing[0]}'.", hint=f"Classes: {listed}.{alone}"
+        )
     if any(its and len(all_of) > MOST_CLASSES for its, all_of in zip(found, known)):
         raise InvalidArgument(
             f"probability_of needs a target with at most {MOST_CLASSES} classes.",

@@ -91,7 +91,7 @@ def of_rows(
 ) -> RowsColumns:
     """The key of the rows in its own columns, the columns to keep, and the time that a forecast is for."""
     named = f"'{source.text}'"
-    kept, everything = _kept(keep, source, present), keep is not None and keep.strip() == keys_and_outputs.ALL
+    kept, everything = _kept(db, keep, source, present), keep is not None and keep.strip() == keys_and_outputs.ALL
     keys: list[str] = []
     if key is not None or not everything:
         keys = keys_and_outputs.key_columns(db, key, present, model.layout, source, named)
@@ -120,7 +120,7 @@ def _carried(db: Database, column: Column) -> CarriedColumn:
     return CarriedColumn(column.name, spelled, TEXT)
 
 
-def _kept(keep: str | None, source: Relation, present: dict[str, Column]) -> list[str]:
+def _kept(db: Database, keep: str | None, source: Relation, present: dict[str, Column]) -> list[str]:
     if keep is None:
         return []
     if keep.strip() == keys_and_outputs.ALL:
@@ -129,6 +129,7 @@ def _kept(keep: str | None, source: Relation, present: dict[str, Column]) -> lis
     for name in names:
         if name not in present:
             raise UndefinedColumn(f"keep: '{source.text}' has no column '{name}'.", hint=relations.has_columns(present))
+    relations.require_readable(db, source, [present[name] for name in names])
     return names
 
 

@@ -140,6 +140,26 @@ def test_without_these_rows_the_query_is_its_own_background(homes: Lab) -> None:
     assert [told for told in homes.told() if "rows of the query" in told]
     own = explained(homes, "alone", "SELECT * FROM homes WHERE id <= 9", background="SELECT * FROM homes WHERE id <= 9")
     assert found == own  # fewer rows than are taken
+    assert explained(homes, "alone", "SELECT * FROM homes WHERE id < 0") == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT * FROM homes WHERE id = 5", "the query has only one row"),
+        ("SELECT i AS id, size, city FROM homes, generate_series(1, 3) i WHERE homes.id = 5", "the first 3 rows"),
+    ],
+)
+def test_no_row_is_compared_with_itself(homes: Lab, query: str, told: str) -> None:
+    fit(homes, "lonely", "rent", "size, city", validation=0)
+    homes.told()
+    try:
+        with pytest.raises(errors.InvalidParameterValue, match=f"background is needed: {told}") as error:
+            explained(homes, "lonely", query)
+        assert "background => 'SELECT" in error.value.diag.message_hint and not homes.told()
+        assert any(explained(homes, "lonely", query, background=BACKGROUND).popitem()[1]["columns"].values())
+    finally:
+        homes("SELECT cerebro.drop_model('lonely')")
 
 
 def test_an_ensemble_is_explained(homes: Lab) -> None:

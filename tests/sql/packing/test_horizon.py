@@ -231,3 +231,44 @@ def test_forecasts_from_the_ends_of_months_are_for_ends_of_months(lab: Lab) -> N
     for rows in ("closings", "SELECT * FROM closings ORDER BY day DESC LIMIT 8"):
         found = dict(lab("SELECT key_value::int, forecast_for FROM cerebro.predict('closes', %s, 'id')", rows))
         assert (found[71], found[70], found[69]) == ("2024-03-31", "2024-02-29", "2024-01-31")
+
+
+@pytest.mark.parametrize(
+    ("order", "last"),
+    [
+        ("smallint", "32767"),
+        ("bigint", "9223372036854775807"),
+        ("date", "5874897-12-31"),
+        ("date", "infinity"),
+        ("timestamp", "294276-12-31"),
+        ("timestamptz", "294276-12-31"),
+    ],
+)
+def test_a_time_beyond_the_range_of_its_type_is_null(lab: Lab, order: str, last: str) -> None:
+    before = {"smallint": "t::smallint", "bigint": "t - 9223372036854775807"}.get(order, "date '2026-01-01' + t")
+    lab(f"CREATE OR REPLACE VIEW ending AS SELECT t, sin(t) AS sold, CASE WHEN t < 40 THEN {before}"
+        f" ELSE {order} '{last}' END AS at FROM generate_series(1, 40) t")  # fmt: skip
+    sequence = json.dumps({"order": "at", "length": 4, "horizon": 3})
+    lab("SELECT cerebro.fit('ending', 'ends', '[{\"architecture\": \"mlp\"}]', 'sold', inputs => 'sold',"
+        " epochs => 1, sequence => %s)", sequence)  # fmt: skip
+    try:
+        query = "SELECT * FROM ending WHERE t > 30"
+        found = dict(lab("SELECT key_value::int, forecast_for FROM cerebro.predict('ends', %s, 't')", query))
+        assert found[40] is None
+        assert found[36] == lab.value("SELECT at::text FROM ending WHERE t = 39")
+        lab("SELECT cerebro.predict_into('ends', 'ending', 'ended', 't')")
+        assert lab("SELECT t FROM ended WHERE forecast_for IS NULL") == [(40,)]
+        lab("DROP TABLE ended")
+    finally:
+        lab("SELECT cerebro.drop_model('ends')")
+        lab("DROP VIEW ending")
+
+
+def test_thirty_days_are_not_a_month(lab: Lab) -> None:
+    lab("CREATE TABLE terms AS SELECT i AS id, sin(i) AS sold, date '2026-01-01' + 30 * i AS day"
+        " FROM generate_series(0, 71) i")  # fmt: skip
+    sequence = json.dumps({"order": "day", "length": 4, "horizon": 3})
+    lab("SELECT cerebro.fit('terms', 'of_terms', '[{\"architecture\": \"mlp\"}]', 'sold', inputs => 'sold',"
+        " epochs => 1, sequence => %s)", sequence)  # fmt: skip
+    late = "SELECT count(*) FROM cerebro.predict('of_terms', 'terms', 'id') p JOIN terms t ON t.id::text = p.key_value"
+    assert lab.value(f"{late} WHERE p.forecast_for::date <> t.day + 90") == 0

@@ -91,3 +91,12 @@ def test_tables_without_a_target_are_refused(place: Lab) -> None:
         with pytest.raises(psycopg2.Error, match=says) as error:
             place("SELECT cerebro.pack('nothing', 'never', %s, inputs => 'size')", target)
         assert error.value.diag.message_hint and "never" not in place.tables()
+
+
+def test_rows_of_groups_are_left_out_without_a_promise(place: Lab) -> None:
+    """A group without a target has no model, which could predict its rows."""
+    place("CREATE VIEW halves AS SELECT id, size, city, CASE WHEN city = 'Ulm' THEN price END AS price FROM homes")
+    place.told()
+    place("SELECT cerebro.pack('halves', 'halves_packed', 'price', inputs => 'size', group_by => 'city')")
+    (told,) = [one for one in place.told() if "left out" in one]
+    assert "predict" not in told

@@ -312,3 +312,36 @@ def test_the_key_of_a_table_is_its_primary_key(flats: Lab) -> None:
     written(flats, "rents", "keyed")
     assert [name for name, _ in flats.columns("said")] == ["part", "place", "predicted_rent"]
     assert sorted(flats("SELECT part, place FROM said")) == sorted(flats("SELECT part, place FROM keyed"))
+
+
+def test_kept_columns_need_rights_on_columns_and_types(flats: Lab) -> None:
+    flats("CREATE SCHEMA closed; CREATE TYPE closed.mood AS ENUM ('good'); CREATE TYPE view_of AS ENUM ('sea')")
+    flats("CREATE TABLE moods AS SELECT id, size, city, 'good'::closed.mood AS mood, 'sea'::view_of AS sight,"
+          " 'secret' AS note FROM flats; REVOKE USAGE ON TYPE view_of FROM public; CREATE ROLE keeper;"
+          " GRANT cerebro_user TO keeper; CREATE SCHEMA kept AUTHORIZATION keeper;"
+          " GRANT SELECT (id, size, city, mood, sight) ON moods TO keeper;"
+          " GRANT SELECT ON rents, rents_info, rents_summary TO keeper")  # fmt: skip
+    flats(f"GRANT USAGE ON SCHEMA {flats.schema} TO keeper; SET ROLE keeper")
+    try:
+        with pytest.raises(psycopg2.Error, match="read the column note of 'moods'") as error:
+            flats("SELECT cerebro.predict_into('rents', 'moods', 'kept.never', 'id', keep => 'note')")
+        assert 'GRANT SELECT ("note")' in error.value.diag.message_hint
+        assert flats.value("SELECT cerebro.predict_into('rents', 'moods', 'kept.moods', 'id', keep => '*')") == 300
+        assert flats("SELECT DISTINCT mood, sight, pg_typeof(mood)::text, pg_typeof(sight)::text FROM kept.moods") == [
+            ("good", "sea", "text", "text")
+        ], "types that the caller may not use"
+    finally:
+        flats("RESET ROLE; DROP OWNED BY keeper; DROP ROLE keeper; DROP TABLE moods; DROP TYPE view_of")
+        flats("DROP SCHEMA closed CASCADE")
+
+
+def test_a_class_with_a_comma_is_named_alone(flats: Lab) -> None:
+    flats("CREATE TABLE answers AS SELECT id, size, CASE WHEN id % 2 = 0 THEN 'yes, often' ELSE 'no' END AS answer"
+          " FROM flats")  # fmt: skip
+    flats("SELECT cerebro.fit('answers', 'answered', '[{\"architecture\": \"mlp\"}]', 'answer', inputs => 'size',"
+          " epochs => 1)")  # fmt: skip
+    call = "SELECT DISTINCT class FROM cerebro.predict('answered', 'answers', probability_of => %s)"
+    assert flats(call, "yes, often") == [("yes, often",)]
+    with pytest.raises(psycopg2.Error, match="no class 'yes'") as error:
+        flats(call, "yes, often, no")
+    assert "name it alone" in error.value.diag.message_hint

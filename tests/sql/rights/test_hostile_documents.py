@@ -127,7 +127,8 @@ def statements(stage: Stage) -> dict[str, str]:
         "predictor": f"SELECT cerebro.create_predictor('{own}.guesses', '{bobs}.guess')",
         "judge": f"SELECT * FROM cerebro.confusion_matrix('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
         "importance": f"SELECT * FROM cerebro.importance('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
-        "explain": f"SELECT * FROM cerebro.explain('{own}.guesses', 'SELECT * FROM {bobs}.folk')",
+        "explain": f"SELECT * FROM cerebro.explain('{own}.guesses', 'TABLE {bobs}.folk',"
+        f" background => 'TABLE {bobs}.folk')",
         "validation": f"SELECT cerebro.pack_like('{bobs}.points', '{bobs}.out', 'y', 'x', '{own}.packed')",
         "columns": f"SELECT * FROM cerebro.prepared_columns('{own}.guesses')",
         "columns of a packed table": f"SELECT * FROM cerebro.prepared_columns('{own}.packed')",

@@ -21,10 +21,21 @@ def having(source: Relation, targets: Sequence[str]) -> Relation:
 
 
 def named(db: Database, source: Relation, targets: Sequence[str]) -> Relation:
-    """As ``having``, after it is clear that the user may read these columns."""
+    """As ``having``, after ``_require_readable``."""
+    _require_readable(db, source, targets)
+    return having(source, targets)
+
+
+def named_and_told(db: Database, source: Relation, targets: Sequence[str]) -> Relation:
+    """As ``told``, after ``_require_readable``."""
+    _require_readable(db, source, targets)
+    return told(db, source, targets)
+
+
+def _require_readable(db: Database, source: Relation, targets: Sequence[str]) -> None:
+    """An error if there are no such columns, or the user may not read them."""
     columns = variables.pick(relations.columns(db, source), list(targets), "target", source)
     relations.require_readable(db, source, columns)
-    return having(source, targets)
 
 
 def lacking(targets: Sequence[str]) -> Sql:
@@ -32,14 +43,19 @@ def lacking(targets: Sequence[str]) -> Sql:
     return sql("NOT ({known})", known=_known(targets))
 
 
-def told(db: Database, source: Relation, targets: Sequence[str], what: str = "row") -> Relation:
+def told(
+    db: Database, source: Relation, targets: Sequence[str], what: str = "row", *, grouped: bool = False
+) -> Relation:
     """The rows that have a value in each of these columns, after ``tell``."""
-    tell(db, source, targets, what)
+    tell(db, source, targets, what, grouped=grouped)
     return having(source, targets)
 
 
-def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "row") -> None:
-    """A notice that counts the other rows; an error if all rows are left out.  ``what``: what the rows are."""
+def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "row", *, grouped: bool = False) -> None:
+    """A notice that counts the other rows; an error if all rows are left out.  ``what``: what the rows are.
+
+    ``grouped``: each group of rows gets a model.  A group without a target gets none, so nothing predicts its rows.
+    """
     nulls = [
         sql("count(*) FILTER (WHERE {name} IS NULL) AS n{i}", name=identifier(name), i=i)
         for i, name in enumerate(targets)
@@ -62,7 +78,7 @@ def tell(db: Database, source: Relation, targets: Sequence[str], what: str = "ro
             hint="Train a model for each target.",
         )
     hint = None
-    if what == "row" and source.query is None:
+    if what == "row" and source.query is None and not grouped:
         where = " OR ".join(f"{Name(None, name)} IS NULL" for name in empty)
         query = f"SELECT * FROM {source.name} WHERE {where}".replace("'", "''")
         hint = f"The model predicts them: cerebro.predict(…, '{query}')."
