@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
 
 import pytest
 from hypothesis import given
@@ -58,11 +59,16 @@ def test_a_shape_is_read():
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(st.lists(finite, min_size=6, max_size=6), min_size=1, max_size=20))
-def test_floats_come_back_as_they_were(rows):
-    encoder = buffer_format.ArrayEncoder((2, 3), "float32")
-    encoder.add([held(row, (2, 3)) for row in rows])
-    assert encoder.take() == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
+@given(st.lists(st.lists(finite, min_size=6, max_size=6), min_size=1, max_size=20), st.integers(0, 20))
+def test_floats_come_back_as_they_were(rows, cut):
+    """In chunks of the query's size, whatever the size of the buffers is."""
+    encoder, taken, chunks = buffer_format.ArrayEncoder((2, 3), "float32"), b"", [rows[:cut], rows[cut:]]
+    for chunk in filter(None, chunks):
+        encoder.add(held([value for row in chunk for value in row], (len(chunk), 2, 3)), len(chunk))
+    for _ in rows:
+        taken += encoder.take(1)
+    assert taken == struct.pack(f"<{6 * len(rows)}f", *[value for row in rows for value in row])
+    assert encoder.take(1) == b""
 
 
 @given(
@@ -73,9 +79,9 @@ def test_a_factor_multiplies_as_float32_does(values, constant):
     numpy = pytest.importorskip("numpy")
     factor = buffer_format.float32(1 / constant)
     encoder = buffer_format.ArrayEncoder((len(values),), "float32", factor)
-    encoder.add([held(values, (len(values),))])
+    encoder.add(held(values, (1, len(values))), 1)
     expected = numpy.asarray(values, "<f4") * numpy.float32(factor)
-    assert encoder.take() == expected.tobytes()
+    assert encoder.take(1) == expected.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -85,8 +91,8 @@ def test_a_factor_multiplies_as_float32_does(values, constant):
 def test_integers_come_back_up_to_the_ends_of_their_range(dtype, code, low, high):
     values = [low, high, 0, 1] + [random.Random(1).randint(low, high) for _ in range(96)]
     encoder = buffer_format.ArrayEncoder((10,), dtype)
-    encoder.add([held(values[at : at + 10], (10,), "i") for at in range(0, 100, 10)])
-    assert encoder.take() == struct.pack(f"<100{code}", *values)
+    encoder.add(held(values, (10, 10), "i"), 10)
+    assert encoder.take(10) == struct.pack(f"<100{code}", *values)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=8))
@@ -103,53 +109,65 @@ def test_the_narrowest_type_that_fits_is_found(values):
 )
 def test_a_value_that_does_not_fit_says_what_does(value, dtype, needed):
     encoder = buffer_format.ArrayEncoder((2,), dtype)
-    encoder.add([held([0, value], (2,), "i")])
+    encoder.add(held([0, value], (1, 2), "i"), 1)
     with pytest.raises(buffer_format.TooWide) as error:
-        encoder.take()
+        encoder.take(1)
     assert error.value.dtype == needed
 
 
-def test_harmless_differences_of_headers_are_overlooked():
+def test_a_map_of_nulls_without_a_null_is_overlooked():
     encoder = buffer_format.ArrayEncoder((2,), "float32")
-    encoder.add(
-        [held([1.0, 2.0], (2,), lower=0, null_map=True), held([3.0, 4.0], (2,)), held([5.0, 6.0], (2,), lower=7)]
-    )
-    assert encoder.take() == struct.pack("<6f", 1, 2, 3, 4, 5, 6)
+    encoder.add(held([1.0, 2.0, 3.0, 4.0], (2, 2), lower=0, null_map=True), 2)
+    encoder.add(held([5.0, 6.0], (1, 2), lower=7), 1)
+    assert encoder.take(3) == struct.pack("<6f", 1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
     ("value", "what", "shape"),
     [
-        (held([1.0, None], (2,)), "null", ()),
-        (held([1.0, 2.0, 3.0], (3,)), "shape", (3,)),
-        (held([1.0, 2.0], (2, 1)), "shape", (2, 1)),
+        (held([1.0, None], (1, 2)), "null", ()),
+        (held([1.0, 2.0, 3.0], (1, 3)), "shape", (3,)),
+        (held([1.0, 2.0], (1, 2, 1)), "shape", (2, 1)),
+        (held([1.0, 2.0, 3.0, 4.0], (2, 2)), "shape", (2,)),  # another number of rows
         (struct.pack("<iii", 0, 0, 700), "shape", ()),
     ],
 )
 def test_what_cannot_be_packed_is_named(value, what, shape, first):
     encoder = buffer_format.ArrayEncoder((2,), "float32")
     if not first:
-        encoder.add([held([1.0, 2.0], (2,))])
+        encoder.add(held([1.0, 2.0], (1, 2)), 1)
     with pytest.raises(buffer_format.Unusable) as error:
-        encoder.add([value])
+        encoder.add(value, 1)
     assert (error.value.what, error.value.shape) == (what, shape)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_values_that_are_no_numbers_are_refused(value):
     encoder = buffer_format.ArrayEncoder((3,), "float32")
-    encoder.add([held([3.4028234663852886e38, -3e38, value], (3,))])
+    encoder.add(held([3.4028234663852886e38, -3e38, value], (1, 3)), 1)
     with pytest.raises(buffer_format.Unusable) as error:
-        encoder.take()
+        encoder.take(1)
     assert error.value.what == "finite"
 
 
-def test_labels_become_one_hot():
-    encoder = buffer_format.ClassEncoder({"a": 0, "b": 1, "B": 1}, 4)
-    encoder.add(["b", "a", "B"])
-    assert encoder.take() == struct.pack("<12h", 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0)
-    encoder.add(["a"])
-    assert encoder.take() == struct.pack("<4h", 1, 0, 0, 0)
+def classes(codes):
+    """What a query gives of these classes: a smallint[]."""
+    known = held(codes, (len(codes),), "i")
+    assert not known[4:8].strip(b"\0")
+    return known[:20] + struct.pack(f"<{len(codes)}h", *codes)
+
+
+@pytest.mark.parametrize("number", [2, 4, 256, 257, 700, 10_000])
+def test_classes_become_one_hot(number):
+    codes = [random.Random(number).randrange(number) for _ in range(30)] + [0, number - 1]
+    encoder = buffer_format.ClassEncoder(number)
+    encoder.add(classes(codes), len(codes))
+    ones = array("h", encoder.take(20) + encoder.take(12))
+    assert len(ones) == 32 * number and sum(ones) == 32
+    assert [ones[row * number : (row + 1) * number].index(1) for row in range(32)] == codes
+
+
+def test_a_label_without_a_class_is_refused():
     with pytest.raises(buffer_format.UnknownLabel):
-        encoder.add(["c"])
+        buffer_format.ClassEncoder(4).add(held([1, None, 2], (3,), "i"), 3)

@@ -34,7 +34,7 @@ from cerebro_db.core.sql import Sql, shown, sql, sql_of_user
 from cerebro_db.core.sql_types import TEXT as TEXT_TYPE
 from cerebro_db.core.sql_types import SqlType
 from cerebro_plpy.database.relations import Column
-from cerebro_plpy.packing.rows.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed
+from cerebro_plpy.packing.rows.preparation import EXPRESSIONS, SourceVariable, applied, expression, hashed, packed_value
 
 LAYOUT = Layout(
     inputs=(
@@ -229,7 +229,14 @@ def test_expressions() -> None:
     assert shown(expression(applied("y", [ARRAY], Real()), alias)) == "cerebro_internal._array_bytes(s.x::real[])"
     features = applied("features", [FLAG, REAL], AsIs())
     assert shown(expression(features, alias)) == "cerebro_internal._array_bytes(ARRAY[s.f::integer::real, s.r::real])"
-    assert shown(expression(applied("t", [TEXT], OneHot(TEXT_TYPE)), alias)) == '(s.t::text)::text COLLATE "C"'
+    label = applied("t", [TEXT], OneHot(TEXT_TYPE))
+    label.spellings = {"a": 0, "b": 1}
+    assert shown(packed_value(label, alias, uneven=False)) == (
+        "(CASE (s.t::text)::text COLLATE \"C\" WHEN 'a' THEN 0 WHEN 'b' THEN 1 END)::smallint"
+    )
+    label.spellings[None] = 2
+    assert "IS NULL THEN 2 ELSE" in shown(packed_value(label, alias, uneven=False))
+    assert shown(packed_value(applied("x", [ARRAY], AsIs()), alias, uneven=False)) == "s.x::integer[]"
 
 
 def test_pixels_are_bytes_with_their_number() -> None:
@@ -252,11 +259,11 @@ def test_pixels_are_bytes_with_their_number() -> None:
         with pytest.raises(BadData):
             read_input({**document, **wrong})
     encoder = variable.encoder()
-    encoder.add([b"\0\0\0\2ab", b"\0\0\0\2cd"])
-    assert encoder.take() == b"abcd" and encoder.take() == b""
-    for value in (b"\0\0\0\1a", b"\0\0\0\3abc", b"\0\0\0\0"):
+    encoder.add(b"abcd", 2)
+    assert encoder.take(1) == b"ab" and encoder.take(1) == b"cd" and encoder.take(1) == b""
+    for value in (b"aba", b"ababc", b"ab"):
         with pytest.raises(Unusable) as wrong_value:
-            encoder.add([b"\0\0\0\2ab", value])
+            encoder.add(value, 2)
         assert wrong_value.value.what == "bytes"
 
 
@@ -307,7 +314,7 @@ def test_a_new_kind_is_a_class_and_an_expression(standardised: None) -> None:
     assert vars(variable.for_prediction()) == {
         "name": "age", "dtype": "float32", "shape": [1], "scale": 1.0, "factor": 1.0,
     }  # fmt: skip
-    assert variable.encoder().take() == b""
+    assert variable.encoder().take(0) == b""
 
 
 def test_a_weight_is_a_number_times_the_factor_of_a_label() -> None:

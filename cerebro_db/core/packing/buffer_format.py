@@ -1,10 +1,11 @@
 """How rows become buffers: how many buffers, how large, on which segment, and the bytes themselves.
 
-``_array_bytes`` of SQL gives an array as it lies in PostgreSQL's memory: a header of four-byte words, a map of NULLs
-if the array has one, and the elements.  The words are the number of dimensions, the offset of the elements (0 without a
-map), the type of the elements, the sizes and the lower bounds.  After our casts an element has four bytes.  The machine
-is little-endian, and so are buffers, so elements are copied as they are.  All functions work on whole buffers with
-slices and ``translate``: the server's Python has no numpy, and a loop over elements would take fifty times as long.
+A query gathers the values of many rows in one array.  ``_array_bytes`` of SQL gives it as it lies in PostgreSQL's
+memory: a header of four-byte words, a map of NULLs if the array has one, and the elements.  The words are the number of
+dimensions, the offset of the elements (0 without a map), the type of the elements, the sizes and the lower bounds.
+After our casts an element has four bytes, and the number of a class two.  The machine is little-endian, and so are
+buffers, so elements are copied as they are.  All functions work on whole chunks and buffers with slices and
+``translate``: the server's Python has no numpy, and a loop over rows would take most of the time of packing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from ..records import dataclass
 
@@ -142,11 +143,11 @@ def default_rows_per_buffer(bytes_per_row: int, rows: int, segments: int) -> int
 
 
 class Encoder(Protocol):
-    """Collects the values of rows, as a query gives them, and gives them back as the bytes of a buffer."""
+    """Collects the values of rows, in chunks as a query gathers them, and gives them back as the bytes of buffers."""
 
-    def add(self, values: Any) -> None: ...
+    def add(self, values: bytes, rows: int) -> None: ...
 
-    def take(self) -> bytes: ...
+    def take(self, rows: int) -> bytes: ...
 
 
 # -- arrays --------------------------------------------------------------------------------------------
@@ -173,33 +174,29 @@ class ArrayEncoder:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.factor = factor
-        self._header_size = 12 + 8 * len(self.shape)
-        self._header: bytes | None = None
         self._elements = bytearray()
 
-    def add(self, values: Sequence[bytes]) -> None:
-        if self._header is None:
-            self._header = self._checked(values[0])[: self._header_size]
-        header, start = self._header, self._header_size
-        # Values with the same header have the same number of elements and no NULL, so they have the same length.
-        if not all(value.startswith(header) for value in values):
-            values = [value if value.startswith(header) else self._checked(value) for value in values]
-        self._elements += b"".join([value[start:] for value in values])
+    def add(self, values: bytes, rows: int) -> None:
+        """``values``: the array of the arrays of all rows."""
+        shape = shape_of(values)
+        if shape != (rows, *self.shape):
+            raise Unusable("shape", shape[1:])
+        (distance,) = struct.unpack_from("<i", values, 4)
+        if distance and has_null(values):
+            raise Unusable("null")
+        self._elements += memoryview(values)[distance - _LENGTH if distance else 12 + 8 * len(shape) :]
 
-    def take(self) -> bytes:
-        taken, self._elements = bytes(self._elements), bytearray()
+    def take(self, rows: int) -> bytes:
+        taken = _first(self._elements, 4 * elements(self.shape) * rows)
         return _floats(taken, self.factor) if self.dtype == "float32" else _integers(taken, self.dtype)
 
-    def _checked(self, value: bytes) -> bytes:
-        """The value with the common header if its own differs harmlessly (lower bounds, an unused map of NULLs)."""
-        shape = shape_of(value)
-        if shape != self.shape:
-            raise Unusable("shape", shape)
-        (distance,) = struct.unpack_from("<i", value, 4)
-        if distance and has_null(value):
-            raise Unusable("null")
-        header = self._header or value[:4] + bytes(4) + value[8 : self._header_size]
-        return header + value[distance - _LENGTH if distance else self._header_size :]
+
+def _first(collected: bytearray, size: int) -> bytes:
+    """The first bytes, which are taken away."""
+    with memoryview(collected) as view:
+        taken = bytes(view[:size])
+    del collected[:size]
+    return taken
 
 
 def has_null(value: bytes) -> bool:
@@ -261,23 +258,21 @@ def bytes_header(shape: Sequence[int]) -> bytes:
 
 
 class BytesEncoder:
-    """Collects the bytes of rows, each with their number before them, and gives them back without these numbers."""
+    """Collects the bytes of rows, which have the same number, and gives them back."""
 
     dtype = "uint8"
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)
-        self._header = bytes_header(shape)
         self._elements = bytearray()
 
-    def add(self, values: Sequence[bytes]) -> None:
-        if not all(value.startswith(self._header) for value in values):
+    def add(self, values: bytes, rows: int) -> None:
+        if len(values) != rows * elements(self.shape):
             raise Unusable("bytes")
-        self._elements += b"".join([value[BYTES_HEADER:] for value in values])
+        self._elements += values
 
-    def take(self) -> bytes:
-        taken, self._elements = bytes(self._elements), bytearray()
-        return taken
+    def take(self, rows: int) -> bytes:
+        return _first(self._elements, elements(self.shape) * rows)
 
 
 # -- classes -------------------------------------------------------------------------------------------
@@ -288,25 +283,35 @@ class UnknownLabel(Exception):
 
 
 class ClassEncoder:
-    """Collects labels and gives them back one-hot, as int16."""
+    """Collects the numbers of classes and gives them back one-hot, as int16."""
 
     dtype = "int16"
 
-    def __init__(self, indices: dict[str | None, int], classes: int) -> None:
-        self.indices = indices
+    def __init__(self, classes: int) -> None:
         self.shape = (classes,)
-        self._picked: list[int] = []
+        self._codes = bytearray()
 
-    def add(self, labels: Iterable[str | None]) -> None:
-        try:
-            self._picked.extend([self.indices[label] for label in labels])
-        except KeyError as missing:
-            raise UnknownLabel(missing.args[0]) from None
+    def add(self, values: bytes, rows: int) -> None:
+        """``values``: the array of the numbers of the classes of all rows, each a smallint."""
+        (distance,) = struct.unpack_from("<i", values, 4)
+        if distance and has_null(values):
+            raise UnknownLabel
+        self._codes += memoryview(values)[distance - _LENGTH if distance else 20 :]
 
-    def take(self) -> bytes:
-        (classes,) = self.shape
-        ones = bytearray(2 * classes * len(self._picked))
-        for row, index in enumerate(self._picked):
-            ones[2 * (row * classes + index)] = 1
-        self._picked = []
+    def take(self, rows: int) -> bytes:
+        (classes,), codes = self.shape, _first(self._codes, 2 * rows)
+        ones, low, high = bytearray(2 * classes * rows), codes[0::2], codes[1::2]
+        for code in range(classes):
+            picked = low.translate(_PICKS[code & 0xFF])
+            if classes > 256:
+                picked = _both(picked, high.translate(_PICKS[code >> 8]))
+            ones[2 * code :: 2 * classes] = picked
         return bytes(ones)
+
+
+_PICKS = [bytes(code) + b"\1" + bytes(255 - code) for code in range(256)]  # byte -> 1 if it is this one
+
+
+def _both(one: bytes, other: bytes) -> bytes:
+    """1 where both have a 1, else 0."""
+    return (int.from_bytes(one, "little") & int.from_bytes(other, "little")).to_bytes(len(one), "little")

@@ -84,7 +84,7 @@ class Preparation(abc.ABC):
         """The type of the elements in a query; ``dtype``: of the packed values.  Those of an array have four bytes."""
         return "float32" if dtype == "float32" else "int32"
 
-    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
+    def encoder(self, shape: Sequence[int], dtype: str) -> Encoder:
         """Collects the values of rows and gives them back as the bytes of a buffer."""
         return ArrayEncoder(shape, dtype, self.factor(dtype))
 
@@ -165,7 +165,7 @@ class Pixels(Preparation):
     def wire_dtype(self, dtype: str) -> str:
         return dtype
 
-    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
+    def encoder(self, shape: Sequence[int], dtype: str) -> Encoder:
         return BytesEncoder(shape)
 
     def fits(self, shape: tuple[int, ...], columns: int) -> bool:
@@ -189,8 +189,8 @@ class OneHot(Preparation):
     def dtype(self, integers: bool) -> str:
         return ClassEncoder.dtype
 
-    def encoder(self, shape: Sequence[int], dtype: str, spellings: dict[str | None, int]) -> Encoder:
-        return ClassEncoder(spellings, shape[0])
+    def encoder(self, shape: Sequence[int], dtype: str) -> Encoder:
+        return ClassEncoder(shape[0])
 
     @property
     def label_type(self) -> SqlType | None:

@@ -23,11 +23,13 @@ LEAST_BYTES = 4 << 20  # of a table; a smaller one is packed as soon as a copy i
 MOST_COLUMNS = 250  # so many fit into a block, whatever their types are
 
 
-def with_hashes(db: Database, source: Relation, columns: Iterable[Column], hashed: Sql) -> Relation:
+def with_hashes(
+    db: Database, source: Relation, columns: Iterable[Column], hashed: Sql, *, ordered: bool = True
+) -> Relation:
     """The source with a copy of these columns and the hash of each row.
 
-    The copy has the order of the source: PostgreSQL gives an INSERT no parallel workers, which would mix the rows.  The
-    transaction that makes it also drops it, so nobody else sees it, and it needs no write-ahead log.
+    A copy that is ``ordered`` has the order of the source: PostgreSQL gives an INSERT no parallel workers, which would
+    mix the rows.  The transaction that makes it also drops it, so nobody else sees it, and it needs no write-ahead log.
     """
     names = list(dict.fromkeys(column.name for column in columns))
     name = HASH
@@ -42,9 +44,20 @@ def with_hashes(db: Database, source: Relation, columns: Iterable[Column], hashe
         name=identifier(name),
         rows=source.rows,
     )
-    db.execute(sql("CREATE UNLOGGED TABLE {copy} AS {query} WITH NO DATA", copy=copy.sql, query=query))
-    db.patiently(sql("INSERT INTO {copy} {query}", copy=copy.sql, query=query))
+    if ordered:
+        db.execute(sql("CREATE UNLOGGED TABLE {copy} AS {query} WITH NO DATA", copy=copy.sql, query=query))
+        db.patiently(sql("INSERT INTO {copy} {query}", copy=copy.sql, query=query))
+    else:
+        db.patiently(sql("CREATE UNLOGGED TABLE {copy} AS {query}", copy=copy.sql, query=query))
     return replace(source, copy=copy, row_hash=identifier(name))
+
+
+def of_sample(db: Database, some: Relation, columns: Iterable[Column], hashed: Sql) -> Relation:
+    """A copy of the single values of a sample, where a copy is possible: it is read about six times."""
+    single = [one for one in columns if not one.element and one.type != BYTES]
+    if not platform.of(db).copies_rows_to_pack or not 0 < len(single) <= MOST_COLUMNS:
+        return some
+    return replace(with_hashes(db, some, single, hashed, ordered=False), condition=None, readable=None)
 
 
 def is_worth_it(db: Database, source: Relation, columns: Sequence[Column], costly: bool) -> bool:

@@ -171,11 +171,13 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
             subgroups.require_types(wanted.group_by, relations.columns(db, others), f"table {others.text}")
 
     warm_up.everywhere(db)  # whoever packs a table wants to train soon
-    decided = prepared(db, training, asked)
+    decided = prepared(db, training, asked, copies=copies)
     ins, outs = decided.inputs, decided.outputs
     variables.check_names(ins, outs)
     row_weights.require_possible(class_weight, outs, wanted.weight is not None)
-    rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
+    rows = decided.rows
+    if not set(buffers.filled_columns(ins + ([] if windows else outs))) <= set(wanted.known):
+        rows = buffers.count(db, training, ins + ([] if windows else outs), may_surprise=False)
     find_shapes(db, training, ins + outs)
     packing = Packing(
         wanted.given.recorded,
@@ -183,6 +185,8 @@ def planned(db: Database, wanted: WantedPacking, *, copies: bool = True) -> tupl
         profiles.of(db, decided.sample, ins + outs, decided.found),
         folding.division_of(divided, key_of(db, source)) if divided is not None else divided_rows.division,
     )
+    if decided.sample.copy != training.copy:
+        copied_rows.drop(db, decided.sample)
     for variable in outs:
         if isinstance(variable.preparation, OneHot):
             # In all rows: validation may have a class that no training row has.

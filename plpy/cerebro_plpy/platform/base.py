@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import LimitExceeded
@@ -13,7 +13,7 @@ from cerebro_db.core.sql import Sql, identifier, joined, sql
 from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
-from ..database.access import Cursor, Database
+from ..database.access import Database, Row
 from .segments import ALL, DistributionRule
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class RowsToPack:
-    """What packing reads of each row.
+    """What packing reads of the rows, and how they are gathered in chunks.
 
     Without a seed, rows keep the order in which the source gives them, on platforms where rows have an order.
     """
@@ -38,15 +38,17 @@ class RowsToPack:
     source: Sql  # what a query names after FROM
     stored: Sequence[Sql]  # the columns to read, as ``s.column AS c0``
     values: Sequence[Sql]  # expressions over them, as ``q.c0 AS v0``
-    order: Sql  # an expression over ``s`` that gives a number per row; ``$1`` in it is the seed
+    gathered: Callable[[Sql], Sequence[Sql]]  # aggregates over ``r.v0``; the Sql stands within each for its order
+    order: Sql  # an expression over ``s`` that gives a number per row
     seed: int | None
-    costly: bool  # computing the values takes long, and storing them takes little
+    chunk: int  # rows, roughly
+    are_many: bool  # storing the values of the rows for a moment pays
     pieces: Pieces | None = None
 
     @property
     def chosen(self) -> Sql:
         values = [*self.values, *([sql("q.p AS p")] if self.pieces else [])]
-        return sql("SELECT {values} FROM", values=joined(", ", values))
+        return joined(", ", values)
 
     @property
     def numbered(self) -> Sql:
@@ -70,6 +72,31 @@ class RowsToPack:
     def sorted_by(self) -> Sequence[Sql]:
         """The columns of ``numbered`` by which rows are sorted."""
         return [*([sql("p")] if self.pieces else []), sql("n")]
+
+    def aggregates(self, order: Sql) -> Sql:
+        """The columns of a chunk: ``rows``, those of ``gathered``, and ``p``, the pieces of its rows.
+
+        ``order``: what an aggregate's arguments are ordered by, unless they come in order.
+        """
+        pieces = sql("cerebro_internal._array_bytes(pg_catalog.array_agg(r.p{order})) AS p", order=order)
+        return joined(", ", [sql("count(*) AS rows"), *self.gathered(order), *([pieces] if self.pieces else [])])
+
+    def in_chunks(self, *, sort: bool, order: Sql) -> Sql:
+        """A query of the chunks, each with its number as ``turn``.
+
+        What the table stores is sorted, so that large values stay where they are while rows are sorted.
+        """
+        by = sql("ORDER BY {by}", by=joined(", ", self.sorted_by)) if sort else sql("")
+        return sql(
+            "SELECT r.turn, {aggregates} FROM (SELECT {chosen}, q.turn, q.place FROM (SELECT t.*,"
+            " (t.place - 1) / {chunk} AS turn FROM (SELECT b.*, row_number() OVER ({by}) AS place"
+            " FROM ({numbered}) AS b) AS t) AS q ORDER BY q.turn, q.place) AS r GROUP BY r.turn ORDER BY r.turn",
+            aggregates=self.aggregates(order),
+            chosen=self.chosen,
+            chunk=self.chunk,
+            by=by,
+            numbered=self.numbered,
+        )
 
 
 @dataclass(frozen=True)
@@ -308,8 +335,8 @@ class Platform(abc.ABC):
     # -- rows in an order ----------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
-        """A cursor over the rows in packing order."""
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Iterator[Row]:
+        """The rows in packing order, in chunks: ``wanted.aggregates`` of each."""
 
     # -- limits of the server's own ------------------------------------------------------------------------
 

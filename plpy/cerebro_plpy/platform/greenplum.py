@@ -5,16 +5,16 @@ The table cerebro.place has enough keys to reach every segment, and to place sev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.errors import BadData, InvalidArgument, UndefinedColumn, UndefinedObject, Unsupported
-from cerebro_db.core.names import Name
+from cerebro_db.core.names import Name, token
 from cerebro_db.core.sql import Sql, identifier, joined, literal, quoted, sql
 
 from ..database import relations
-from ..database.access import Cursor, Database
+from ..database.access import Database, Row
 from .base import LeftState, Platform, RowsToPack, StatementLimit, StateRows
 from .segments import ALL, KEY, DistributionRule
 
@@ -215,28 +215,23 @@ class Greenplum(Platform):
 
     # -- rows in an order ----------------------------------------------------------------------------------
 
-    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
-        """Rows have no order here, so they are sorted even without a seed."""
-        # A row of NULLs comes first: the cursor waits for it, that is until the rows are sorted, and skips it.
-        nothing = [sql("NULL")] * len(wanted.stored) + [sql("NULL::bigint")]
-        nothing += [sql("NULL::integer")] if wanted.pieces else []
-        rows = sql(
-            "{numbered} UNION ALL SELECT {nothing} ORDER BY {order}",
-            numbered=wanted.numbered,
-            nothing=joined(", ", nothing),
-            order=joined(", ", (sql("{name} NULLS FIRST", name=name) for name in wanted.sorted_by)),
-        )
-        # The order is written twice and sorted once: Greenplum merges what its segments have sorted only if the outer
-        # query asks for the order, too.
-        query = sql(
-            "{chosen} ({rows}) AS q ORDER BY {order}",
-            chosen=wanted.chosen,
-            rows=rows,
-            order=joined(", ", (sql("q.{name} NULLS FIRST", name=name) for name in wanted.sorted_by)),
-        )
-        cursor = db.cursor(query, ("bigint",), wanted.seed or 0)
-        cursor.wait()
-        return cursor
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Iterator[Row]:
+        """Rows have no order here, so they are sorted even without a seed.
+
+        The chunks are gathered in one statement, which can be cancelled.  Its aggregates have an order of their own,
+        because the rows of a subquery need not stay in theirs.
+        """
+        copied = Name("pg_temp", f"cerebro_rows_{token()}").sql
+        chunks = wanted.in_chunks(sort=True, order=sql(" ORDER BY r.place"))
+        db.perform(
+            sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {chunks} {by}",
+                copied=copied, chunks=chunks, by=self.distributed_by("turn")),
+            answers=False,
+        )  # fmt: skip
+        turns = db.value(sql("SELECT count(*) FROM {copied}", copied=copied))
+        for turn in range(turns):
+            yield from db.text(sql("SELECT * FROM {copied} WHERE turn = {turn}", copied=copied, turn=turn))
+        db.text(sql("DROP TABLE {copied}", copied=copied))
 
     # -- limits of the server's own ------------------------------------------------------------------------
 

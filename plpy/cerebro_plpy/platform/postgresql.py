@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.engines import gpu_of_each_segment
 from cerebro_db.core.names import Name, token
-from cerebro_db.core.sql import Sql, joined, sql
+from cerebro_db.core.sql import Sql, joined, literal, sql
 
-from ..database.access import Cursor, Database
+from ..database.access import Database, Row
 from .base import LeftState, Platform, RowsToPack, StateRows
 from .machine import cores, gpus
 from .segments import ALL, MOST_SEGMENTS, DistributionRule
@@ -21,6 +21,8 @@ OLDEST_VERSION = 13
 
 # A segment's trainer takes seconds to start and builds every model anew, which so many rows hardly repay.
 ROWS_PER_SEGMENT = 500
+
+BLOCKS_PER_CHUNK = 512  # 4 MB
 
 
 class PostgreSQL(Platform):
@@ -116,53 +118,58 @@ class PostgreSQL(Platform):
     ) -> tuple[Sql, int, tuple[Sql, Sql] | None]:
         return table, key, None
 
-    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Cursor:
-        seed = wanted.seed
-        if seed is None:
-            stored = joined(", ", wanted.stored)
-            return db.cursor(
-                sql(
-                    "{chosen} (SELECT {stored} FROM {source} AS s) AS q",
-                    chosen=wanted.chosen,
-                    stored=stored,
-                    source=wanted.source,
-                )
-            )
-        if not wanted.costly or not self._may_use_workers(db):
-            # What the table stores is sorted, so that large values stay where they are while rows are sorted.
-            return db.cursor(
-                sql(
-                    "{chosen} ({numbered} ORDER BY {order}) AS q",
-                    chosen=wanted.chosen,
-                    numbered=wanted.numbered,
-                    order=joined(", ", wanted.sorted_by),
-                ),
-                ("bigint",),
-                seed,
-            )
-        # Parallel workers compute and sort the values of a new table; PostgreSQL gives a cursor's query no workers.
-        copied = Name("pg_temp", f"cerebro_rows_{token()}").sql
-        ordered = sql(
-            "{chosen} ({numbered}) AS q ORDER BY {order}",
-            chosen=wanted.chosen,
-            numbered=wanted.numbered,
-            order=joined(", ", (sql("q.{name}", name=name) for name in wanted.sorted_by)),
-        )
-        db.execute(
-            sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {ordered}", copied=copied, ordered=ordered),
-            ("bigint",),
-            seed,
-        )
-        return db.cursor(sql("SELECT * FROM {copied}", copied=copied), drops=copied)
+    def rows_to_pack(self, db: Database, wanted: RowsToPack) -> Iterator[Row]:
+        if wanted.are_many and self._reads_ranges(db):
+            yield from self._stored(db, wanted)
+            return
+        cursor = db.cursor(wanted.in_chunks(sort=wanted.seed is not None, order=sql("")))
+        while len(batch := cursor.fetch(1)):
+            yield batch[0]
+        cursor.close()
 
     @staticmethod
-    def _may_use_workers(db: Database) -> bool:
+    def _stored(db: Database, wanted: RowsToPack) -> Iterator[Row]:
+        """From a new table with the values of the rows: a chunk is a range of its blocks, so nothing is sorted for it.
+
+        Parallel workers compute and sort these values, as they do not for a cursor.  They would mix rows that keep
+        their order; an INSERT gets none.
+        """
+        name = Name("pg_temp", f"cerebro_rows_{token()}")
+        copied = name.sql
+        values = sql("SELECT {chosen} FROM ({numbered}) AS q", chosen=wanted.chosen, numbered=wanted.numbered)
+        make = sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {values}", copied=copied, values=values)
+        if wanted.seed is None:
+            db.text(sql("{make} WITH NO DATA", make=make))
+            db.text(sql("INSERT INTO {copied} {values}", copied=copied, values=values))
+        else:
+            order = joined(", ", (sql("q.{name}", name=name) for name in wanted.sorted_by))
+            db.text(sql("{make} ORDER BY {order}", make=make, order=order))
+        size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(name.quoted))
+        blocks = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS n", size=size))[0][
+            "n"
+        ]
+        aggregates = wanted.aggregates(sql(""))
+        for start in range(0, blocks, BLOCKS_PER_CHUNK):
+            (chunk,) = db.text(
+                sql(
+                    "SELECT {aggregates} FROM {copied} AS r"
+                    " WHERE r.ctid >= '({start},0)'::tid AND r.ctid < '({end},0)'::tid",
+                    aggregates=aggregates,
+                    copied=copied,
+                    start=start,
+                    end=start + BLOCKS_PER_CHUNK,
+                )
+            )
+            yield chunk
+        db.text(sql("DROP TABLE {copied}", copied=copied))
+
+    @staticmethod
+    def _reads_ranges(db: Database) -> bool:
+        """Whether a temporary table can be made, and ranges of its blocks can be read without reading all."""
         return bool(
             db.value(
                 sql(
-                    "SELECT pg_catalog.current_setting('max_parallel_workers_per_gather')::integer"
-                    " OPERATOR(pg_catalog.>) 0"
-                    " AND pg_catalog.current_setting('max_parallel_workers')::integer OPERATOR(pg_catalog.>) 0"
+                    "SELECT pg_catalog.current_setting('server_version_num')::integer OPERATOR(pg_catalog.>=) 140000"
                     " AND pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')"
                 )
             )

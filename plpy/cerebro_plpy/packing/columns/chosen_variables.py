@@ -19,7 +19,8 @@ from cerebro_db.core.sql_types import REALS
 
 from ...database.access import Database
 from ...database.relations import Column, Relation
-from ..checked_arguments import CheckedColumns, family_of
+from .. import copied_rows
+from ..checked_arguments import CheckedColumns, family_of, hash_of_rows
 from ..rows import unusable, variables
 from ..rows.preparation import SourceVariable, applied
 from . import identifying_columns, leaks, sample, statistics, targets
@@ -35,10 +36,14 @@ class Prepared:
     key: str | None
     found: dict[str, Found]
     sample: Relation  # all rows, if they are few
+    rows: int
 
 
-def prepared(db: Database, training: Relation, asked: CheckedColumns) -> Prepared:
-    """What the columns become, as the training rows ask for."""
+def prepared(db: Database, training: Relation, asked: CheckedColumns, *, copies: bool) -> Prepared:
+    """What the columns become, as the training rows ask for.
+
+    ``copies``: whether the sample may be a copy, which the caller drops.
+    """
     looked: list[Looked] = []
     arrays: list[Column] = []
     pixels: list[SourceVariable] = []
@@ -71,8 +76,11 @@ def prepared(db: Database, training: Relation, asked: CheckedColumns) -> Prepare
         if (family := _known_family(column))
     ]
     most = max((wish.arguments.get("values", 0) for wish in asked.wishes.values()), default=0)
-    some = sample.varied(db, training, statistics.SAMPLE)
-    both = statistics.of(db, training, some, looked + goals, max(most, deciding.MOST_VALUES))
+    total = statistics.totals(db, training, looked + goals)
+    some = sample.varied(db, training, total["rows"], statistics.SAMPLE)
+    if copies and some is not training:
+        some = copied_rows.of_sample(db, some, asked.used, hash_of_rows(db, training))
+    both = statistics.of(db, training, some, looked + goals, total, max(most, deciding.MOST_VALUES))
     found = both[: len(looked)]
     outs = _outputs(db, training, asked, goals, both[len(looked) :])
     identifying_columns.note(db, training, found, asked)
@@ -101,9 +109,9 @@ def prepared(db: Database, training: Relation, asked: CheckedColumns) -> Prepare
     ]
     ins += [applied(column.name, [column], AsIs()) for column in arrays] + pixels
     if not asked.later:  # what a row knows of itself says nothing about a later one that should not be known
-        leaks.tell(db, training, [one for one in found if one.name not in ignored], outs, asked)
+        leaks.tell(db, some, [one for one in found if one.name not in ignored], outs, asked)
     key = asked.key or next((name for name, one in ignored.items() if one.identifies), None)
-    return Prepared(ins, outs, key, {one.name: one for one in both}, some)
+    return Prepared(ins, outs, key, {one.name: one for one in both}, some, total["rows"])
 
 
 def _without_shape(db: Database, training: Relation, column: Column, asked: CheckedColumns) -> Ignored:

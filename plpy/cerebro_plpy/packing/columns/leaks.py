@@ -42,9 +42,9 @@ class Leak:
 
 
 def tell(
-    db: Database, training: Relation, found: Sequence[Found], outs: Sequence[SourceVariable], asked: CheckedColumns
+    db: Database, some: Relation, found: Sequence[Found], outs: Sequence[SourceVariable], asked: CheckedColumns
 ) -> None:
-    """Warn of each column of these that predicts a target."""
+    """Warn of each column of these that predicts a target.  ``some``: the training rows, or a larger sample of them."""
     by_name = {column.name: column for column in asked.inputs}
     looked = []
     for one in found:
@@ -54,7 +54,7 @@ def tell(
             looked.append((Looked(column, family, statistics.as_text(family, asked.wish(column))), one))
     if not looked:
         return
-    rows = sample.of(db, training, max(one.rows for _, one in looked), SAMPLE)
+    rows = sample.of(db, some, max(one.rows for _, one in looked), SAMPLE)
     for out in outs:
         if out.is_array:
             continue

@@ -9,7 +9,7 @@ from cerebro_db.core.sql import sql
 
 from ...database.access import Database
 from ...database.relations import Relation
-from ..checked_arguments import hash_of_rows
+from ..checked_arguments import has_key, hash_of_rows
 from ..rows import splits
 
 
@@ -22,11 +22,10 @@ def of(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
     return source.also(above)
 
 
-def varied(db: Database, source: Relation, wanted: int) -> Relation:
-    """About so many of the rows, if they stand for all; else all of them."""
-    (counted,) = db.scan(sql("SELECT count(*) AS rows FROM {rows} AS s", rows=source.rows))
-    some = of(db, source, counted["rows"], wanted)
-    return some if some is source or _is_varied(db, source, some) else source
+def varied(db: Database, source: Relation, rows: int, wanted: int) -> Relation:
+    """About so many of the rows, if they stand for all; else all of them.  ``rows``: how many there are."""
+    some = of(db, source, rows, wanted)
+    return some if some is source or has_key(db, source) or _is_varied(db, source, some) else source
 
 
 def _is_varied(db: Database, source: Relation, some: Relation) -> bool:

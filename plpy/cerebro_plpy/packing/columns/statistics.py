@@ -5,13 +5,13 @@ One statement groups all numbers by column and bin, another one all texts by col
 rows.
 
 Of a large table, a sample is grouped first.  A column with many different values is known well enough then, but for its
-NULLs and its extremes, which one more statement finds in all rows.  The other columns are grouped in all rows.
+NULLs and its extremes, which the statement that counts the rows finds, too.  The other columns are grouped in all rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_db.core.packing.columns import MANY_WORDS, MOST_VALUES, Found, Wish
@@ -46,7 +46,7 @@ A_NUMBER = literal("^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$")
 
 # Rows: their mean is off by half a hundredth of the deviation, a quantile by a quarter of a percent of the rows.
 SAMPLE = 50_000
-AT_ONCE = 400  # columns: their aggregates fit into one SELECT list, which has 1,664 entries at most
+AT_ONCE = 1600  # aggregates: a SELECT list has 1,664 entries at most
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,37 @@ def as_text(family: str, wish: Wish) -> bool:
     return wish.choice == "category" or family not in ("number", "money", "interval", "date", "time")
 
 
+def totals(db: Database, source: Relation, columns: Sequence[Looked]) -> Row:
+    """The number of rows, and what all rows tell about the columns for which a sample may stand."""
+    row: Row = {}
+    counts = [count for place, one in enumerate(columns) if not one.whole for count in _totals(place, one)]
+    for start in range(0, max(1, len(counts)), AT_ONCE):
+        # PostgreSQL gives no parallel workers to a subquery that computes each value once.
+        some = joined(", ", [sql("count(*) AS rows"), *counts[start : start + AT_ONCE]])
+        (found,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
+        row.update(found)
+    return row
+
+
 def of(
-    db: Database, source: Relation, some: Relation, columns: Sequence[Looked], most: int = MOST_VALUES
+    db: Database, source: Relation, some: Relation, columns: Sequence[Looked], total: Row, most: int = MOST_VALUES
 ) -> list[Found]:
     """What the rows tell about each column; of a text the most frequent values, at least so many if there are.
 
     A column may be there twice, as an input and as a target.  ``some``: a sample of the rows, or all of them.
+    ``total``: the ``totals`` of these columns.
     """
     if some is source:
         return _grouped(db, source, columns, most)
-    looked = [one for one in columns if not one.whole]
-    found = dict(zip(looked, _grouped(db, some, looked, most)))
-    found = _complete(db, source, {one: known for one, known in found.items() if _has_many(one, known, most)})
+    places = {one: place for place, one in enumerate(columns) if not one.whole}
+    known = dict(zip(places, _grouped(db, some, list(places), most)))
+    many = {one: found for one, found in known.items() if _has_many(one, found, most)}
+    _count_numbers(db, source, places, many, total)
+    found = {
+        one: completed
+        for one, its in many.items()
+        if (completed := _complete(one, its, total, places[one])) is not None
+    }
     others = [one for one in columns if one not in found]
     found.update(zip(others, _grouped(db, source, others, most)))
     return [found[one] for one in columns]
@@ -101,61 +120,38 @@ def _has_many(looked: Looked, found: Found, most: int) -> bool:
     return found.groups > most and (found.groups < found.texts or found.words >= MANY_WORDS)
 
 
-def _complete(db: Database, source: Relation, found: dict[Looked, Found]) -> dict[Looked, Found]:
-    """Look for NULLs, extremes and times of day in all rows.  Columns with numbers that are not finite are left out."""
-    row: dict[str, Any] = {}
-    places = list(enumerate(found.items()))
-    for start in range(0, len(places), AT_ONCE):
-        # PostgreSQL gives no parallel workers to a subquery that computes each value once.
-        counts = [
-            count for place, (one, known) in places[start : start + AT_ONCE] for count in _totals(place, one, known)
-        ]
-        (totals,) = db.scan(
-            sql("SELECT count(*) AS rows, {counts} FROM {rows} AS s", counts=joined(", ", counts), rows=source.rows)
-        )
-        row.update(totals)
-    completed = {}
-    for place, (one, known) in enumerate(found.items()):
-        filled = row[f"n{place}"]
-        if one.as_text:
-            share = filled / known.texts
-            known.words_in_all = round(share * known.words_in_all)
-            known.look_like_numbers = row.get(f"a{place}", 0)
-            # A value that one row of the sample has may be the only one of its kind: buckets hold such values.
-            known.values = [(value, round(share * count)) for value, count in known.values if count > 1]
-            known.texts = filled
-        else:
-            # Of all numbers, PostgreSQL takes NaN for the largest.
-            ends = [float(row[f"{end}{place}"]) for end in ("l", "h")]
-            if not all(map(math.isfinite, ends)):
-                continue
-            low, high = (max(-LARGEST, min(LARGEST, end)) for end in ends)
-            known.finite = filled
-            known.with_time = known.with_time or row.get(f"t{place}", 0) > 0
-            farther = {low, high} - {known.numbers.low, known.numbers.high}
-            # Each stands for one row of all: with the weight of a row of the sample, one date in the year 9999 would
-            # make the deviation of ten million dates ten times as large.
-            weight = min(1.0, known.numbers.rows / filled)
-            known.numbers = Distribution([*known.numbers.bins, *(Bin(weight, end, 0.0, end, end) for end in farther)])
-        known.nulls = row["rows"] - filled
-        completed[one] = known
-    return completed
+def _complete(one: Looked, known: Found, total: Row, place: int) -> Found | None:
+    """With the NULLs, extremes and times of day of all rows; None if numbers are not finite."""
+    filled = total[f"n{place}"]
+    if one.as_text:
+        share = filled / known.texts
+        known.words_in_all = round(share * known.words_in_all)
+        known.look_like_numbers = total.get(f"a{place}", 0)
+        # A value that one row of the sample has may be the only one of its kind: buckets hold such values.
+        known.values = [(value, round(share * count)) for value, count in known.values if count > 1]
+        known.texts = filled
+    else:
+        # Of all numbers, PostgreSQL takes NaN for the largest.
+        ends = [float(total[f"{end}{place}"]) for end in ("l", "h")]
+        if not all(map(math.isfinite, ends)):
+            return None
+        low, high = (max(-LARGEST, min(LARGEST, end)) for end in ends)
+        known.finite = filled
+        known.with_time = known.with_time or total.get(f"t{place}", 0) > 0
+        farther = {low, high} - {known.numbers.low, known.numbers.high}
+        # Each stands for one row of all: with the weight of a row of the sample, one date in the year 9999 would
+        # make the deviation of ten million dates ten times as large.
+        weight = min(1.0, known.numbers.rows / filled)
+        known.numbers = Distribution([*known.numbers.bins, *(Bin(weight, end, 0.0, end, end) for end in farther)])
+    known.nulls = total["rows"] - filled
+    return known
 
 
-def _totals(place: int, looked: Looked, found: Found) -> list[Sql]:
+def _totals(place: int, looked: Looked) -> list[Sql]:
     """The aggregates that look at all rows of a column; their names end with its place."""
     value = looked.value
     counts = [sql("count({value}) AS n{place}", value=value, place=place)]
     if looked.as_text:
-        if found.look_like_numbers == found.texts:
-            counts.append(
-                sql(
-                    "count(*) FILTER (WHERE {value} ~ {a_number}) AS a{place}",
-                    value=value,
-                    a_number=A_NUMBER,
-                    place=place,
-                )
-            )
         return counts
     if looked.has_time:
         counts.append(
@@ -166,6 +162,21 @@ def _totals(place: int, looked: Looked, found: Found) -> list[Sql]:
         sql("min({value}) AS l{place}", value=value, place=place),
         sql("max({value}) AS h{place}", value=value, place=place),
     ]
+
+
+def _count_numbers(
+    db: Database, source: Relation, places: Mapping[Looked, int], found: Mapping[Looked, Found], total: Row
+) -> None:
+    """Count the texts that are numbers, of columns with nothing else in the sample."""
+    counts = [
+        sql("count(*) FILTER (WHERE {value} ~ {a_number}) AS a{place}", value=one.value, a_number=A_NUMBER,
+            place=places[one])
+        for one, known in found.items() if one.as_text and known.look_like_numbers == known.texts
+    ]  # fmt: skip
+    for start in range(0, len(counts), AT_ONCE):
+        some = joined(", ", counts[start : start + AT_ONCE])
+        (row,) = db.scan(sql("SELECT {some} FROM {rows} AS s", some=some, rows=source.rows))
+        total.update(row)
 
 
 def _grouped(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Found]:
@@ -196,22 +207,26 @@ def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[
         if moments
         else sql("0")
     )
-    # With unnest() in a SELECT list, PostgreSQL would group the numbers in one process.
-    places, values = _arrays(columns, sql("double precision"))
+    if len(columns) == 1:  # a call of unnest() for each row takes longer than all else
+        numbers = sql("(SELECT 0 AS c, {value} AS x FROM {rows} AS s) AS u", value=columns[0].value, rows=source.rows)
+    else:
+        # With unnest() in a SELECT list, PostgreSQL would group the numbers in one process.
+        places, values = _arrays(columns, sql("double precision"))
+        numbers = sql(
+            "{rows} AS s, unnest({places}, {values}) AS u (c, x)", rows=source.rows, places=places, values=values
+        )
     return db.scan(
         sql(
             """
         SELECT u.c, {bin} AS b, count(*) AS n, avg({clipped}) AS mean, var_pop({clipped}) AS variance,
                min({clipped}) AS low, max({clipped}) AS high, {timed} AS timed
-          FROM {rows} AS s, unnest({places}, {values}) AS u (c, x)
+          FROM {numbers}
          GROUP BY 1, 2
         """,
             bin=BIN,
             clipped=CLIPPED,
             timed=timed,
-            rows=source.rows,
-            places=places,
-            values=values,
+            numbers=numbers,
         )
     )
 
@@ -219,7 +234,9 @@ def _numbers(db: Database, source: Relation, columns: Sequence[Looked]) -> list[
 def _texts(db: Database, source: Relation, columns: Sequence[Looked], most: int) -> list[Row]:
     if not columns:
         return []
-    places, values = _arrays(columns, sql("text"))
+    places, values = sql("0"), columns[0].value
+    if len(columns) > 1:
+        places, values = (sql("unnest({them})", them=one) for one in _arrays(columns, sql("text")))
     return db.scan(
         sql(
             """
@@ -230,7 +247,7 @@ def _texts(db: Database, source: Relation, columns: Sequence[Looked], most: int)
                        sum(n * (1 + length(v) - length(replace(v, ' ', '')))) OVER (PARTITION BY c) AS words,
                        sum(CASE WHEN v ~ {a_number} THEN n END) OVER (PARTITION BY c) AS look
                   FROM (SELECT u.c, u.x AS v, count(*) AS n
-                          FROM (SELECT unnest({places}) AS c, unnest({values}) AS x FROM {rows} AS s) u
+                          FROM (SELECT {places} AS c, {values} AS x FROM {rows} AS s) u
                          GROUP BY 1, 2) g) r
          WHERE v IS NULL OR place <= {most}
         """,

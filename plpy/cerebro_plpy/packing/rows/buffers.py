@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cerebro_db.core.errors import BadData, InUse
@@ -16,16 +18,19 @@ from cerebro_db.core.sql import Sql, identifier, joined, quoted, sql
 
 from ... import platform
 from ...database import relations
-from ...database.access import Cursor, Database
+from ...database.access import Database
 from ...database.relations import Relation
 from ...platform import Pieces, RowsToPack
 from . import summary, unseen_values, unusable
-from .preparation import SourceVariable, expression, hashed, shuffled
+from .preparation import SourceVariable, hashed, packed_value, shuffled
 from .summary import PackJob
 
-BATCH_BYTES = 4 << 20  # of rows fetched at a time
+CHUNK_BYTES, MOST_ROWS = 4 << 20, 65_536  # gathered at a time
 MOST_PASSES = 8
 MANY_ROWS = 50_000  # so many rows are prepared by parallel workers, if the server has some
+LARGEST_STORED = 1500  # bytes of a row that is stored as it is; values of larger ones would lie apart
+ONE_DIMENSION = 20  # bytes of the header of an array of one dimension
+NO_ARRAY_OF_THEM = ("2202E", "22004")  # SQLSTATEs of array_agg
 
 
 def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
@@ -35,6 +40,14 @@ def filled_columns(variables: Sequence[SourceVariable]) -> list[str]:
 
 class Restart(Exception):
     """The table is not as it was when packing began.  The text is shown if that happens again and again."""
+
+
+class Uneven(Exception):
+    """No array can be made of these arrays: they have other sizes, NULLs, or only other lower bounds."""
+
+    def __init__(self, variables: Sequence[SourceVariable]) -> None:
+        super().__init__()
+        self.variables = variables
 
 
 def count(db: Database, source: Relation, variables: Sequence[SourceVariable], *, may_surprise: bool = True) -> int:
@@ -164,6 +177,9 @@ def _until_done(db: Database, job: PackJob, make: Callable[[], None]) -> None:
                 job.geometry = buffer_format.geometry(
                     job.rows, job.geometry.segments, job.geometry.buffer_size, job.geometry.filled
                 )
+        except Uneven as arrays:
+            unusable.require_alike(db, job.source, arrays.variables)
+            job.uneven = True
         except db.plpy.SPIError as error:
             if not db.is_error(error, "22003"):
                 raise
@@ -186,25 +202,20 @@ def _packed_columns(job: PackJob) -> list[tuple[str, str]]:
 def _write_buffers(db: Database, job: PackJob, written: list[Written], first: int = 0) -> None:
     """``written``: what the partitions have already, in the order of the keys; ``first``: the first buffer_id."""
     geometry = job.geometry
-    encoders = [variable.encoder() for variable in job.variables]
     pieces: Counter[int] = Counter()  # of groups
     folds_of_pieces: Counter[tuple[int, int]] = Counter()
     insert, types = _insert(job, [column for column, _ in _packed_columns(job)])
-    step = max(1, min(10_000, BATCH_BYTES // sum(variable.wire_bytes_per_row for variable in job.variables)))
-    cursor = _open(db, job)
+    gathering = _Gathering(db, job)
     for number in range(min(geometry.buffers, geometry.rows)):
         rows, segment = geometry.size(number), geometry.segment(number)
-        its = _fill(db, job, cursor, encoders, rows, step)
+        payloads, its = gathering.take(rows)
         pieces.update(its)
-        payloads = [_take(db, job, variable, encoder) for variable, encoder in zip(job.variables, encoders)]
         shapes = [[rows, *variable.shape] for variable in job.variables]
         db.execute(insert, types, job.keys[segment], *payloads, *shapes, first + number)
         written[segment].add(rows, payloads, payloads[-1] if job.fold is not None else ())  # a byte is a row's fold
         if job.fold is not None:
             folds_of_pieces.update(zip(its, payloads[-1]))
-    if len(cursor.fetch(1)):
-        raise Restart(f"rows were added to '{job.source.text}' again and again")
-    cursor.close()
+    gathering.end()
     if job.groups is not None and not job.groups.has_rows(pieces):
         raise Restart(f"rows of '{job.source.text}' went to other groups again and again")
     job.partitions = [
@@ -224,7 +235,81 @@ def _write_buffers(db: Database, job: PackJob, written: list[Written], first: in
     ]
 
 
-def _open(db: Database, job: PackJob) -> Cursor:
+class _Gathering:
+    """Rows in packing order: gathered in chunks by the server, and taken in buffers."""
+
+    def __init__(self, db: Database, job: PackJob) -> None:
+        self.db, self.job = db, job
+        self.encoders = [variable.encoder() for variable in job.variables]
+        self.pieces = array("i")
+        self.held = 0  # rows
+        self.chunks = platform.of(db).rows_to_pack(db, _wanted(job))
+
+    def take(self, rows: int) -> tuple[list[bytes], Sequence[int]]:
+        """The packed values of the next rows, and the piece of each row if rows have groups."""
+        while self.held < rows:
+            if (chunk := self._next()) is None:
+                raise Restart(f"rows vanished from '{self.job.source.text}' again and again")
+            self._add(chunk)
+        payloads = [self._packed(*one, rows) for one in zip(self.job.variables, self.encoders)]
+        pieces, self.pieces = self.pieces[:rows], self.pieces[rows:]
+        self.held -= rows
+        return payloads, pieces
+
+    def end(self) -> None:
+        """There must be no more rows."""
+        if self.held or self._next() is not None:
+            raise Restart(f"rows were added to '{self.job.source.text}' again and again")
+
+    def _next(self) -> dict[str, Any] | None:
+        job = self.job
+        try:
+            return next(self.chunks, None)
+        except self.db.plpy.SPIError as error:
+            if job.uneven or not any(self.db.is_error(error, state) for state in NO_ARRAY_OF_THEM):
+                raise
+            arrays = [one for one in job.variables if one.is_array]
+            raise Uneven(arrays) from None
+
+    def _add(self, chunk: dict[str, Any]) -> None:
+        rows = chunk["rows"]
+        for index, (variable, encoder) in enumerate(zip(self.job.variables, self.encoders)):
+            try:
+                if chunk.get(f"w{index}"):
+                    raise buffer_format.Unusable("bytes")
+                encoder.add(chunk[f"v{index}"], rows)
+            except buffer_format.Unusable as wrong:
+                raise unusable.error_of(self.db, self.job.source, variable, wrong) from None
+            except buffer_format.UnknownLabel:
+                raise Restart(f"new values came into '{variable.name}' again and again") from None
+        if self.job.groups is not None:
+            self.pieces.frombytes(chunk["p"][ONE_DIMENSION:])
+        self.held += rows
+
+    def _packed(self, variable: SourceVariable, encoder: buffer_format.Encoder, rows: int) -> bytes:
+        """The bytes of a buffer's column."""
+        job = self.job
+        try:
+            return encoder.take(rows)
+        except buffer_format.Unusable as wrong:
+            raise unusable.error_of(self.db, job.source, variable, wrong) from None
+        except buffer_format.TooWide as wide:
+            if job.is_of_table:
+                raise BadData(
+                    f"column '{variable.name}' of table {job.source.text} has values that do not fit into"
+                    f" {variable.dtype}, the type of the values in '{job.output}'.",
+                    hint="Pack all rows again, old and new, with the function that packed the table.",
+                ) from None
+            if not variable.preparation.widens:
+                raise BadData(
+                    f"column '{variable.name}' of table {job.source.text} has values outside of -32768 to 32767.",
+                    hint="For regression convert the column to real[].",
+                ) from None
+            variable.dtype = wide.dtype
+            raise Restart(f"the values of '{variable.name}' change") from None
+
+
+def _wanted(job: PackJob) -> RowsToPack:
     """The rows, shuffled if there is a seed.
 
     The order follows from a hash of what tells a row apart, or else of the packed columns, and not from where a row
@@ -233,70 +318,50 @@ def _open(db: Database, job: PackJob) -> Cursor:
     names = list({column.name: None for variable in job.variables for column in variable.columns})
     alias = {name: sql("q.c{index}", index=index) for index, name in enumerate(names)}
     values = [
-        sql("{value} AS v{i}", value=expression(v, lambda c: alias[c.name]), i=i) for i, v in enumerate(job.variables)
+        sql("{value} AS v{i}", value=packed_value(v, lambda c: alias[c.name], uneven=job.uneven), i=i)
+        for i, v in enumerate(job.variables)
     ]
     stored = [sql("s.{name} AS c{index}", name=identifier(name), index=index) for index, name in enumerate(names)]
-    order = sql("$1")
+    order = sql("{seed}::bigint", seed=job.seed or 0)
     if job.row_hash is not None:
         order = shuffled(job.row_hash, order)
     else:
         for variable in job.variables:
             order = hashed(variable, lambda c: sql("s.{name}", name=identifier(c.name)), order)
-    # Arrays, pixels, and windows, which are one of the two, are large and take little to prepare.
-    costly = job.rows >= MANY_ROWS and not any(variable.is_large for variable in job.variables)
     pieces = None
     if job.groups is not None:
         group = job.groups.group(lambda c: sql("s.{name}", name=identifier(c.name)))
         pieces = Pieces(group, job.groups.piece)
-    wanted = RowsToPack(
-        source=job.source.rows, stored=stored, values=values, order=order, seed=job.seed, costly=costly, pieces=pieces
+    size = sum(variable.wire_bytes_per_row for variable in job.variables)
+    # Arrays, pixels, and windows, which are one of the two, are large and take little to prepare.
+    many = job.rows >= MANY_ROWS and size <= LARGEST_STORED and not any(one.is_large for one in job.variables)
+    return RowsToPack(
+        source=job.source.rows,
+        stored=stored,
+        values=values,
+        gathered=partial(_aggregates, job.variables),
+        order=order,
+        seed=job.seed,
+        chunk=max(1, min(MOST_ROWS, CHUNK_BYTES // size)),
+        are_many=many,
+        pieces=pieces,
     )
-    return platform.of(db).rows_to_pack(db, wanted)
 
 
-def _fill(
-    db: Database, job: PackJob, cursor: Cursor, encoders: list[buffer_format.Encoder], rows: int, step: int
-) -> list[int]:
-    """Read so many rows into the encoders; returns the piece of each row, if rows have groups."""
-    pieces: list[int] = []
-    while rows:
-        batch = cursor.fetch(min(rows, step))
-        if not len(batch):
-            raise Restart(f"rows vanished from '{job.source.text}' again and again")
-        if job.groups is not None:
-            pieces += [row["p"] for row in batch]
-        for index, (variable, encoder) in enumerate(zip(job.variables, encoders)):
-            key = f"v{index}"
-            try:
-                encoder.add([row[key] for row in batch])
-            except buffer_format.Unusable as wrong:
-                raise unusable.error_of(db, job.source, variable, wrong) from None
-            except buffer_format.UnknownLabel as label:
-                raise Restart(f"new values came into '{variable.name}' again and again ('{label}')") from None
-        rows -= len(batch)
-    return pieces
-
-
-def _take(db: Database, job: PackJob, variable: SourceVariable, encoder: buffer_format.Encoder) -> bytes:
-    """The bytes of a buffer's column."""
-    try:
-        return encoder.take()
-    except buffer_format.Unusable as wrong:
-        raise unusable.error_of(db, job.source, variable, wrong) from None
-    except buffer_format.TooWide as wide:
-        if job.is_of_table:
-            raise BadData(
-                f"column '{variable.name}' of table {job.source.text} has values that do not fit into {variable.dtype},"
-                f" the type of the values in '{job.output}'.",
-                hint="Pack all rows again, old and new, with the function that packed the table.",
-            ) from None
-        if not variable.preparation.widens:
-            raise BadData(
-                f"column '{variable.name}' of table {job.source.text} has values outside of -32768 to 32767.",
-                hint="For regression convert the column to real[].",
-            ) from None
-        variable.dtype = wide.dtype
-        raise Restart(f"the values of '{variable.name}' change") from None
+def _aggregates(variables: Sequence[SourceVariable], order: Sql) -> list[Sql]:
+    """What a chunk has of each variable: an array of the values of its rows, or their bytes."""
+    found = []
+    for i, variable in enumerate(variables):
+        if not variable.is_pixels:
+            found.append(
+                sql("cerebro_internal._array_bytes(pg_catalog.array_agg(r.v{i}{order})) AS v{i}", i=i, order=order)
+            )
+            continue
+        found.append(sql("pg_catalog.string_agg(r.v{i}, ''::bytea{order}) AS v{i}", i=i, order=order))
+        size = buffer_format.elements(variable.shape)
+        wrong = sql("pg_catalog.octet_length(r.v{i}) IS DISTINCT FROM {size}", i=i, size=size)
+        found.append(sql("count(*) FILTER (WHERE {wrong}) AS w{i}", wrong=wrong, i=i))
+    return found
 
 
 def _insert(job: PackJob, columns: list[str]) -> tuple[Sql, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cerebro_db.core.packing.distributions import limits
 from cerebro_db.core.packing.features import CategoryFeature, DateFeature, Feature, NumberFeature, WordsFeature
@@ -201,33 +201,35 @@ def code(feature: Feature, column: Column, value: Sql) -> Sql:
     assert isinstance(feature, CategoryFeature)
     spelled = text(column, value)
     if not feature.buckets:
-        return sql("COALESCE({looked_up}, 0)", looked_up=_looked_up(feature, spelled))
+        return sql("COALESCE({looked_up}, 0)", looked_up=looked_up(feature.codes, spelled))
     return sql(
         "COALESCE({looked_up}, {first_bucket} + {bucket}, 0)",
-        looked_up=_looked_up(feature, spelled),
+        looked_up=looked_up(feature.codes, spelled),
         first_bucket=feature.first_bucket,
         bucket=_bucket(spelled, feature.buckets),
     )
 
 
-def _looked_up(feature: CategoryFeature, spelled: Sql) -> Sql:
+def looked_up(codes: Mapping[str, int], spelled: Sql) -> Sql:
     """The code of a listed value, else NULL.  A key of a jsonb is found by binary search; few values are compared."""
-    if not feature.codes:
+    if not codes:
         return sql("NULL::integer")
-    if len(feature.codes) <= FEW_CODES:
-        cases = (sql("WHEN {value} THEN {code}", value=literal(one), code=code) for one, code in feature.codes.items())
+    if len(codes) <= FEW_CODES:
+        cases = (sql("WHEN {value} THEN {code}", value=literal(one), code=code) for one, code in codes.items())
         return sql("CASE {spelled} {cases} END", spelled=spelled, cases=joined(" ", cases))
-    return sql("({codes} OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=_codes(feature), spelled=spelled)
+    return sql("({codes} OPERATOR(pg_catalog.->) ({spelled}))::integer", codes=_as_jsonb(codes), spelled=spelled)
 
 
 def _is_listed(feature: CategoryFeature, spelled: Sql) -> Sql:
     if len(feature.codes) <= FEW_CODES:
-        return sql("{looked_up} IS NOT NULL", looked_up=_looked_up(feature, spelled))
-    return sql("COALESCE(pg_catalog.jsonb_exists({codes}, {spelled}), false)", codes=_codes(feature), spelled=spelled)
+        return sql("{looked_up} IS NOT NULL", looked_up=looked_up(feature.codes, spelled))
+    return sql(
+        "COALESCE(pg_catalog.jsonb_exists({codes}, {spelled}), false)", codes=_as_jsonb(feature.codes), spelled=spelled
+    )
 
 
-def _codes(feature: CategoryFeature) -> Sql:
-    return sql("{codes}::pg_catalog.jsonb", codes=literal(json.dumps(feature.codes, ensure_ascii=False)))
+def _as_jsonb(codes: Mapping[str, int]) -> Sql:
+    return sql("{codes}::pg_catalog.jsonb", codes=literal(json.dumps(codes, ensure_ascii=False)))
 
 
 def _bucket(spelled: Sql, buckets: int) -> Sql:

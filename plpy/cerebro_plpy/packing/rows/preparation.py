@@ -1,7 +1,7 @@
 """The SQL that applies a preparation (cerebro_db.core.packing.preparation) to the columns of a table.
 
-``expression`` gives what a session reads of a row, for packing and predicting alike.  Each kind of preparation has its
-SQL in EXPRESSIONS.
+``value`` gives what a row becomes, for packing and predicting alike.  Each kind of preparation has its SQL in
+EXPRESSIONS.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SMALL = ("smallint", "integer", "boolean")
 REALS = ("real", "double precision", "numeric")
 NUMBERS = (*SMALL, "bigint", *REALS)
 WITH_NUMBERS = ("number", "money", "interval", "date", "time", "boolean")  # families
+MOST_DIMENSIONS = 6  # of an array, in PostgreSQL
 MOMENTS = (WITH_ZONE, "tstzrange", "tstzmultirange")
 
 Alias = Callable[[Column], Sql]  # how a query names a column
@@ -83,11 +84,17 @@ class SourceVariable:
     def wire_bytes_per_row(self) -> int:
         """Bytes that a query returns for a row, roughly."""
         if self.is_pixels:
-            return 20 + buffer_format.elements(self.shape)
-        return 100 if self.preparation.label_type else 20 + 4 * buffer_format.elements(self.shape)
+            return buffer_format.elements(self.shape)
+        return 2 if self.preparation.label_type else 4 * buffer_format.elements(self.shape)
+
+    @property
+    def gathered_shape(self) -> tuple[int, ...]:
+        """The shape of a row in what packing reads."""
+        flat = self.is_array and not self.gathered and len(self.shape) == MOST_DIMENSIONS
+        return (buffer_format.elements(self.shape),) if flat else self.shape
 
     def encoder(self) -> buffer_format.Encoder:
-        return self.preparation.encoder(self.shape, self.dtype, self.spellings)
+        return self.preparation.encoder(self.gathered_shape, self.dtype)
 
     def documented(self) -> layout.Variable:
         columns = self.gathered or tuple(column.name for column in self.columns) or (self.name,)
@@ -115,12 +122,41 @@ def applied(name: str, columns: list[Column], preparation: Preparation) -> Sourc
 
 
 def expression(variable: SourceVariable, alias: Alias) -> Sql:
-    """What a session reads of a row: the bytes of an array of numbers, bytes with their number, or a label as text."""
+    """What predicting reads of a row: the bytes of an array of numbers, or bytes with their number."""
     found = value(variable, alias)
     if variable.is_pixels:
         # The number of the bytes is known without reading them.
         return sql("pg_catalog.int4send(pg_catalog.octet_length({found})) OPERATOR(pg_catalog.||) {found}", found=found)
-    return found if variable.preparation.label_type else sql("cerebro_internal._array_bytes({found})", found=found)
+    return sql("cerebro_internal._array_bytes({found})", found=found)
+
+
+def packed_value(variable: SourceVariable, alias: Alias, *, uneven: bool) -> Sql:
+    """What packing reads of a row: an array of numbers, bytes, or the number of a class.
+
+    ``uneven``: arrays of the source may have lower bounds other than 1, and no aggregate takes both.
+    """
+    found = value(variable, alias)
+    if variable.preparation.label_type:
+        return _class(variable, found)
+    if not variable.is_array or variable.gathered:
+        return found
+    if len(variable.shape) == MOST_DIMENSIONS:  # an array of such arrays would have too many
+        return sql("ARRAY(SELECT pg_catalog.unnest({found}))", found=found)
+    return (
+        sql("({found}){slices}", found=found, slices=joined("", [sql("[:]")] * len(variable.shape)))
+        if uneven
+        else found
+    )
+
+
+def _class(variable: SourceVariable, label: Sql) -> Sql:
+    """The number of a label's class; NULL for an unknown label."""
+    codes = {spelling: code for spelling, code in variable.spellings.items() if spelling is not None}
+    found = feature_sql.looked_up(codes, label)
+    if None in variable.spellings:
+        of_null = variable.spellings[None]
+        found = sql("CASE WHEN {label} IS NULL THEN {code} ELSE {found} END", label=label, code=of_null, found=found)
+    return sql("({found})::smallint", found=found)
 
 
 def value(variable: SourceVariable, alias: Alias) -> Sql:

@@ -64,6 +64,7 @@ class PackJob:
     row_hash: Sql | None = None  # of what tells a row apart, 64 bits; None: the order follows from the packed columns
     fingerprint: str | None = None  # of rows and arguments, if the table may be used again (kept_rows.py)
     packing: Packing | None = None  # of the rows for training
+    uneven: bool = False  # arrays of the source have different lower bounds
     is_of_table: bool = False  # the rows go to a packed table that there is, whose values have their types
 
     @property
