@@ -43,6 +43,7 @@ BY_NAME = {**{work.name: [work] for works in WORKS.values() for work in works}, 
 CONTENDERS_OF = {
     "packing": other_work.PACKING,
     "pack_mixed": mixed.PACKING,
+    "pack_narrow": mixed.NARROW,
     "predict_mixed": mixed.PREDICTION,
     "explain": explaining.CONTENDERS,
     "predict": other_work.PREDICT,
@@ -89,8 +90,8 @@ def compare(stage: Stage, contenders: Sequence[Contender], repeats: int, record:
 def staged(work: Work, database: Database) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as folder:
         known = CONTENDERS_OF.get(work.name)
-        if known in (mixed.PACKING, mixed.PREDICTION):
-            mixed.make_table(database, work.rows)
+        if known in (mixed.PACKING, mixed.PREDICTION, mixed.NARROW):
+            (mixed.make_narrow_tables if known is mixed.NARROW else mixed.make_table)(database, work.rows)
             (Path(folder) / "work.json").write_text(json.dumps({"configurations": [], "epochs": 0, "processes": 1}))
         elif isinstance(work, GroupedWork):
             groups.make_tables(database, work)

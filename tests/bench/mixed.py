@@ -11,7 +11,7 @@ from typing import Any
 from tests.bench import report
 from tests.bench.contenders import script
 from tests.bench.database import Database
-from tests.bench.other_work import copy_out, packing
+from tests.bench.other_work import PACKED_AGAIN, copy_out, packing
 from tests.bench.stage import Contender, Measured, Stage
 from tests.sql.lab import run
 
@@ -55,6 +55,45 @@ PACKING: dict[str, Contender] = {
     "ours": packing("ours", pack),
     "copy-text": packing("COPY, text", copy_out("text", "pack_mixed")),
     "copy-binary": packing("COPY, binary", copy_out("binary", "pack_mixed")),
+}
+
+
+# --- few columns, and new rows ---------------------------------------------------------------------------
+
+NARROW_COLUMNS = """
+  random() * 100 AS number, (random() * 1000)::integer AS count, 'kind ' || (random() * 8)::integer AS kind,
+  date '2020-01-01' + (random() * 1500)::integer AS day, random() * 10 AS target
+"""
+
+
+def make_narrow_tables(database: Database, rows: int) -> None:
+    """A table with a key, four columns and a target; and a tenth of new rows."""
+    for name, first, last in (("pack_narrow", 1, rows), ("pack_tenth", rows + 1, rows + rows // 10)):
+        database.lab(f"DROP TABLE IF EXISTS {name}")
+        database.lab(f"CREATE TABLE {name} AS SELECT i AS id, {NARROW_COLUMNS} FROM generate_series({first}, {last}) i")
+        database.lab(f"ALTER TABLE {name} ADD PRIMARY KEY (id)")
+        database.lab(f"ANALYZE {name}")
+
+
+def pack_narrow(stage: Stage, session: Any) -> None:
+    run(session, f"SELECT pack('pack_narrow', 'packed_again', 'target', segments => {stage.work.segments})")
+
+
+def append(stage: Stage) -> Iterator[Measured]:
+    with contextlib.closing(stage.database.lab.connect()) as session:
+        pack_narrow(stage, session)
+        with stage.meter() as meter:
+            run(session, "SELECT append('pack_tenth', 'packed_again')")
+        run(session, f"DROP TABLE {', '.join(PACKED_AGAIN)}")
+    yield Measured("append a tenth", meter.taken, 0.0)
+
+
+NARROW: dict[str, Contender] = {
+    "ours": packing("ours", pack_narrow),
+    "append": append,
+    "copy-text": packing("COPY, text", copy_out("text", "pack_narrow")),
+    "copy-binary": packing("COPY, binary", copy_out("binary", "pack_narrow")),
+    "copy-tenth": packing("COPY of the tenth, text", copy_out("text", "pack_tenth")),
 }
 
 

@@ -264,6 +264,7 @@ BLOCKS: dict[str, Block] = {
     **{work.name: measured(work.name) for name in ("W1", "W2", "W3", "W4", "W5", "gpu") for work in WORKS[name]},
     "packing": measured("packing"),
     "pack_mixed": measured("pack_mixed"),
+    "pack_narrow": measured("pack_narrow"),
     "predict": made_by("predict", lambda repeats: f"{_table(repeats)}\n\n{report.rates(repeats)}"),
     "predict_mixed": made_by("predict_mixed", mixed.table),
     "explain": made_by("explain", explaining.table),

@@ -386,6 +386,13 @@ PACK_MIXED = PACKING.but(
     rows=200_000,
 )
 
+PACK_NARROW = PACKING.but(
+    name="pack_narrow",
+    about="cerebro.pack of 3,000,000 rows with a key, four columns and a target, cerebro.append of a tenth of new rows,"
+    " and COPY of the same rows out",
+    rows=3_000_000,
+)
+
 PREDICT_MIXED = PACK_MIXED.but(
     name="predict_mixed",
     about="1, 1,000 and all of 1,000,000 rows with 22 columns of most types: cerebro.predict, and Keras with the same"
@@ -650,7 +657,10 @@ SHARDED = (
     ),
 )
 
-ONE_EACH = (W1, W2, W3, W4, W5, PACKING, PACK_MIXED, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS)
+ONE_EACH = (
+    *(W1, W2, W3, W4, W5),
+    *(PACKING, PACK_MIXED, PACK_NARROW, PREDICT_MIXED, EXPLAIN, PREDICT, SINGLES, SESSIONS, TRAINERS),
+)
 WORKS: dict[str, list[Work]] = {
     **{work.name: [work] for work in ONE_EACH},
     "W4": [W4, W4_ONE],
