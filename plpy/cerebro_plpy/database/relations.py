@@ -32,6 +32,7 @@ from .kept import KeptByRole
 
 SEVERAL = ";"  # only where this is can a text have several statements
 OPENS_NO_CURSOR = "42P11"
+PLACE = f"cerebro_place_{token()}"  # no table has a column of this name
 TEMPORARY = "pg_temp"  # the schema of this session's temporary tables
 READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -52,6 +53,7 @@ class Relation:
     copy: Name | None = None  # a table that has its rows, and is read in its place
     row_hash: Sql | None = None  # the column of the copy that has the hash of each row
     owner: int = 0
+    has_children: bool = False  # whether other tables inherit from it, or have
     reads_all: bool = True  # when it was found: whether the user may read the whole table, and whether any column
     reads_some: bool = True
     described: tuple[tuple[str, int], ...] = ()  # of a query: its columns, and the OIDs of their types
@@ -76,12 +78,29 @@ class Relation:
         table = self.sql if self.copy is None else self.copy.sql
         if self.condition is None:
             return table
-        columns = sql("*") if self.readable is None else joined(", ", map(identifier, self.readable))
         return sql(
             "(SELECT {columns} FROM {table} WHERE {condition})",
-            columns=columns,
+            columns=self._columns,
             table=table,
             condition=self.condition,
+        )
+
+    @property
+    def _columns(self) -> Sql:
+        return sql("*") if self.readable is None else joined(", ", map(identifier, self.readable))
+
+    @property
+    def placed_rows(self) -> Sql | None:
+        """As ``rows``, with the place of each row in the table as the column PLACE; None if rows have no such place."""
+        one_table = self.kind in "rm" and not self.has_children and self.query is None and self.reads_all
+        if not one_table and self.copy is None:
+            return None
+        return sql(
+            "(SELECT {columns}, ctid AS {place} FROM {table} WHERE {condition})",
+            columns=self._columns,
+            place=identifier(PLACE),
+            table=self.sql if self.copy is None else self.copy.sql,
+            condition=sql("true") if self.condition is None else self.condition,
         )
 
     @property
@@ -127,7 +146,7 @@ def _found(db: Database, names: Sequence[Name]) -> list[Relation]:
     rows = db.rows(
         sql(
             "SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS table, c.relkind::text AS kind,"
-            " c.relpersistence = 't' AS temporary, c.relowner::bigint AS owner,"
+            " c.relpersistence = 't' AS temporary, c.relowner::bigint AS owner, c.relhassubclass AS has_children,"
             " pg_catalog.has_table_privilege(c.oid, 'SELECT') AS reads_all,"
             " pg_catalog.has_any_column_privilege(c.oid, 'SELECT') AS reads_some"
             " FROM pg_catalog.unnest($1::text[]) AS u (name)"

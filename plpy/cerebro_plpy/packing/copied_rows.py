@@ -16,7 +16,7 @@ from cerebro_db.core.sql_types import BYTES
 
 from .. import platform
 from ..database.access import Database
-from ..database.relations import Column, Relation
+from ..database.relations import PLACE, Column, Relation
 
 HASH = "cerebro_hash"
 LEAST_BYTES = 4 << 20  # of a table; a smaller one is packed as soon as a copy is made
@@ -26,29 +26,30 @@ MOST_COLUMNS = 250  # so many fit into a block, whatever their types are
 def with_hashes(
     db: Database, source: Relation, columns: Iterable[Column], hashed: Sql, *, ordered: bool = True
 ) -> Relation:
-    """The source with a copy of these columns and the hash of each row.
+    """The source with a copy of these columns and the hash of each row; ``ordered``: in the order of the source.
 
-    A copy that is ``ordered`` has the order of the source: PostgreSQL gives an INSERT no parallel workers, which would
-    mix the rows.  The transaction that makes it also drops it, so nobody else sees it, and it needs no write-ahead log.
+    The transaction that makes the copy also drops it, so nobody else sees it, and it needs no write-ahead log.
     """
     names = list(dict.fromkeys(column.name for column in columns))
     name = HASH
     while name in names:
         name += "_"
-    copy = Name(STATE_SCHEMA, f"rows_{token()}")
+    copy, placed = Name(STATE_SCHEMA, f"rows_{token()}"), source.placed_rows
     listed = joined(", ", (sql("s.{name}", name=identifier(one)) for one in names))
     query = sql(
         "SELECT {listed}, {hashed} AS {name} FROM {rows} AS s",
         listed=listed,
         hashed=hashed,
         name=identifier(name),
-        rows=source.rows,
+        rows=placed or source.rows,
     )
-    if ordered:
-        db.execute(sql("CREATE UNLOGGED TABLE {copy} AS {query} WITH NO DATA", copy=copy.sql, query=query))
-        db.patiently(sql("INSERT INTO {copy} {query}", copy=copy.sql, query=query))
-    else:
-        db.patiently(sql("CREATE UNLOGGED TABLE {copy} AS {query}", copy=copy.sql, query=query))
+    if placed is not None and ordered:
+        query = sql("{query} ORDER BY s.{place}", query=query, place=identifier(PLACE))
+    make = sql("CREATE UNLOGGED TABLE {copy} AS {query}", copy=copy.sql, query=query)
+    if placed is None and ordered:  # PostgreSQL gives an INSERT no parallel workers, which would mix the rows
+        db.execute(sql("{make} WITH NO DATA", make=make))
+        make = sql("INSERT INTO {copy} {query}", copy=copy.sql, query=query)
+    db.patiently(make)
     return replace(source, copy=copy, row_hash=identifier(name))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cerebro_db.core.errors import LimitExceeded
@@ -14,6 +15,7 @@ from cerebro_db.core.sql_types import SqlType
 from cerebro_db.core.texts import counted
 
 from ..database.access import Database, Row
+from ..database.relations import PLACE
 from .segments import ALL, DistributionRule
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class RowsToPack:
     """
 
     source: Sql  # what a query names after FROM
+    placed: Sql | None  # the same with the column PLACE, by which rows can be sorted to keep their order
     stored: Sequence[Sql]  # the columns to read, as ``s.column AS c0``
     values: Sequence[Sql]  # expressions over them, as ``q.c0 AS v0``
     gathered: Callable[[Sql], Sequence[Sql]]  # aggregates over ``r.v0``; the Sql stands within each for its order
@@ -49,6 +52,13 @@ class RowsToPack:
     def chosen(self) -> Sql:
         values = [*self.values, *([sql("q.p AS p")] if self.pieces else [])]
         return joined(", ", values)
+
+    @property
+    def in_place(self) -> RowsToPack | None:
+        """The same rows in the order that they have, if they can be sorted by it; they have no groups."""
+        if self.placed is None or self.pieces is not None:
+            return None
+        return replace(self, source=self.placed, order=sql("s.{place}", place=identifier(PLACE)))
 
     @property
     def numbered(self) -> Sql:

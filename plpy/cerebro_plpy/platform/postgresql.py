@@ -135,14 +135,15 @@ class PostgreSQL(Platform):
         their order; an INSERT gets none.
         """
         name = Name("pg_temp", f"cerebro_rows_{token()}")
-        copied = name.sql
-        values = sql("SELECT {chosen} FROM ({numbered}) AS q", chosen=wanted.chosen, numbered=wanted.numbered)
+        copied, sorts = name.sql, wanted if wanted.seed is not None else wanted.in_place
+        rows = sorts or wanted
+        values = sql("SELECT {chosen} FROM ({numbered}) AS q", chosen=rows.chosen, numbered=rows.numbered)
         make = sql("CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS {values}", copied=copied, values=values)
-        if wanted.seed is None:
+        if sorts is None:
             db.text(sql("{make} WITH NO DATA", make=make))
             db.text(sql("INSERT INTO {copied} {values}", copied=copied, values=values))
         else:
-            order = joined(", ", (sql("q.{name}", name=name) for name in wanted.sorted_by))
+            order = joined(", ", (sql("q.{name}", name=name) for name in rows.sorted_by))
             db.text(sql("{make} ORDER BY {order}", make=make, order=order))
         size = sql("pg_catalog.pg_relation_size({copied}::pg_catalog.regclass)", copied=literal(name.quoted))
         blocks = db.text(sql("SELECT {size} / pg_catalog.current_setting('block_size')::bigint AS n", size=size))[0][

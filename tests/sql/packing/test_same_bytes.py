@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ CREATE VIEW seen AS SELECT a, b, c, y FROM kinds
 SHAPE = json.dumps({"px": {"as": "pixels", "shape": [2, 2, 1]}})
 WINDOWS = json.dumps({"by": "team", "order": "id", "length": 4})
 
-PACKED = {
+PACKED: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "all types": ("pack", "kinds", "y", "a,b,c,many,d,ts,flag,num,txt", {}),
     "700 classes": ("pack", "kinds", "many", "a,small", {}),
     "classes with NULL": ("pack_plain", "kinds", "kind", "reals", {}),

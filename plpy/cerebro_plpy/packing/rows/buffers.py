@@ -337,6 +337,7 @@ def _wanted(job: PackJob) -> RowsToPack:
     many = job.rows >= MANY_ROWS and size <= LARGEST_STORED and not any(one.is_large for one in job.variables)
     return RowsToPack(
         source=job.source.rows,
+        placed=job.source.placed_rows,
         stored=stored,
         values=values,
         gathered=partial(_aggregates, job.variables),
