@@ -62,7 +62,7 @@ FUNCTIONS = {
     "verbs.calibrating": ("calibrate",),
     "verbs.dropping": ("drop_model", "unregister"),
     "verbs.ensembling": ("ensemble",),
-    "verbs.evaluating": ("evaluate", "validation_sample"),
+    "verbs.evaluating": ("evaluate", "validation_explained", "validation_sample"),
     "verbs.explaining": ("explained",),
     "verbs.registering": ("register",),
     "verbs.resuming": ("drive", "resume"),

@@ -61,6 +61,17 @@ COMMENT ON FUNCTION cerebro_internal._validation_sample(@types@) IS
 'What the page about a model shows of the rows for validation of its run, as JSON: for each target the predicted and the
 actual values of at most 50,000 rows, and some rows as examples, with the values of their columns.';
 
+CREATE OR REPLACE FUNCTION cerebro_internal._validation_explained(
+    model_table text, configuration integer, numbers integer[]
+) RETURNS text
+LANGUAGE plpython3u AS $py$
+@cerebro@
+return api.validation_explained(plpy, @by_name@)
+$py$;
+COMMENT ON FUNCTION cerebro_internal._validation_explained(@types@) IS
+'What the page about a model shows of its examples, as JSON: by target and number of the row, what the columns add to the
+prediction, compared with other rows for validation.';
+
 CREATE OR REPLACE FUNCTION cerebro.confusion_matrix(
     model_table   text,
     query         text,

@@ -41,6 +41,14 @@ def validation_sample(db: Database, model_table: str | None, configuration: int 
     return json.dumps(pages.document(db, *_validated(db, model_table, configuration)))
 
 
+@entry
+def validation_explained(
+    db: Database, model_table: str | None, configuration: int | None, numbers: list[int | None] | None
+) -> str:
+    """Why the examples of the page have their predictions."""
+    return json.dumps(pages.explained(db, *_validated(db, model_table, configuration), numbers or []))
+
+
 def _validated(db: Database, model_table: str | None, configuration: int | None) -> tuple[TrainedModel, str]:
     """The model, and the packed table with the rows for validation of its run."""
     platform.of(db).require_own_session(db)
