@@ -95,7 +95,7 @@ class ModelReader:
             judged = self._judged(table, configuration, examples)
             why = judged["judged_why"]
             self._explain(table, configuration, judged["targets"])
-            judged["importance"] = self._importance(table, configuration, plan["validation_table"], why)
+            judged["importance"] = self._importance(table, configuration, why)
             if why is not None:
                 return page | judged
             while len(self.kept) >= MOST_KEPT:
@@ -136,17 +136,16 @@ class ModelReader:
             if found and all(map(math.isfinite, [found["base"], *(value for _, value in found["pushes"])])):
                 row["pushed"] = found
 
-    def _importance(self, table: str, configuration: int, packed: str | None, why: str | None) -> Json:
-        if packed is None or why is not None:
-            return {"columns": [], "why": why or "The run had no rows for validation."}
-        called = "SELECT column_name, importance, loss_before FROM cerebro.importance(%s, %s, NULL, %s)"
+    def _importance(self, table: str, configuration: int, why: str | None) -> Json:
+        if why is not None:
+            return {"columns": [], "why": why}
+        called = "SELECT column_name, importance, loss_before FROM cerebro.importance(%s, configuration => %s)"
         try:
             with self.within(IMPORTANCE_WITHIN):
-                return {"columns": self.rows(called, (table, packed, configuration))[:MOST_COLUMNS], "why": None}
+                return {"columns": self.rows(called, (table, configuration))[:MOST_COLUMNS], "why": None}
         except ClientError as error:
             why = _why(error, IMPORTANCE_WITHIN)
-            call = f"cerebro.importance({_text(table)}, {_text(packed)})"
-            return {"columns": [], "why": f"{why} To compute it: SELECT * FROM {call};"}
+            return {"columns": [], "why": f"{why} To compute it: SELECT * FROM cerebro.importance({_text(table)});"}
 
     def rows(self, statement: str, values: tuple[Any, ...]) -> list[Json]:
         with translated():
